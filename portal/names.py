@@ -58,6 +58,17 @@ def line(text: Any) -> None:
             )
 
 
+JOINED = "\u200d"  # zero width joiner: one picture of several, such as a family
+
+
+def paragraph(text: Any) -> None:
+    """`line` for a text of several lines. Raises ValidationError, also where nothing of it can be seen."""
+    if not isinstance(text, str):
+        return
+    for each in re.split(r"[\r\n\t]", text):
+        line(each.replace(JOINED, ""))
+
+
 def plain(text: str) -> None:
     """Raises ValidationError where a word is drawn like one of Latin letters, but is another: раураl (Cyrillic а, р, у).
 
@@ -168,6 +179,12 @@ def checked(text: str, field: str = "name") -> str:
     """The name, tidied. Raises Invalid with the field."""
     text = tidy(text)
     _refuse(plain, text, field)
+    return text
+
+
+def checked_paragraph(text: str, field: str) -> str:
+    """The text of several lines as it is. Raises Invalid with the field."""
+    _refuse(paragraph, text, field)
     return text
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from portal import names
 from portal.ids import new_id
 from portal.models import Department, User
 
@@ -250,7 +251,7 @@ class QuotaRequest(models.Model):
     wanted = models.CharField(max_length=12, choices=Wanted.choices, default=Wanted.GUARANTEED)
     units = models.PositiveIntegerField(null=True, blank=True)
     before = models.PositiveIntegerField(null=True, blank=True)  # the value when it was asked; null: no limit
-    why = models.CharField(max_length=1000)
+    why = models.TextField(max_length=1000, validators=[names.paragraph])
     starts_at = models.DateTimeField(null=True, blank=True)  # null: as soon as it is approved
     ends_at = models.DateTimeField(null=True, blank=True)  # null: for good
     renews = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="renewals")
@@ -258,14 +259,16 @@ class QuotaRequest(models.Model):
     granted = models.PositiveIntegerField(null=True, blank=True)
     decided_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     decided_at = models.DateTimeField(null=True)
-    note = models.CharField(max_length=1000, blank=True)  # of who decided
+    note = models.TextField(max_length=1000, blank=True, validators=[names.paragraph])  # of who decided
     raised_by = models.PositiveIntegerField(default=0)
     replaced = models.PositiveIntegerField(null=True)
     giver = models.ForeignKey(Department, null=True, on_delete=models.SET_NULL, related_name="+")
     applied_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     reminded = models.PositiveSmallIntegerField(null=True)  # days before the end of which the last reminder told
-    delayed = models.CharField(max_length=300, blank=True)  # why a term that is due did not begin, or end, yet
+    delayed = models.SlugField(
+        max_length=60, blank=True, db_index=False
+    )  # why a term that is due did not begin, or end, yet
     created_at = models.DateTimeField(default=timezone.now)
     version = models.PositiveIntegerField(default=1)
 
@@ -293,7 +296,7 @@ class RequestComment(models.Model):
 
     request = models.ForeignKey(QuotaRequest, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
-    text = models.CharField(max_length=1000)
+    text = models.TextField(max_length=1000, validators=[names.paragraph])
     at = models.DateTimeField(default=timezone.now)
 
     class Meta:

@@ -115,7 +115,10 @@
     return state === "" || ask(state);
   };
 
-  const passed = new WeakSet();
+  const passed = new WeakSet(); // asked about: this time they are sent
+  let underWay = new WeakSet(); // being asked about, or sent: a second click changes nothing
+  addEventListener("pageshow", (event) => event.persisted && (underWay = new WeakSet()));
+  addEventListener("submit", (event) => event.defaultPrevented && !passed.has(event.target) && underWay.delete(event.target));
   document.addEventListener(
     "submit",
     async (event) => {
@@ -125,14 +128,17 @@
       if (passed.delete(form)) return;
       event.preventDefault();
       event.stopImmediatePropagation();
+      if (underWay.has(form)) return;
+      underWay.add(form);
       const submitter = event.submitter;
-      if (!(await well())) return;
+      if (!(await well())) return underWay.delete(form);
       passed.add(form);
       if (!form.isConnected) {
         form.hidden = true; // a live part was replaced meanwhile, and the form with it: outside of a page it would not be sent
         document.body.append(form);
       }
       form.requestSubmit(submitter);
+      if (passed.delete(form)) underWay.delete(form); // it has become invalid meanwhile
     },
     true,
   );

@@ -64,9 +64,18 @@ def day(text: str) -> str:
     """The end of the day on this machine's clock, as the portal reads times. Raises ArgumentTypeError."""
     try:
         last = dt.date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is no day; write 2027-01-31") from None
-    return dt.datetime.combine(last + dt.timedelta(days=1), dt.time()).astimezone().isoformat()
+        return dt.datetime.combine(last + dt.timedelta(days=1), dt.time()).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text} is no day that can be; write 2027-01-31") from None
+
+
+def last_day(moment: str | None) -> str:
+    """The last day before a moment that the portal names; "-" for none."""
+    return (
+        "-"
+        if moment is None
+        else str((dt.datetime.fromisoformat(moment) - dt.timedelta(seconds=1)).astimezone().date())
+    )
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpuq.arguments import amount, body_of, counted_in, in_gib, parser
+from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser
 from gpuq.follow import Signals, copy_log, follow, say
 from gpuq.portal import Json, Portal, segment
 from gpuq.settings import Failure, Misconfigured
@@ -160,7 +160,7 @@ def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
     else:
         head = ("ID", "DEPARTMENT", "POOL", "WANTED", "TOTAL", "UNIT", "UNTIL", "STATE")
         table([head, *((r["id"], r["department"], r["pool"], r["wanted"], "none" if r["units"] is None else
-                        in_gib(r["units"], r["unit"]), counted_in(r["unit"]), (r["ends_at"] or "-")[:10], r["state"])
+                        in_gib(r["units"], r["unit"]), counted_in(r["unit"]), last_day(r["ends_at"]), r["state"])
                        for r in rows)])  # fmt: skip
     return 0
 

@@ -203,6 +203,14 @@ class FreeText(serializers.CharField):
     """Text of several lines, or text that a program reads: a script, a kubeconfig."""
 
 
+class Paragraph(FreeText):
+    """Text of several lines that people read."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.validators.append(names.paragraph)
+
+
 class Moment(serializers.DateTimeField):
     """A date and time that must include its time zone."""
 

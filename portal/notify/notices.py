@@ -106,13 +106,18 @@ KINDS: dict[str, Kind] = {
     ),
     "quota.term_ended": Kind(
         N_("A granted quota ended"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s has ended. What runs above the quota now counts "
-            "as borrowed and can be recalled with notice."),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s has ended. What runs above the present quota "
+            "goes on, and can be recalled."),
+        mail=True,
+    ),
+    "quota.term_missed": Kind(
+        N_("A granted quota could not begin before its term ended"),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s never began: there was not enough until its term ended."),
         mail=True,
     ),
     "quota.term_delayed": Kind(
         N_("A granted quota could not begin or end in time"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(reason_text)s It "
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(cause)s. It "
             "is tried again every minute."),
         mail=True,
     ),
@@ -139,6 +144,12 @@ SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
 
 AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
 WHAT = {"guaranteed": N_("guaranteed"), "borrow_limit": N_("borrow limit")}
+CAUSES = {  # why a granted quota waits
+    "over_promised": N_("what the pool has is promised to other departments"),
+    "nothing_to_split": N_("the parent department has too little of its own left"),
+    "below_non_preemptible": N_("non-preemptible workloads hold it"),
+    "": N_("the quota has changed meanwhile"),
+}
 REASONS: dict[str, str] = {
     "max_runtime": N_("its time limit was reached"),
     "max_reclaims": N_("it was recalled more often than the pool allows"),
@@ -237,6 +248,8 @@ def fact_text(key: str, value: Any) -> str:
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
     if key == "unit":
         return unit_name(str(value))
+    if key == "cause":
+        return gettext(CAUSES.get(str(value), CAUSES[""]))
     if key == "what":
         return gettext(WHAT.get(str(value), str(value)))
     if key == "role":

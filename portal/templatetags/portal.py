@@ -113,11 +113,11 @@ def since(moment: dt.datetime | None) -> str | SafeString:
 
 @register.simple_tag
 def clock(moment: dt.datetime | None) -> str | SafeString:
-    """An absolute time, short when it is today: 18:20, or 23 Nov 18:20."""
+    """An absolute time, as short as it may be: 18:20 today, 23 Nov 18:20 this year, 23 Nov 2027 18:20."""
     if moment is None:
         return ""
-    local = timezone.localtime(moment)
-    shape = "H:i" if local.date() == timezone.localdate() else _("j M H:i")
+    local, today = timezone.localtime(moment), timezone.localdate()
+    shape = "H:i" if local.date() == today else _("j M H:i") if local.year == today.year else _("j M Y H:i")
     return _time(moment, date_format(local, shape), "")
 
 

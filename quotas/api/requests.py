@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import Right, department_for, visible
-from portal.api.base import ApiView, Moment, Strict
+from portal.api.base import ApiView, Moment, Paragraph, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
 from portal.errors import N_, Invalid
@@ -62,7 +62,7 @@ class QuotaRequestIn(Strict):
     amount = serializers.CharField(
         max_length=LONGEST, required=False, help_text="The new total in words, such as 6 GiB or 12; instead of units."
     )
-    why = serializers.CharField(max_length=1000)
+    why = Paragraph(max_length=1000)
     starts_at = Moment(allow_null=True, default=None, help_text="null: once it is approved.")
     ends_at = Moment(allow_null=True, default=None, help_text="null: for good.")
 
@@ -77,12 +77,12 @@ class DecisionIn(Strict):
         help_text="The approved total; absent: as requested.",
     )
     ends_at = Moment(allow_null=True, required=False, help_text="Absent: as requested; null: for good.")
-    note = serializers.CharField(max_length=1000, default="", allow_blank=True, help_text="Needed to deny.")
+    note = Paragraph(max_length=1000, default="", allow_blank=True, help_text="Needed to deny.")
     version = serializers.IntegerField(min_value=1, max_value=MOST, help_text="Of the request, as you have read it.")
 
 
 class CommentIn(Strict):
-    text = serializers.CharField(max_length=1000)
+    text = Paragraph(max_length=1000)
 
 
 def rows() -> Any:
@@ -108,8 +108,10 @@ class QuotaRequests(ApiView):
         matches = visible(self.actor, rows())
         if self.flag("to_decide"):
             matches = matches.filter(pk__in=quota_requests.to_decide(self.actor))
-        if self.text("state"):
-            matches = matches.filter(state=self.text("state"))
+        if state := self.text("state"):
+            if state not in RequestState.values:
+                raise Invalid(N_("There is no state %(state)s."), field="state", state=state)
+            matches = matches.filter(state=state)
         return self.page(matches, QuotaRequestOut)
 
 
@@ -164,8 +166,8 @@ class QuotaRequestDecision(ApiView):
         if not values["approve"]:
             return answer(quota_requests.deny(**seen, note=values["note"]))
         units, ends_at = values.get("units", row.units), values.get("ends_at", row.ends_at)
-        preview = preview_of_grant(self.actor, row, units)
-        if preview is not None and row.is_open:
+        preview = preview_of_grant(self.actor, row, units) if row.is_open else None
+        if preview is not None:
             confirm.require(preview.breaks, self.confirmed)
         return answer(quota_requests.approve(**seen, units=units, ends_at=ends_at, note=values["note"]))
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import structlog
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
-from portal import audit
+from portal import audit, names
 from portal.access import SYSTEM, Actor, Forbidden, NotVisible, Right
 from portal.errors import N_, Invalid, Problem
 from portal.infra.locks import durable
@@ -32,10 +32,12 @@ log = structlog.get_logger(__name__)
 
 REMINDERS = (30, 14, 7, 1)
 """Days before the end of a term at which people are reminded of it."""
+LONGEST_TERM = dt.timedelta(days=20 * 366)
 MOST_OPEN = 20
 """Open requests of one department at a time."""
 MOST_COMMENTS = 100
 """Comments on one request."""
+WHY = N_("Say in a sentence what it is for: whoever decides reads it.")
 LIVE = [RequestState.OPEN, RequestState.SCHEDULED, RequestState.GRANTED]
 
 
@@ -43,6 +45,12 @@ class AlreadyDecided(Problem):
     status = 409
     code = "already_decided"
     message = N_("This request is no longer open: it is %(state)s.")
+
+
+class NoTerm(Problem):
+    status = 409
+    code = "no_term"
+    message = N_("Only a grant with a term that is running can be renewed.")
 
 
 class TooManyRequests(Problem):
@@ -64,8 +72,8 @@ def present_value(department: Department, pool: Pool, wanted: str) -> int | None
 def to_decide(actor: Actor) -> QuerySet[QuotaRequest]:
     """The open requests that the actor may decide."""
     rows = QuotaRequest.objects.filter(state=RequestState.OPEN)
-    if actor.is_operator and actor.bound is None and Right.OPERATE in actor.scopes:
-        return rows
+    if actor.is_operator and Right.OPERATE in actor.scopes:
+        return rows if actor.bound is None else rows.filter(department=actor.bound)
     if Right.STEER not in actor.scopes:
         return rows.none()
     owned = [pk for pk, role in actor.roles.items() if role is Role.OWNER]
@@ -115,10 +123,12 @@ def check_amount(pool: Pool, wanted: str, units: int | None, before: int | None)
             raise Invalid(
                 N_("There is no borrow limit to raise: the department may borrow whatever is idle."), field="units"
             )
-        if units is not None and units <= before:
+        if units is not None and not before < units <= pool.nominal:
+            most: dict[str, Any] = {"nominal": pool.nominal, "nominal_size": exact(pool.nominal, pool)}
             raise Invalid(
-                N_("The borrow limit is %(now_size)s already. Enter more than that, or nothing for no limit."), **sizes
-            )
+                N_("The borrow limit is %(now_size)s. Enter more than that, at most %(nominal_size)s, or nothing for no limit."),
+                **sizes, **most,
+            )  # fmt: skip
     elif units is None or units <= (before or 0):
         raise Invalid(N_("%(now_size)s are guaranteed already. Enter the new total, which is more than that."), **sizes)
     elif units > pool.nominal:
@@ -132,6 +142,9 @@ def check_term(starts_at: dt.datetime | None, ends_at: dt.datetime | None, *, no
     """Raises Invalid (starts_at, ends_at)."""
     if ends_at is not None and ends_at <= max(now, starts_at or now):
         raise Invalid(N_("The end must be in the future, and after the beginning."), field="ends_at")
+    for name, moment in (("starts_at", starts_at), ("ends_at", ends_at)):
+        if moment is not None and moment > now + LONGEST_TERM:
+            raise Invalid(N_("Enter a time within the next 20 years."), field=name)
 
 
 def ask_for_quota(
@@ -149,22 +162,25 @@ def ask_for_quota(
     Forbidden."""
     actor.require(Right.SUBMIT, department)
     now = timezone.now()
+    starts_at = starts_at if starts_at is not None and starts_at > now else None
     before = check_request(department, pool, wanted, units, starts_at, ends_at, now=now)
     return _enter(
         actor,
         QuotaRequest(
             department=department, pool=pool, author=actor.user, wanted=wanted, units=units, before=before,
-            why=_said(why, "why"), starts_at=starts_at, ends_at=ends_at, created_at=now,
+            why=_said(why, "why", WHY), starts_at=starts_at, ends_at=ends_at, created_at=now,
         ),
     )  # fmt: skip
 
 
 def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None) -> QuotaRequest:
-    """Asks for the same amount for as long again. Raises AlreadyDecided when there is no term that runs, Invalid when a
-    renewal waits already."""
+    """Asks for the same amount for as long again. Raises NoTerm, Invalid when a renewal waits already, Forbidden."""
     actor.require(Right.SUBMIT, request.department)
+    request = QuotaRequest.objects.select_related("department__parent", "pool__group", "renews").get(pk=request.pk)
     if request.state != RequestState.GRANTED or request.ends_at is None or request.applied_at is None:
-        raise AlreadyDecided(state=request.get_state_display())
+        raise NoTerm
+    prolonged = request.renews if request.renews and request.renews.state == RequestState.RENEWED else None
+    began = prolonged.ends_at if prolonged and prolonged.ends_at else request.applied_at
     if request.renewals.filter(state__in=[RequestState.OPEN, RequestState.SCHEDULED]).exists():
         raise Invalid(N_("A renewal of this grant is already waiting for approval."))
     return _enter(
@@ -172,7 +188,7 @@ def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None
         QuotaRequest(
             department=request.department, pool=request.pool, author=actor.user, wanted=request.wanted,
             units=request.granted, before=present_value(request.department, request.pool, request.wanted),
-            why=request.why, ends_at=request.ends_at + (request.ends_at - request.applied_at), renews=request,
+            why=request.why, ends_at=request.ends_at + (request.ends_at - began), renews=request,
             created_at=now or timezone.now(),
         ),
     )  # fmt: skip
@@ -195,12 +211,12 @@ def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
     return row
 
 
-def _said(text: str, field: str) -> str:
-    """Raises Invalid for nothing."""
+def _said(text: str, field: str, asks: str) -> str:
+    """The text as it is kept. Raises Invalid: with the sentence `asks` for none, else for what cannot be seen in it."""
     text = text.strip()
     if not text:
-        raise Invalid(N_("Say in a sentence what it is for: whoever decides reads it."), field=field)
-    return text
+        raise Invalid(asks, field=field)
+    return names.checked_paragraph(text, field)
 
 
 def _audited(row: QuotaRequest) -> dict[str, Any]:
@@ -222,7 +238,7 @@ def _facts(row: QuotaRequest) -> dict[str, Any]:
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
     """Raises Invalid, NotVisible, Forbidden."""
     require_voice(actor, request)
-    text = _said(text, "text")
+    text = _said(text, "text", N_("Write something."))
     with durable():
         row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
         if row.comments.count() >= MOST_COMMENTS:
@@ -263,8 +279,8 @@ def approve(
         row = _still_open(request, expected_version)
         check_term(row.starts_at, ends_at, now=now)
         row.granted, row.ends_at, row.giver = units, ends_at, giver_of(actor, row.department)
+        check_grant(row, units)
         if row.starts_at is not None and row.starts_at > now:
-            check_amount(row.pool, row.wanted, units, present_value(row.department, row.pool, row.wanted))
             row.state = RequestState.SCHEDULED
         else:
             _apply(actor, row, now=now)
@@ -275,7 +291,7 @@ def approve(
 def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: int) -> QuotaRequest:
     """Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
     require_decider(actor, request)
-    note = _said(note, "note")
+    note = _said(note, "note", N_("Give the reason: the requester reads it."))
     with durable():
         row = _still_open(request, expected_version)
         row.state = RequestState.DENIED
@@ -324,36 +340,49 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
     notices.tell(kind, to=people.values(), department=row.department, **facts)
 
 
+def check_grant(row: QuotaRequest, units: int | None) -> None:
+    """Whether so much may be granted: more than there is, or, for a renewal, than there was without the grant. Raises
+    Invalid (units)."""
+    old = _running(row.renews)
+    before = old.replaced if old else present_value(row.department, row.pool, row.wanted)
+    check_amount(row.pool, row.wanted, units, before)
+
+
+def value_after(row: QuotaRequest, units: int | None) -> int | None:
+    """What the quota would be with a total of `units` granted now. A renewal adds or takes only what differs from the grant
+    that it prolongs: what others have added since stays."""
+    old, value = _running(row.renews), present_value(row.department, row.pool, row.wanted)
+    if old is None:
+        return units
+    if row.wanted == Wanted.BORROW_LIMIT:
+        return value if units == old.granted else units
+    return (value or 0) + (units or 0) - (old.granted or 0)
+
+
 def _apply(actor: Actor, row: QuotaRequest, *, now: dt.datetime) -> None:
-    """Changes the quota, and notes what has to be given back at the end. Raises what change_quota raises, and Invalid."""
-    renewed = _taken_over(row)
-    before = present_value(row.department, row.pool, row.wanted)
+    """Changes the quota, and notes what has to be given back at the end. One that begins later never lowers what there is by
+    then. Raises what change_quota raises."""
+    old, before = _running(row.renews), present_value(row.department, row.pool, row.wanted)
+    value = value_after(row, row.granted)
+    if row.state == RequestState.SCHEDULED:
+        value = None if value is None or before is None else max(value, before)
+    row.replaced = old.replaced if old else before
     if row.wanted == Wanted.GUARANTEED:
-        without = (before or 0) - (renewed.raised_by if renewed else 0)
-        check_amount(row.pool, row.wanted, row.granted, without)
-        row.raised_by = (row.granted or 0) - without
-    else:
-        row.replaced = renewed.replaced if renewed else before
-        check_amount(row.pool, row.wanted, row.granted, row.replaced)
-    if row.granted != before:
-        _set(actor, row, row.granted)
-    if renewed:
-        renewed.state, renewed.raised_by, renewed.ended_at = RequestState.RENEWED, 0, now
-        renewed.version += 1
-        renewed.save()
+        row.raised_by = (old.raised_by if old else 0) + (value or 0) - (before or 0)
+    if old:
+        row.giver = old.giver
+    if value != before:
+        _set(actor, row, value)
+    if old:
+        old.state, old.raised_by, old.ended_at, old.version = RequestState.RENEWED, 0, now, old.version + 1
+        old.save()
     row.state, row.applied_at, row.delayed = RequestState.GRANTED, now, ""
     row.reminded = _reminder(row, now=now)
 
 
-def _taken_over(row: QuotaRequest) -> QuotaRequest | None:
-    """The grant that this one renews, if it still runs: what it added counts as this one's from now on."""
-    if row.renews_id is None:
-        return None
-    old = _locked(row.renews_id)
-    if old.state != RequestState.GRANTED:
-        return None
-    row.giver = old.giver
-    return old
+def _running(row: QuotaRequest | None) -> QuotaRequest | None:
+    """The grant, if it still runs. Read anew: the caller holds the lock of the pool's group."""
+    return QuotaRequest.objects.filter(pk=row.pk, state=RequestState.GRANTED).first() if row else None
 
 
 def _set(actor: Actor, row: QuotaRequest, value: int | None) -> None:
@@ -386,7 +415,8 @@ def run_terms(*, now: dt.datetime) -> int:
 
 def _run_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
     if row.state == RequestState.SCHEDULED and row.ends_at is not None and row.ends_at <= now:
-        row.state, row.ended_at = RequestState.ENDED, now  # there was never enough for it
+        row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""  # there was never enough for it
+        _tell_term(row, "quota.term_missed")
     elif row.state == RequestState.SCHEDULED and row.starts_at is not None and row.starts_at <= now:
         _apply(SYSTEM, row, now=now)
         _tell_term(row, "quota.term_begun")
@@ -411,19 +441,18 @@ def _reminder(row: QuotaRequest, *, now: dt.datetime) -> int | None:
 
 
 def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
-    """What it added goes back. Work that must not be stopped keeps its units until it ends: then the rest goes back."""
-    value = present_value(row.department, row.pool, row.wanted)
+    """What it added goes back, as far as nobody has taken it back before and no later grant promises it; the latter gives it
+    back in turn. Work that must not be stopped keeps its units until it ends: then the rest goes back."""
+    later = QuotaRequest.objects.filter(
+        department=row.department, pool=row.pool, wanted=row.wanted, state=RequestState.GRANTED,
+        applied_at__gt=row.applied_at,
+    )  # fmt: skip
     if row.wanted == Wanted.BORROW_LIMIT:
-        if value == row.granted and value != row.replaced:  # else somebody has set another one since
+        if present_value(row.department, row.pool, row.wanted) == row.granted and not later.filter(granted=row.granted):
             _set(SYSTEM, row, row.replaced)
-    else:
-        fixed = fixed_units(row.department, row.pool)
-        back = min(row.raised_by, max(0, (value or 0) - fixed))
-        if back:
-            _set(SYSTEM, row, (value or 0) - back)
-            row.raised_by -= back
-        if row.raised_by and fixed and (value or 0) - back == fixed:
-            return _wait_for_fixed(row, back, fixed)
+        later.filter(replaced=row.granted).update(replaced=row.replaced)
+    elif not _give_back(row, later.order_by(F("granted").desc()).first()):
+        return _wait_for_fixed(row)
     row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""
     row.version += 1
     row.save()
@@ -432,11 +461,30 @@ def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
     return True
 
 
-def _wait_for_fixed(row: QuotaRequest, back: int, fixed: int) -> bool:
-    delayed = f"non-preemptible: {fixed}"
-    if not back and row.delayed == delayed:
+def _give_back(row: QuotaRequest, heir: QuotaRequest | None) -> bool:
+    """Lowers the guarantee by what the grant added; False where non-preemptible work holds some of it. What a later grant, the
+    `heir`, promises stays, and is the heir's to give back."""
+    value = present_value(row.department, row.pool, row.wanted) or 0
+    fixed, floor = fixed_units(row.department, row.pool), max(row.replaced or 0, heir.granted or 0 if heir else 0)
+    back = min(row.raised_by, max(0, value - max(floor, fixed)))
+    if back:
+        _set(SYSTEM, row, value - back)
+        row.raised_by -= back
+    if row.raised_by and floor < value - back <= fixed:
         return False
-    row.delayed, row.version = delayed, row.version + 1
+    if heir is not None and row.raised_by:
+        heir.raised_by, heir.replaced = heir.raised_by + row.raised_by, min(heir.replaced or 0, row.replaced or 0)
+        heir.save()
+    return True
+
+
+def _wait_for_fixed(row: QuotaRequest) -> bool:
+    """Whether that is news, or more has gone back."""
+    stored = QuotaRequest.objects.get(pk=row.pk)
+    row.delayed = "below_non_preemptible"
+    if (stored.delayed, stored.raised_by) == (row.delayed, row.raised_by):
+        return False
+    row.version += 1
     row.save()
     return True
 
@@ -450,7 +498,7 @@ def _note_delay(pk: int, problem: Problem) -> bool:
         log.warning("quota_request.delayed", request=row.public_id, reason=problem.detail)
         row.delayed, row.version = problem.code, row.version + 1
         row.save()
-        facts = _facts(row) | {"granted": row.granted, "reason_text": problem.detail}
+        facts = _facts(row) | {"granted": row.granted, "cause": problem.code}
         people = {user.pk: user for user in (*_concerned(row), *_decider(row))}
         notices.tell("quota.term_delayed", to=people.values(), department=row.department, **facts)
     return True

@@ -10,11 +10,13 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from portal.errors import Invalid
+from portal import names
+from portal.errors import N_, Invalid
+from portal.models import Department
 from portal.names import LineInput
-from quotas.amounts import LONGEST, units_of, written
+from quotas.amounts import LONGEST, counted_in, exact, exactly, units_of, written
 from quotas.forms.quotas import AmountField, AmountsForm, PoolField, PoolSelect
-from quotas.models import Pool, QuotaRequest, Wanted
+from quotas.models import Pool, Quota, QuotaRequest, Wanted
 
 
 class DayInput(forms.DateInput):
@@ -39,12 +41,44 @@ def last_day(moment: dt.datetime | None) -> dt.date | None:
     return timezone.localdate(moment - dt.timedelta(seconds=1)) if moment else None
 
 
+class DayField(forms.DateField):
+    """A day of the next 20 years, or a past one, which the action refuses in its own words."""
+
+    widget = DayInput
+
+    def clean(self, value: Any) -> dt.date | None:
+        day: dt.date | None = super().clean(value)
+        if day is not None and day.year > timezone.localdate().year + 20:
+            raise forms.ValidationError(_("Enter a day within the next 20 years."))
+        return day
+
+
+class TotalSelect(PoolSelect):
+    """Choosing a pool begins the amount again with what is guaranteed there now, and a card more."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.present: dict[int, int] = {}  # guaranteed now, by pool id
+
+    def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        option = super().create_option(name, value, *args, **kwargs)
+        pool = getattr(value, "instance", None)
+        if pool is not None:
+            option["attrs"]["data-first"] = written(first_total(pool, self.present.get(pool.pk, 0)), pool)
+        return option
+
+
+def first_total(pool: Pool, present: int, more: int = 0) -> int:
+    """What a request begins with: so many units `more` than present (0: one card), as far as the pool has them."""
+    return max(present, min(pool.nominal, present + (more or pool.units_per_card)))
+
+
 class RequestForm(forms.Form):
     """`units` is an amount in words, and the wanted total in units once it is clean (None: no borrow limit)."""
 
     pool = PoolField(
         label=_("Pool"), queryset=Pool.objects.all(), to_field_name="slug", empty_label=None,
-        widget=PoolSelect({"data-resets": "units"}),
+        widget=TotalSelect({"data-resets": "units"}),
     )  # fmt: skip
     wanted = forms.ChoiceField(
         label=_("What"),
@@ -60,25 +94,27 @@ class RequestForm(forms.Form):
         required=False,
         help_text=_("What the department would have then, in the unit shown beside the pool. Empty: no borrow limit."),
     )
-    starts_on = forms.DateField(
-        label=_("From"), required=False, widget=DayInput, help_text=_("Empty: once it is approved.")
-    )
-    ends_on = forms.DateField(
+    starts_on = DayField(label=_("From"), required=False, help_text=_("Empty: once it is approved."))
+    ends_on = DayField(
         label=pgettext_lazy("of a term", "Until"),
         required=False,
-        widget=DayInput,
         help_text=_("The last day. Empty: for good. A term is approved more easily."),
     )
     why = forms.CharField(
-        label=_("Reason"), max_length=1000, widget=forms.Textarea({"rows": 3}),
+        label=_("Reason"), max_length=1000, widget=forms.Textarea({"rows": 3}), validators=[names.paragraph],
         help_text=_("What it is for, and what happens without it."),
     )  # fmt: skip
+
+    def __init__(self, *args: Any, department: Department, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        rows = Quota.objects.filter(department=department).values_list("pool", "guaranteed")
+        self.fields["pool"].widget.present = dict(rows)
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         if "pool" in data and "units" in data:
             try:
-                data["units"] = units_of(data["units"], data["pool"], least=0) if data["units"] else None
+                data["units"] = whole_units(data["units"], data["pool"]) if data["units"] else None
             except Invalid as error:
                 self.add_error("units", error.detail)
         return data
@@ -93,6 +129,17 @@ class RequestForm(forms.Form):
         }  # fmt: skip
 
 
+def whole_units(text: str, pool: Pool) -> int:
+    """The amount in units. Raises Invalid for what is none, and for part of a card, replica or slice."""
+    units, value = units_of(text, pool, least=0), exactly(text, pool)
+    if pool.unit in ("card", "replica", "slice") and value != units:
+        raise Invalid(
+            N_("%(text)s is no whole number of %(unit)s: enter %(size)s, or less."),
+            text=text.strip(), unit=counted_in(pool), size=exact(units, pool),
+        )  # fmt: skip
+    return units
+
+
 FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on"}
 """Which field of the forms shows what an action says about a moment."""
 
@@ -101,14 +148,13 @@ class DecisionForm(AmountsForm):
     """How much is approved, and until when; `version` is what the reader saw."""
 
     units = AmountField(label=_("Approve a total of"), required=False)
-    ends_on = forms.DateField(
+    ends_on = DayField(
         label=pgettext_lazy("of a term", "Until"),
         required=False,
-        widget=DayInput,
         help_text=_("The last day. Empty: for good."),
     )
     note = forms.CharField(
-        label=_("Note"), max_length=1000, required=False, widget=forms.Textarea({"rows": 2}),
+        label=_("Note"), max_length=1000, required=False, widget=forms.Textarea({"rows": 2}), validators=[names.paragraph],
         help_text=_("The requester reads it. Needed to deny."),
     )  # fmt: skip
     version = forms.IntegerField(widget=forms.HiddenInput)
@@ -123,4 +169,6 @@ class DecisionForm(AmountsForm):
 
 
 class CommentForm(forms.Form):
-    text = forms.CharField(label=_("Comment"), max_length=1000, widget=forms.Textarea({"rows": 2}))
+    text = forms.CharField(
+        label=_("Comment"), max_length=1000, widget=forms.Textarea({"rows": 2}), validators=[names.paragraph]
+    )

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for, visible
-from portal.errors import Problem
+from portal.errors import N_, Invalid, Problem
 from portal.infra import confirm
 from portal.models import Department
 from portal.web import conflicts
@@ -23,7 +23,7 @@ from portal.web.forms import blame
 from quotas.amounts import written
 from quotas.models import Pool, Quota, QuotaRequest, RequestState, Wanted
 from quotas.requests import actions as quota_requests
-from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, last_moment
+from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, first_total, last_moment
 from quotas.requests.previews import preview_of_grant
 from quotas.requests.record import DAYS, record_of
 from quotas.rules.quotas import may_promise
@@ -58,7 +58,7 @@ def requests(request: HttpRequest) -> HttpResponse:
 def new(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
-    form = RequestForm(request.POST or None, initial=_first(request, dept))
+    form = RequestForm(request.POST or None, initial=_first(request, dept), department=dept)
     if request.method == "POST" and form.is_valid():
         try:
             made = quota_requests.ask_for_quota(actor=actor, department=dept, **form.asked())
@@ -81,7 +81,7 @@ def _first(request: HttpRequest, department: Department) -> dict[str, Any]:
     wanted = Wanted.BORROW_LIMIT if request.GET.get("wanted") == Wanted.BORROW_LIMIT else Wanted.GUARANTEED
     now = quota_requests.present_value(department, pool, wanted)
     more = request.GET.get("more", "")
-    first = None if now is None else now + (int(more) if more.isdecimal() and len(more) < 10 else pool.units_per_card)
+    first = None if now is None else first_total(pool, now, int(more) if more.isdecimal() and len(more) < 10 else 0)
     return {"pool": pool.slug, "wanted": wanted, "units": "" if first is None else written(first, pool)}
 
 
@@ -136,6 +136,8 @@ def decide(request: HttpRequest, department: str, quota_request: str) -> HttpRes
     form = DecisionForm.of(request.POST, row)
     if form.is_valid():
         data, approves = form.cleaned_data, request.POST.get("decision") == "approve"
+        if not approves and request.POST.get("decision") != "deny":
+            raise Invalid(N_("Choose Approve or Deny."), field="decision")
         seen = {"actor": actor, "request": row, "note": data["note"], "expected_version": data["version"]}
         try:
             if approves:
@@ -153,8 +155,8 @@ def decide(request: HttpRequest, department: str, quota_request: str) -> HttpRes
 
 
 def _confirm(request: HttpRequest, actor: Actor, row: QuotaRequest, units: int | None) -> None:
-    preview = preview_of_grant(actor, row, units)
-    if preview is not None and row.is_open:
+    preview = preview_of_grant(actor, row, units) if row.is_open else None
+    if preview is not None:
         confirm.require(
             preview.breaks, request.POST.get(confirm.FIELD, ""),
             asks=_("Approve the request of %(department)s for %(pool)s?")

@@ -126,6 +126,33 @@ def test_quota_is_requested_in_chinese_and_approved_in_english(person: Arrive) -
     expect(page.locator("main")).to_contain_text("批准了")
 
 
+def test_a_double_click_is_one_click(person: Arrive) -> None:
+    """The second click came while the page asked whether somebody is still logged in: both were sent, the second one
+    without the button's value, which for a switch means the opposite."""
+    page = person("olivia").go("/d/vision/")
+    page.get_by_role("button", name="Pause").click()
+    page.locator("#pause").get_by_role("button", name="Pause").dblclick()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    page.get_by_role("button", name="Resume").dblclick()
+    expect(page.get_by_role("button", name="Pause").first).to_be_visible()
+    alice = person("alice").go("/d/vision/requests/new/?pool=a100&wanted=borrow_limit")
+    alice.fill("#id_units", "9")
+    alice.fill("#id_why", "asked twice")
+    alice.get_by_role("button", name="Send request").dblclick()
+    alice.wait_for_url(re.compile(r"/requests/[0-9a-z]{26}/$"))
+    alice.fill("#id_text", "said once")
+    alice.get_by_role("button", name="Comment").dblclick()
+    expect(alice.locator("section", has_text="said once")).to_have_count(1)
+    oscar = person("oscar").go("/requests/")
+    rows = oscar.locator("section tr", has_text="9 cards")
+    expect(rows).to_have_count(1)
+    rows.get_by_role("link").click()
+    assert oscar.get_by_text("said once").count() == 1
+    oscar.fill("#id_note", "looks good")
+    oscar.get_by_role("button", name="Approve").dblclick()
+    expect(oscar.locator("dl.facts").first).to_contain_text("Approved: 9 cards")
+
+
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
 def test_every_page_is_accessible_and_as_wide_as_its_screen(
     person: Arrive, language: str, theme: str, width: int

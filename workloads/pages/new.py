@@ -25,7 +25,7 @@ from workloads.requests.kinds import SHARED_VOLUMES
 from workloads.requests.kinds import offers as offers_volume
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.validation import WITH_COMMAND
-from workloads.requests.verdict import verdict_of
+from workloads.requests.verdict import Verdict, verdict_of
 from workloads.requests.what_you_get import offer_of, offers
 
 PREFILLED = (
@@ -152,9 +152,20 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
             "yaml": as_api_call.as_yaml(body),
             "curl": as_api_call.as_curl(department.slug, body),
             "asked": asked,
-            "more": asked.pods * asked.units_per_pod,
+            "more": asked.pods * asked.units_per_pod if quota_would_help(context["verdict"]) else None,
         }
     return context
+
+
+QUOTA_HELPS = {"above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for"}
+"""Reasons that more guaranteed quota, or a higher borrow limit, would take away."""
+
+
+def quota_would_help(verdict: Verdict | None) -> bool:
+    """Whether more quota is what the request lacks: nothing else stands in its way."""
+    return (
+        verdict is not None and verdict.facts.reasons != () and {r.code for r in verdict.facts.reasons} <= QUOTA_HELPS
+    )
 
 
 DRIVER_LABELS = (

@@ -135,7 +135,7 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
             elif name.startswith("PORTAL_"):
                 errors.append(
                     Invalid(
-                        N_("%(name)s is set by the portal: it lists the cards of the workload."),
+                        N_("%(name)s is set by the portal. Choose a name that does not begin with PORTAL_."),
                         field=field_name,
                         name=name,
                     )

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from django.utils.translation import override
 
 from portal.access import Actor, Forbidden, NotVisible
 from portal.errors import Invalid, Problem
 from portal.infra.versions import Stale
 from portal.models import AuditEntry, Department, InboxItem, Role, User
+from portal.notify.notices import sentence
 from quotas.models import ClaimState, Pool, Quota, QuotaRequest, RequestState
 from quotas.requests import actions as requests
 from quotas.rules.capacity import OverPromised
 from quotas.rules.quotas import NothingToSplit
 from tests import builders as make
+from tests.clients import ALL, token_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,7 +77,7 @@ class TestAsking:
             ({"units": 4}, "units", "4 cards are guaranteed already"),
             ({"units": 9}, "units", "has only 8 cards"),
             ({"units": None}, "units", "Enter the new total"),
-            ({"units": 2, "wanted": "borrow_limit"}, "units", "The borrow limit is 2 cards already"),
+            ({"units": 2, "wanted": "borrow_limit"}, "units", "The borrow limit is 2 cards."),
             ({"why": "  "}, "why", "what it is for"),
             ({"ends_at": -1}, "ends_at", "in the future"),
             ({"starts_at": 3, "ends_at": 2}, "ends_at", "after the beginning"),
@@ -329,3 +332,103 @@ class TestTerms:
         monkeypatch.setattr(requests, "_end_term", fails_for_the_first)
         requests.run_terms(now=now + DAY)
         assert (guaranteed(vision, pool), guaranteed(nlp, pool)) == (3, 2)
+
+    def test_each_renewal_is_as_long_as_the_first_term(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        for times in (2, 3, 4):
+            row = granted(requests.renew(actor=Actor(mia), request=row), root)
+            assert abs(row.ends_at - (now + times * 10 * DAY)) < dt.timedelta(minutes=1)  # type: ignore[operator]
+
+    def test_a_renewal_leaves_what_others_have_added(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        again = requests.renew(actor=Actor(mia), request=row)
+        granted(asked(vision, mia, pool, units=8), root)
+        granted(again, root)
+        assert guaranteed(vision, pool) == 8
+
+    @pytest.mark.parametrize("first_to_end", [0, 1])
+    def test_terms_beside_each_other_end_where_they_began(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime, first_to_end: int
+    ) -> None:
+        ends = [now + DAY, now + 2 * DAY] if first_to_end == 0 else [now + 2 * DAY, now + DAY]
+        for units, end in zip((5, 7), ends, strict=True):
+            granted(asked(vision, mia, pool, units=units, ends_at=end), root)
+        requests.run_terms(now=now + DAY)
+        assert guaranteed(vision, pool) == (7 if first_to_end == 0 else 5)
+        requests.run_terms(now=now + 2 * DAY)
+        assert guaranteed(vision, pool) == 4
+
+    def test_what_was_granted_for_good_meanwhile_stays(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        granted(asked(vision, mia, pool, units=5, ends_at=now + DAY), root)
+        granted(asked(vision, mia, pool, units=6), root)
+        requests.run_terms(now=now + DAY)
+        assert guaranteed(vision, pool) == 6
+
+    def test_what_somebody_has_taken_back_is_not_taken_twice(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        Quota.objects.filter(department=vision).update(guaranteed=4)
+        requests.run_terms(now=now + DAY)
+        assert guaranteed(vision, pool) == 4
+
+    def test_borrow_limits_beside_each_other_end_where_they_began(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        for units, days in ((4, 1), (5, 2)):
+            granted(asked(vision, mia, pool, wanted="borrow_limit", units=units, ends_at=now + days * DAY), root)
+        for days, limit in ((1, 5), (2, 2)):
+            requests.run_terms(now=now + days * DAY)
+            assert Quota.objects.get(department=vision).borrow_limit == limit
+
+    def test_one_that_never_fits_is_said_to_have_missed_its_term(
+        self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        row = granted(asked(vision, mia, pool, starts_at=now + DAY, ends_at=now + 2 * DAY), root)
+        requests.run_terms(now=now + DAY)
+        with override("zh-hans"):
+            item = InboxItem.objects.filter(user=mia, kind="quota.term_delayed").get()
+            assert "资源池的容量已分配给其他部门" in sentence(item.kind, item.data)
+        requests.run_terms(now=now + 2 * DAY)
+        row.refresh_from_db()
+        assert (row.state, row.delayed, row.applied_at) == (RequestState.ENDED, "", None)
+        assert kinds_of(mia)[-1] == "quota.term_missed"
+
+    def test_one_that_begins_later_lowers_nothing(
+        self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
+    ) -> None:
+        granted(asked(vision, mia, pool, units=5, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
+        granted(asked(vision, mia, pool, units=7, ends_at=now + 2 * DAY), root)
+        for days, left in ((1, 7), (2, 5), (3, 4)):
+            requests.run_terms(now=now + days * DAY)
+            assert guaranteed(vision, pool) == left
+
+    def test_only_a_term_that_runs_is_renewed(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = asked(vision, mia, pool)
+        for each in (row, granted(row, root)):
+            with pytest.raises(requests.NoTerm):
+                requests.renew(actor=Actor(mia), request=each)
+
+
+def test_texts_have_lines_and_pictures_but_nothing_that_hides(vision: Department, pool: Pool, mia: User) -> None:
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    assert asked(vision, mia, pool, why=f"one\r\ntwo\t{family}").why == f"one\r\ntwo\t{family}"
+    for hidden in ("a\u202eb", "\u200b", "red\x1b[31m", "a\u2066b"):
+        with pytest.raises(Invalid) as refused:
+            asked(vision, mia, pool, why=hidden)
+        assert refused.value.field == "why"
+
+
+def test_what_a_decider_reads_first_is_what_they_may_decide(
+    vision: Department, nlp: Department, pool: Pool, mia: User, root: User
+) -> None:
+    row = asked(vision, mia, pool)
+    for department, listed in ((vision, [row]), (nlp, [])):
+        token, _secret = token_of(root, department, ALL)
+        assert list(requests.to_decide(Actor(root, token))) == listed

@@ -76,6 +76,9 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
         ({"why": ""}, "This field is required."),
         ({"ends_on": "2020-01-01"}, "The end must be in the future"),
         ({"ends_on": "soon"}, "Enter a valid date."),
+        ({"ends_on": "9999-12-31"}, "within the next 20 years"),
+        ({"units": "9.5"}, "9.5 is no whole number of cards"),
+        ({"why": "a\u202eb"}, "is invisible"),
     ],
 )
 def test_a_wrong_form_comes_back_with_all_that_was_typed(
@@ -106,7 +109,7 @@ def test_a_denial_without_a_reason_and_too_much_are_shown_beside_the_form(
     address, approver = f"/d/vision/requests/{sent(mia).public_id}/decide/", page_of(root)
     values = {"units": "6", "ends_on": "", "note": "", "version": "1"}
     answer = approver.post(address, values | {"decision": "deny"})
-    assert (answer.status_code, "Say in a sentence what it is for" in text_of(answer)) == (422, True)
+    assert (answer.status_code, "Give the reason" in text_of(answer)) == (422, True)
     answer = approver.post(address, values | {"decision": "approve"})
     assert (answer.status_code, "has only 8 cards" in text_of(answer)) == (422, True)
 
@@ -173,3 +176,20 @@ def test_a_grant_that_takes_from_somebody_is_confirmed_by_naming_it(
     assert mark is not None
     assert approver.post(f"{address}decide/", values | {"confirmed": mark[1]}).status_code == 302
     assert Quota.objects.get(department=vision).guaranteed == 7
+
+
+def test_neither_approving_nor_denying_decides_nothing(vision: Department, pool: Pool, mia: User, root: User) -> None:
+    """What a browser sends of a button that was disabled meanwhile."""
+    row = sent(mia)
+    values = {"units": "6", "ends_on": "", "note": "looks good", "version": "1"}
+    answer = page_of(root).post(f"/d/vision/requests/{row.public_id}/decide/", values)
+    row.refresh_from_db()
+    assert (answer.status_code, "Choose Approve or Deny." in text_of(answer), row.state) == (
+        422,
+        True,
+        RequestState.OPEN,
+    )
+
+
+def test_an_unknown_state_is_refused(vision: Department, pool: Pool, mia: User) -> None:
+    assert program(mia, vision).get("/api/v1/quota_requests/?state=bogus").status_code == 422
