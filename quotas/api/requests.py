@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import Right, department_for, visible
-from portal.api.base import ApiView, Moment, Paragraph, Strict
+from portal.api.base import ApiView, Empty, Moment, Paragraph, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
 from portal.errors import N_, Invalid
@@ -50,6 +50,9 @@ class QuotaRequestOut(serializers.ModelSerializer[QuotaRequest]):
             "author", "created_at", "granted", "decided_by", "decided_at", "note", "applied_at", "ended_at", "renews",
             "comments", "version",
         ]  # fmt: skip
+
+
+REQUEST_PAGE = page_of(QuotaRequestOut)
 
 
 class QuotaRequestIn(Strict):
@@ -98,7 +101,7 @@ def answer(row: QuotaRequest, status: int = 200) -> Response:
 class QuotaRequests(ApiView):
     @extend_schema(
         operation_id="quota_requests_list",
-        responses=page_of(QuotaRequestOut),
+        responses=REQUEST_PAGE,
         parameters=[
             OpenApiParameter("state", str, enum=[state.value for state in RequestState]),
             OpenApiParameter("to_decide", bool, description="Only the open ones that you may decide."),
@@ -116,7 +119,7 @@ class QuotaRequests(ApiView):
 
 
 class DepartmentQuotaRequests(ApiView):
-    @extend_schema(operation_id="department_quota_requests_list", responses=page_of(QuotaRequestOut))
+    @extend_schema(operation_id="department_quota_requests_list", responses=REQUEST_PAGE)
     def get(self, request: Request, department: str) -> Response:
         return self.page(rows().filter(department=department_for(self.actor, department)), QuotaRequestOut)
 
@@ -143,7 +146,7 @@ class QuotaRequestView(ApiView):
     def get(self, request: Request, quota_request: str) -> Response:
         return answer(quota_requests.request_for(self.actor, quota_request))
 
-    @extend_schema(operation_id="quota_requests_withdraw", responses=QuotaRequestOut, request=None)
+    @extend_schema(operation_id="quota_requests_withdraw", responses={200: QuotaRequestOut}, request=None)
     def delete(self, request: Request, quota_request: str) -> Response:
         """It stays in the history as withdrawn."""
         row = quota_requests.request_for(self.actor, quota_request)
@@ -197,5 +200,6 @@ class QuotaRequestRenewal(ApiView):
     @idempotent
     def post(self, request: Request, quota_request: str) -> Response:
         """Requests the same amount for as long again."""
+        self.read(Empty)
         row = quota_requests.request_for(self.actor, quota_request)
         return answer(quota_requests.renew(actor=self.actor, request=row), 201)

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.access import Actor, Right, actor_of, department_for, visible
 from portal.errors import N_, Invalid, Problem
 from portal.infra import confirm
+from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.facets import facet, narrow
@@ -136,10 +137,12 @@ def decide(request: HttpRequest, department: str, quota_request: str) -> HttpRes
     form = DecisionForm.of(request.POST, row)
     if form.is_valid():
         data, approves = form.cleaned_data, request.POST.get("decision") == "approve"
-        if not approves and request.POST.get("decision") != "deny":
-            raise Invalid(N_("Choose Approve or Deny."), field="decision")
         seen = {"actor": actor, "request": row, "note": data["note"], "expected_version": data["version"]}
         try:
+            if row.is_open:
+                check_fresh(row.version, data["version"])
+            if not approves and request.POST.get("decision") != "deny":
+                raise Invalid(N_("Choose Approve or Deny."), field="decision")
             if approves:
                 _confirm(request, actor, row, data["units"])
                 quota_requests.approve(**seen, units=data["units"], ends_at=last_moment(data["ends_on"]))

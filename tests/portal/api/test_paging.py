@@ -11,7 +11,7 @@ from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from portal.models import AuditEntry, Event, Role
-from quotas.models import ClaimState, Decision, PlanPass, UserCap
+from quotas.models import ClaimState, Decision, PlanPass, QuotaRequest, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
 from tests.clients import person, token_of
@@ -34,6 +34,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         make.member(vision, Role.MEMBER, f"person-{n}")
         make.user(f"robot-{n}", service_of=vision)
         UserCap.objects.create(department=vision, pool=pool, units=1)
+        QuotaRequest.objects.create(department=vision, pool=pool, author=owner, units=4, before=1, why="more")
         workload = workload_of(vision, pool, owner)
         make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=owner)
         Decision.objects.create(

@@ -281,7 +281,8 @@ def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: Use
 ELSEWHERE = {
     "mode_changes_start",
     "recalls_ask",
-}  # tests/workloads/test_api_modes.py; a recall says itself that it stops
+    "quota_requests_decide",
+}  # tests/workloads/api/test_modes.py; a recall says itself that it stops; tests/quotas/views/test_requests.py
 
 
 def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Client) -> None:
@@ -301,4 +302,5 @@ def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Cl
 def test_every_page_with_a_preview_beside_it_is_in_this_walk() -> None:
     names = {str(name) for name in get_resolver("quotas.page_urls").reverse_dict if isinstance(name, str)}
     previews = {name for name in names if name.endswith("preview")}
-    assert previews == {"quota_preview", "recall_preview", "department_preview", "operator_pool_preview"}
+    elsewhere = {"request_preview"}  # tests/quotas/views/test_requests.py
+    assert previews - elsewhere == {"quota_preview", "recall_preview", "department_preview", "operator_pool_preview"}

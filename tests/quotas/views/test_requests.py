@@ -172,8 +172,14 @@ def test_a_grant_that_takes_from_somebody_is_confirmed_by_naming_it(
     page = answer.content.decode()
     assert (answer.status_code, "Approve the request of Vision for A100?" in page) == (409, True)
     assert Quota.objects.get(department=vision).guaranteed == 4
+    program_of_root = program(root)
+    body: dict[str, Any] = {"approve": True, "units": 7, "version": 1}
+    decision = f"/api/v1/quota_requests/{QuotaRequest.objects.get().public_id}/decision/"
+    refused = program_of_root.post(decision, body, content_type="application/json")
+    assert (refused.status_code, refused.json()["code"]) == (409, "needs_confirmation")
     mark = re.search(r'name="confirmed" value="([^"]+)"', page)
     assert mark is not None
+    assert mark[1] == refused.json()["confirm"]
     assert approver.post(f"{address}decide/", values | {"confirmed": mark[1]}).status_code == 302
     assert Quota.objects.get(department=vision).guaranteed == 7
 
