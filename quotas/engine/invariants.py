@@ -1,4 +1,4 @@
-"""What must always be true (docs/quota-rules.md, "Invariants"): of a state, and of a plan made for it.
+"""What must always be true (docs/quota-rules-reference.md, "Invariants"): of a state, and of a plan made for it.
 
 Property tests call both after every step; `manage.py check_invariants` calls `of_state` on a live database.
 """

@@ -1,7 +1,8 @@
 """Victims for who needs more than one place, or one that is no simple sum: nodes are cleared one by one, each for as many
 pods as it can give, and the cheapest nodes that give all pods together are chosen.
 
-Whatever the number of candidates: if a permitted set of victims makes room, one is found (docs/quota-rules.md, "Exactness").
+Whatever the number of candidates: if a permitted set of victims makes room, one is found
+(docs/quota-rules-reference.md, "Who may be stopped").
 `Allowances` are what may be taken from each department, as sums that only ever add up; `Clearable` has the sets that one node
 can be cleared with; `clear` puts nodes together. `permitted` and `makes_room` have the last word.
 """

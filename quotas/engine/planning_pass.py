@@ -1,6 +1,7 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-`decide` is pure, deterministic and total. It reads as docs/quota-rules.md does, "One planning pass":
+`decide` is pure, deterministic and total. The steps are those of
+docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-rules.md):
 
 1. Reservations come first: who waits for others to leave starts when they are gone, or keeps waiting, or gives up.
 2. Then the departments' next claims compete; each is answered before the next is chosen.
@@ -10,7 +11,8 @@
 6. What was freed beyond need is offered again to those who wait.
 7. Who was told to leave and is not needed any more may stay.
 
-Why a claim waits is said when all have their answers; so are the lenders of what each borrows and the moves that would help.
+Why a claim waits is said when all have their answers (`_explain`; the reasons are in waiting.py, but for `lent_out_returning`,
+which is found here); so are the lenders of what each borrows and the moves that would help.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -55,7 +57,8 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 ROUNDS = 5
-"""Enough for nearly every pass seen: some claims change places and change them back. The next pass goes on."""
+"""Bounds the rounds of a pass and, in each, the turns of its reservations. Answers obey all limits after any of them, but may
+lack what another round would find; the next pass finds it."""
 
 
 class PlanningPass:
@@ -92,7 +95,9 @@ class PlanningPass:
             self._answer_queue()
             if not self.state.ask_again:
                 return
-        self._let_wait(self._take_back_starts())  # whom the last round lets stay may have been somebody's right
+        self._let_wait(
+            self._take_back_starts()
+        )  # a victim that stays may have been what gave a started claim its right
 
     def _forget_waiting(self) -> None:
         """Those who wait are asked again, and nothing is held for them meanwhile."""
@@ -145,7 +150,7 @@ class PlanningPass:
         """Answer one claim with a reservation; returns whom it waits for no more. Without an answer it competes anew."""
         state, before = self.state, self.answers.get(claim.id)
         leavers = state.departures.of(claim)
-        decision = self._settled(claim)
+        decision = self._answer_reservation(claim)
         if decision is None:
             state.ask_again = True
         else:
@@ -154,6 +159,7 @@ class PlanningPass:
         return set() if before is None or decision is None else {*before.waiting_on} - {*decision.waiting_on}
 
     def _with_reservation(self) -> list[Claim]:
+        """Claims with a reservation. Call it only while nothing is held for those who wait: then all holds are reservations."""
         return [claim for claim in self.state.pending if claim.id in self.state.holds]
 
     def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
@@ -202,8 +208,9 @@ class PlanningPass:
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
         """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
-        give up first if the pool did not bear all reservations any more. That one would only have to call back as many units
-        anew, others would move to what these leave, and let theirs stay in turn: that does not end."""
+        give up first if the pool did not bear all reservations any more. If it gave up it
+        would preempt as many units again, other reservations would move to what these free and let their own victims stay, and so
+        on without end. So it waits for this victim instead."""
         state, root, units = self.state, self.state.ledger.root, self.state.charges[victim.id]
         depending = state.depending_on(victim, units)
         if root.usage > root.subtree:
@@ -215,13 +222,16 @@ class PlanningPass:
         return depending if first is None or first in depending else [*depending, first]
 
     def _give_up_behind(self, victim: Claim) -> None:
-        """Claims of the victim's department that come after it in the queue compete anew if they alone count on its leaving:
-        else it would leave for a claim that it comes before as soon as it waits again."""
+        """Claims of the victim's department that come after it in the queue compete anew if the claim that it was
+        preempted for has given it up and only they still wait for it: else it would leave for a claim that it comes before as
+        soon as it is queued again."""
         state = self.state
         if victim.id in state.departures.holder:
             return
         for id in sorted(state.departures.awaited.get(victim.id, ())):
-            claim = state.holds[id].claim if id in state.holds else victim
+            if id not in state.holds:
+                continue
+            claim = state.holds[id].claim
             if claim.department == victim.department and queue_order(claim) > queue_order(victim):
                 self.answers.pop(id, None)
                 state.give_up(claim)
@@ -244,11 +254,11 @@ class PlanningPass:
             return False
         return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
 
-    def _settled(self, claim: Claim) -> Decision | None:
+    def _answer_reservation(self, claim: Claim) -> Decision | None:
         """The answer to one claim with a reservation; None when it gave it up and competes anew."""
         state, before = self.state, self.answers.get(claim.id)
         if claim.id not in state.holds:
-            return None  # it counted on a victim that nobody needs any more
+            return None  # `_give_up_behind` has ended it since this turn began
         if before is not None:  # made in this pass
             if self._would_be_made_again(claim):
                 state.settle(claim)
@@ -265,9 +275,11 @@ class PlanningPass:
             dropped = [leaver for leaver in leavers if leaver not in needed.victims]
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserved(claim, needed.places, needed.victims)
-            leavers = list(needed.victims)  # what others wait for leaves in any case, and is not the claim's any more
+            leavers = list(
+                needed.victims
+            )  # others wait for one that it could spare: that one goes anyway, ask without it
         with state.trial() as trial:
-            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # it does without them
+            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?
             return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
@@ -321,7 +333,7 @@ class PlanningPass:
         )
 
     def _start(self, claim: Claim) -> Decision | None:
-        """Step 3."""
+        """Step 3: start the claim where nobody else holds, if its department is entitled to it."""
         state = self.state
         drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
@@ -332,7 +344,7 @@ class PlanningPass:
         state.admit(claim, places, drawn)
         self._holds.expect_end(claim)
         if borrowed:
-            state.ask_again = True  # its department may be taken from now, by who was asked before
+            state.ask_again = True  # its department borrows now: an owner answered before may preempt its older claims
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     def _charge(self, claim: Claim) -> tuple[int, int]:
@@ -341,8 +353,8 @@ class PlanningPass:
         return own + claim.units - asked, asked - own
 
     def _reserve(self, claim: Claim) -> Decision | None:
-        """Step 4."""
-        return self._reserve_what_leaves(claim) or self._take(claim)
+        """Step 4: reserve what leaves already, else preempt."""
+        return self._reserve_what_leaves(claim) or self._preempt(claim)
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
         """Step 4, first half: all it needs is free or leaves already."""
@@ -350,8 +362,8 @@ class PlanningPass:
         places = state.places(claim, state.free_later) if state.entitled(claim) else None
         return None if places is None else self._reserved(claim, places, ())
 
-    def _take(self, claim: Claim) -> Decision | None:
-        """Step 4, second half."""
+    def _preempt(self, claim: Claim) -> Decision | None:
+        """Step 4, second half: preempt the best permitted victims and reserve what they leave."""
         chosen = choose(self.state, claim)
         if chosen is None:
             return None

@@ -6,15 +6,12 @@ nodes are looked at one after the other, the cheapest first. Few candidates, and
 all, and what a set costs, is said in preemption_rules.py.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from quotas.engine.node_clearing import clear
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot, spot_on
+from quotas.engine.placement import Host, Places
 from quotas.engine.preemption_rules import (
     Fairness,
     Preemptor,
@@ -27,27 +24,23 @@ from quotas.engine.preemption_rules import (
     permitted,
     preemptor_of,
 )
-from quotas.engine.quota_tree import NO_CHANGE, share
-from quotas.engine.types import Claim, ClaimId, DepartmentId
-from quotas.engine.victim_search import MANY, cheapest, cheapest_sum, lowest_sum, makes_room, needs_own, search
+from quotas.engine.types import Claim, DepartmentId
+from quotas.engine.victim_search import (
+    MANY,
+    NodeCost,
+    cheapest,
+    cheapest_nodes,
+    cheapest_sum,
+    lowest_sum,
+    makes_room,
+    needs_own,
+    search,
+)
 
 CROWD = 100
 """Among more candidates a search finds nothing that clearing nodes does not."""
 COMPARED = 4
 """So many nodes that could cost the same are compared for one pod."""
-
-
-Bound = tuple[object, ...]
-"""The beginning of a cost that no set on the node is below."""
-NEVER: Bound = LAST
-"""Of a node where no set makes a place."""
-
-
-class NodeCost(NamedTuple):
-    """What clearing a node costs at least, and the `victims` that cost no more, if they are known."""
-
-    bound: Bound
-    victims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ class Chosen:
 
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
-    """The victims for a claim, or None when no permitted set makes it fit."""
+    """The victims for a claim (none: it fits without), or None when no permitted set makes it fit."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     if own and not preemptor.inside:  # who would borrow spares others if its own claims suffice
@@ -70,7 +63,7 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     if not departments and not (preemptor.inside and own):
         return None
     many = len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
-    if own and many and not preemptor.inside and _by_right_alone(preemptor):
+    if own and many and not preemptor.inside and _may_only_reclaim(preemptor):
         return _own_first(preemptor, own, departments)
     found = (_best(each, own, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
@@ -78,13 +71,13 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
     """The preemptor with each way to compare shares, the strict one first; only one where shares do not matter."""
-    by_right = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
-    if by_right or not preemptor.state.settings.fair_sharing:
+    reclaims = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
+    if reclaims or not preemptor.state.settings.fair_sharing:
         return (preemptor,)
     return (replace(preemptor, fairness=fairness) for fairness in Fairness)
 
 
-def _by_right_alone(preemptor: Preemptor) -> bool:
+def _may_only_reclaim(preemptor: Preemptor) -> bool:
     """Whether it may take others' claims only inside its guarantee."""
     state = preemptor.state
     return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
@@ -100,7 +93,7 @@ def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[D
         rest = [claim for claim in own if claim not in mine]
         inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
         others = _best(inside, rest, departments)
-    return None if others is None else _settled(preemptor, (*mine, *others.victims))
+    return None if others is None else _without_spared(preemptor, (*mine, *others.victims))
 
 
 def still_needed(
@@ -117,7 +110,7 @@ def still_needed(
         trial.stay(leavers)
         preemptor = preemptor_of(state, claim)
         preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
-        found = (_settled(each, tuple(leavers)) for each in _by_fairness(preemptor))
+        found = (_without_spared(each, tuple(leavers)) for each in _by_fairness(preemptor))
         return next((chosen for chosen in found if chosen is not None), None)
 
 
@@ -154,7 +147,7 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     victims = lowest_sum(borrowed, need, lambda claim: claim.units, state.lost_work)
     if victims is None or cost(preemptor, victims)[2]:  # some department would fall below its guarantee
         return None
-    return _settled(preemptor, victims)
+    return _without_spared(preemptor, victims)
 
 
 def _has_place(preemptor: Preemptor) -> bool:
@@ -166,7 +159,7 @@ def _has_place(preemptor: Preemptor) -> bool:
 
 def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """The best set that a search finds among the claims."""
-    return _settled(preemptor, search(preemptor, claims))
+    return _without_spared(preemptor, search(preemptor, claims))
 
 
 def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
@@ -183,7 +176,7 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
 
 def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
     """The best set that clearing the nodes (None: all) one by one finds among the claims."""
-    return _settled(preemptor, clear(preemptor, claims, hosts))
+    return _without_spared(preemptor, clear(preemptor, claims, hosts))
 
 
 def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
@@ -198,15 +191,15 @@ def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collect
     state = preemptor.state
     for mine in [(), own] if preemptor.inside and own else [own]:
         best: Chosen | None = None
-        spent: tuple[object, ...] = ()
+        best_cost: tuple[object, ...] = ()
         compared = 0
         for node_cost, host, claims in cheapest_nodes(preemptor, mine, departments):
-            dearer = not state.settings.fair_sharing and spent[: len(node_cost.bound)] < node_cost.bound
+            dearer = not state.settings.fair_sharing and best_cost[: len(node_cost.bound)] < node_cost.bound
             if best is not None and (dearer or compared == COMPARED):
                 break
             chosen = _known_victims(preemptor, node_cost) or _cleared(preemptor, claims, [host])
             best = _better(preemptor, best, chosen)
-            spent = () if best is None else cost(preemptor, best.victims)
+            best_cost = () if best is None else cost(preemptor, best.victims)
             compared += chosen is not None
         if best is not None:
             return best
@@ -233,7 +226,7 @@ def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> C
 # Fitting --------------------------------------------------------------------------------------------------------------
 
 
-def _settled(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
+def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
     """The set without those who can be put back – dearest first – or None when it makes no room after all."""
     state = preemptor.state
     places = None if victims is None else makes_room(preemptor, victims)
@@ -248,6 +241,7 @@ def _settled(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen 
         if charges[victim.id] > spare:
             continue
         rest = [other for other in kept if other is not victim]
+        # a set that is not permitted whole may become so as claims are put back
         if permitted(preemptor, rest) or not permitted(preemptor, kept):
             room = makes_room(preemptor, rest)
             if room is not None:
@@ -255,155 +249,3 @@ def _settled(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen 
     if not (permitted(preemptor, kept) and needs_own(preemptor, kept)):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
-
-
-# The nodes for one pod, cheapest first --------------------------------------------------------------------------------
-
-
-def cheapest_nodes(
-    preemptor: Preemptor, own: Sequence[Claim], departments: Collection[DepartmentId]
-) -> Iterator[tuple[NodeCost, Host, list[Claim]]]:
-    """The nodes that may have a place once candidates there have gone, the cheapest first, with these candidates."""
-    state = preemptor.state
-    mine, hosts = {claim.id for claim in own}, [*state.hosts.values()]
-
-    def candidates(host: Host) -> list[Claim]:
-        here = state.on_node.get(host.name, {}).values()
-        theirs = open_to(preemptor, [claim for claim in here if claim.department in departments])
-        return [*(claim for claim in here if claim.id in mine), *theirs]
-
-    def node_cost(host: Host) -> NodeCost:
-        return _node_cost(preemptor, host, candidates(host), mine)
-
-    known: dict[int, NodeCost] = {}
-    if preemptor.inside and not mine and state.ledger.flat and not state.settings.fair_sharing:
-        state.note_changed_spare()
-        words = (preemptor.policy, preemptor.claim.priority) if preemptor.policy.reclaim != "any" else "any"
-        kind = words, preemptor.ignore_min_runtime
-        bounds = state.free_later.ranking(("bound", kind), state.pool, partial(_lower_bound_on, preemptor)).ranks()
-        node_cost = partial(_remembered, state, (preemptor.claim.shape, kind), node_cost)
-    else:
-        if not departments:
-            hosts = state.in_order({placed.node for claim in own for placed in claim.placement or ()})
-        known = dict(enumerate(map(node_cost, hosts)))
-        bounds = [each.bound for each in known.values()]
-    heap = [(bound, index) for index, bound in enumerate(bounds) if bound != NEVER]
-    heapify(heap)
-    while heap:
-        _, index = heappop(heap)
-        if index not in known:
-            known[index] = node_cost(hosts[index])
-            if known[index].bound != NEVER:
-                heappush(heap, (known[index].bound, index))
-        else:
-            yield known[index], hosts[index], candidates(hosts[index])
-
-
-def _remembered(state: PassState, kind: Hashable, ask: Callable[[Host], NodeCost], host: Host) -> NodeCost:
-    """The node's node_cost, for all who ask for the same; asked anew only where something has changed."""
-    key, version = (kind, host.name), state.free_later.version(host)
-    if key not in state.node_costs or state.node_costs[key][0] != version:
-        state.node_costs[key] = version, ask(host)
-    node_cost: NodeCost = state.node_costs[key][1]
-    return node_cost
-
-
-def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
-    """What victims on the node cost at least, for every preemptor inside its guarantee with such a policy."""
-    state = preemptor.state
-    borrowed = [claim for claim in state.on_node.get(host.name, {}).values() if claim.department in state.ledger.above]
-    claims = open_to(preemptor, borrowed)
-    return _lower_bound(state, claims) if claims else None
-
-
-def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
-    """What any set of these claims costs at least, whoever asks."""
-    priority, lost = min([(claim.priority, state.lost_work(claim)) for claim in claims])
-    return 0, NO_CHANGE, min(map(state.short_of_guarantee, claims)), priority, lost
-
-
-def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
-    """The cheapest node_cost to make a place on the node if some of these claims go."""
-    state = preemptor.state
-    if not claims:
-        return NodeCost(NEVER)
-    with state.trial() as trial:
-        trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
-        if spot_on(host, preemptor.claim, state.free_later.row) is None:
-            return NodeCost(NEVER)
-    own = sum(claim.id in mine for claim in claims)
-    if own not in (0, len(claims)) or (own and preemptor.inside):
-        return NodeCost((0,))
-    if state.settings.fair_sharing:  # who borrows most gives first
-        units = 0 if own or preemptor.inside else min(claim.units for claim in claims)
-        return NodeCost(
-            (units, -max(share(account, account.usage) for account in (state.ledger[c.department] for c in claims)))
-        )
-    if not (own or preemptor.inside):
-        return NodeCost((min(claim.units for claim in claims),))
-    bound = _lower_bound(state, claims)
-    at_least = NodeCost((*bound[:2], 0, *bound[3:]) if own else bound)
-    if host.shared and preemptor.claim.on_card > host.whole:
-        return _whole_cards(state, preemptor.claim, host, claims, bool(own)) or at_least
-    found: list[NodeCost] = []
-    for gives, need in _lacking_on(state, preemptor.claim, host, claims):
-        if sum(gives.values()) >= need:
-            found.append(_cheapest(state, [claim for claim in claims if claim.id in gives], gives, need, bool(own)))
-    return min(found, key=lambda node_cost: node_cost.bound, default=at_least)
-
-
-def _lacking_on(
-    state: PassState, claim: Claim, host: Host, claims: list[Claim]
-) -> Iterator[tuple[dict[ClaimId, int], int]]:
-    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card
-    has enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
-    free, shape = state.free_later.row, host.pool.mig
-    cards: Sequence[tuple[Collection[Slot], int]] = ()
-    if shape is None and host.whole <= 1:
-        cards = [(host.cards, claim.on_card - sum(free[host.stretch]))]
-    elif host.shared and claim.on_card <= host.whole:
-        cards = [((card,), claim.on_card - free[card]) for card in host.cards]
-    elif slot := host.instances.get(claim.profile or "", NOWHERE):
-        cards = [((slot,), 1 - free[slot])]
-    if any(need <= 0 for _, need in cards):
-        asked = [(host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside]
-        lacking = [((slot,), amount - free[slot]) for slot, amount in asked if slot is not None and free[slot] < amount]
-        cards = lacking[:1]
-    at = {slot: index for index, (slots, _) in enumerate(cards) for slot in slots}
-    gives: list[dict[ClaimId, int]] = [{} for _ in cards]
-    for one in claims:
-        for slot, amount in state.vectors[one.id].items():
-            if slot in at:
-                cell = gives[at[slot]]
-                cell[one.id] = cell.get(one.id, 0) + amount
-    return ((gift, need) for gift, (_, need) in zip(gives, cards, strict=True))
-
-
-def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim], own: bool) -> NodeCost | None:
-    """Several cards that others share, whole: the cheapest of them, without all who stand there. None where enough are empty, or
-    candidates do not empty enough."""
-    left, need = state.free_later.row, claim.on_card // host.whole
-    costs: list[tuple[Bound, list[Claim]]] = []
-    for card in host.cards:
-        here = [one for one in claims if card in state.vectors[one.id]]
-        if left[card] + sum(state.vectors[one.id][card] for one in here) == host.whole:
-            short = 0 if own else sum(map(state.short_of_guarantee, here))
-            ceiling = max([one.priority for one in here], default=-(10**9))
-            costs.append(((short, ceiling, sum(map(state.lost_work, here)), len(here)), here))
-    costs.sort(key=lambda cost: cost[0])
-    victims = {one.id: one for _, here in costs[:need] for one in here}
-    if len(costs) < need or not victims:
-        return None
-    priority, lost = max(one.priority for one in victims.values()), sum(map(state.lost_work, victims.values()))
-    return NodeCost((0, NO_CHANGE, 0, priority, lost, len(victims)), tuple(victims.values()))
-
-
-def _cheapest(state: PassState, claims: list[Claim], gives: dict[ClaimId, int], need: int, own: bool) -> NodeCost:
-    """The cheapest victims, of claims that leave their departments what is promised if these give enough."""
-    spare, short = claims if own else [claim for claim in claims if not state.short_of_guarantee(claim)], 0
-    if sum([gives[claim.id] for claim in spare]) < need:
-        short = min([short for claim in claims if (short := state.short_of_guarantee(claim))])
-        spare = claims
-    victims = lowest_sum(spare, need, lambda claim: gives[claim.id], state.lost_work) or ()
-    lost, ceiling = sum(map(state.lost_work, victims)), max(victim.priority for victim in victims)
-    return NodeCost((0, NO_CHANGE, short, ceiling, lost, len(victims)), victims)

@@ -1,8 +1,8 @@
 """The rules of preemption: which claims the preemptor's policy opens to it, which sets of them may go together, and what a set
 costs.
 
-See docs/quota-rules.md, "Who may be a victim". `open_by` looks at one claim, `permitted` at a whole set; `cost` is the order in
-which sets are preferred.
+See docs/quota-rules-reference.md, "Who may be stopped". `open_by` looks at one claim, `permitted` at a whole set;
+`cost` is the order in which sets are preferred.
 """
 
 from collections.abc import Iterable
@@ -322,7 +322,11 @@ Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 
 
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
-    """What a victim set costs, in the order in which sets are compared; the least wins."""
+    """What a victim set costs, in the order in which sets are compared; the least wins.
+
+    Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `_cheapest_borrowed`
+    (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders` and `NodeCost` (victim_search.py), `_prices` (node_clearing.py).
+    """
     state = preemptor.state
     victims = tuple(victims)
     taken: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """The quota tree of one pool: who may take how much, what recalls keep, and who lends to whom.
 
-The formulas are those of docs/quota-rules.md, "Arithmetic" (Kueue's nominal quota, borrowing limit, lending limit and
-cohorts). A `Ledger` is working state of a planning pass: `add` and `remove` change usage and cost one step for each
-ancestor, so that nothing is summed again. `Change` compares victim sets under fair sharing.
+The formulas are those of docs/quota-rules-reference.md, "The arithmetic" (Kueue's nominal quota, borrowing limit,
+lending limit and cohorts). A `Ledger` is working state of a planning pass: `add` and `remove` change usage and cost one
+step for each ancestor, so that nothing is summed again. `Change` compares victim sets under fair sharing.
 """
 
 from __future__ import annotations

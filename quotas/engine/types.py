@@ -5,7 +5,7 @@ borrows what others do not use. A **claim** is one workload's request for units 
 or is leaving. A **recall** is a claim without a workload, by which an owner takes lent units back.
 
 Every value is frozen. Amounts are integers in the pool's native unit (cards, slices or MiB). Field names are those of the
-JSON format (docs/quota-rules.md, "Snapshot and plan as JSON"; snapshot_json.py reads and writes them), and `None` means
+JSON format (docs/quota-rules-reference.md, "Snapshot and plan as JSON"; snapshot_json.py reads and writes them), and `None` means
 that nothing is said: no limit, or the default.
 """
 

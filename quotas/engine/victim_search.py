@@ -3,23 +3,28 @@
 `lowest_sum` is one knapsack, for pools (and recalls) that only count units. `search` is for trees of departments and gangs over
 several nodes, and can only get better: greedy then put back, from several starting orders; then set by set, in the order of
 preference, what may still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set.
+`cheapest_nodes` are the nodes for one pod.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import Places, best_spot, has_spot, spot_on
+from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot, best_spot, has_spot, spot_on
 from quotas.engine.preemption_rules import (
     Preemptor,
     cost,
     lacking_of_pool,
+    open_to,
     permitted,
     within_reach,
 )
-from quotas.engine.types import Claim, ClaimId
+from quotas.engine.quota_tree import NO_CHANGE, share
+from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import entered_at
 
 Value = tuple[int, int, int, tuple[ClaimId, ...]]
@@ -241,7 +246,7 @@ def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | Non
 
 def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
     """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
-    The state are the same afterwards."""
+    The state is the same afterwards."""
     state = preemptor.state
     victims = tuple(victims)
     with state.trial() as trial:
@@ -282,3 +287,167 @@ def waste(preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]
             wasted.append(() if spot is None else spot.waste)
             trial.take(free, [state.space.taken(claim, (placed,), 0)])
     return tuple(map(sum, zip(*wasted, strict=True)))
+
+
+# The nodes for one pod, cheapest first --------------------------------------------------------------------------------
+
+Bound = tuple[object, ...]
+"""The beginning of a cost that no set on the node is below."""
+NEVER: Bound = LAST
+"""Of a node where no set makes a place."""
+
+
+class NodeCost(NamedTuple):
+    """What clearing a node costs at least, and the `victims` that cost no more, if they are known."""
+
+    bound: Bound
+    victims: tuple[Claim, ...] = ()
+
+
+def cheapest_nodes(
+    preemptor: Preemptor, own: Sequence[Claim], departments: Collection[DepartmentId]
+) -> Iterator[tuple[NodeCost, Host, list[Claim]]]:
+    """The nodes that may have a place once candidates there have gone, the cheapest first, with these candidates."""
+    state = preemptor.state
+    mine, hosts = {claim.id for claim in own}, [*state.hosts.values()]
+
+    def candidates(host: Host) -> list[Claim]:
+        here = state.on_node.get(host.name, {}).values()
+        theirs = open_to(preemptor, [claim for claim in here if claim.department in departments])
+        return [*(claim for claim in here if claim.id in mine), *theirs]
+
+    def node_cost(host: Host) -> NodeCost:
+        return _node_cost(preemptor, host, candidates(host), mine)
+
+    known: dict[int, NodeCost] = {}
+    if preemptor.inside and not mine and state.ledger.flat and not state.settings.fair_sharing:
+        state.note_changed_spare()
+        opened_by = (preemptor.policy, preemptor.claim.priority) if preemptor.policy.reclaim != "any" else "any"
+        kind = opened_by, preemptor.ignore_min_runtime  # what decides which claims are open
+        bounds = state.free_later.ranking(("bound", kind), state.pool, partial(_lower_bound_on, preemptor)).ranks()
+        node_cost = partial(_remembered, state, (preemptor.claim.shape, kind), node_cost)
+    else:
+        if not departments:
+            hosts = state.in_order({placed.node for claim in own for placed in claim.placement or ()})
+        known = dict(enumerate(map(node_cost, hosts)))
+        bounds = [each.bound for each in known.values()]
+    heap = [(bound, index) for index, bound in enumerate(bounds) if bound != NEVER]
+    heapify(heap)
+    while heap:
+        _, index = heappop(heap)
+        if index not in known:
+            known[index] = node_cost(hosts[index])
+            if known[index].bound != NEVER:
+                heappush(heap, (known[index].bound, index))
+        else:
+            yield known[index], hosts[index], candidates(hosts[index])
+
+
+def _remembered(state: PassState, kind: Hashable, ask: Callable[[Host], NodeCost], host: Host) -> NodeCost:
+    """The node's cost, shared by all who ask for the same; asked anew only where something has changed."""
+    key, version = (kind, host.name), state.free_later.version(host)
+    if key not in state.node_costs or state.node_costs[key][0] != version:
+        state.node_costs[key] = version, ask(host)
+    node_cost: NodeCost = state.node_costs[key][1]
+    return node_cost
+
+
+def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
+    """What victims on the node cost at least, for every preemptor inside its guarantee with such a policy."""
+    state = preemptor.state
+    borrowed = [claim for claim in state.on_node.get(host.name, {}).values() if claim.department in state.ledger.above]
+    claims = open_to(preemptor, borrowed)
+    return _lower_bound(state, claims) if claims else None
+
+
+def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
+    """What any set of these claims costs at least, whoever asks."""
+    priority, lost = min([(claim.priority, state.lost_work(claim)) for claim in claims])
+    return 0, NO_CHANGE, min(map(state.short_of_guarantee, claims)), priority, lost
+
+
+def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
+    """What a place on the node costs at least if some of these claims go."""
+    state = preemptor.state
+    if not claims:
+        return NodeCost(NEVER)
+    with state.trial() as trial:
+        trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
+        if spot_on(host, preemptor.claim, state.free_later.row) is None:
+            return NodeCost(NEVER)
+    own = sum(claim.id in mine for claim in claims)
+    if own not in (0, len(claims)) or (own and preemptor.inside):
+        return NodeCost((0,))
+    if state.settings.fair_sharing:  # who borrows most gives first
+        units = 0 if own or preemptor.inside else min(claim.units for claim in claims)
+        return NodeCost(
+            (units, -max(share(account, account.usage) for account in (state.ledger[c.department] for c in claims)))
+        )
+    if not (own or preemptor.inside):
+        return NodeCost((min(claim.units for claim in claims),))
+    bound = _lower_bound(state, claims)
+    at_least = NodeCost((*bound[:2], 0, *bound[3:]) if own else bound)
+    if host.shared and preemptor.claim.on_card > host.whole:
+        return _whole_cards(state, preemptor.claim, host, claims, bool(own)) or at_least
+    found: list[NodeCost] = []
+    for gives, need in _lacking_on(state, preemptor.claim, host, claims):
+        if sum(gives.values()) >= need:
+            found.append(_cheapest(state, [claim for claim in claims if claim.id in gives], gives, need, bool(own)))
+    return min(found, key=lambda node_cost: node_cost.bound, default=at_least)
+
+
+def _lacking_on(
+    state: PassState, claim: Claim, host: Host, claims: list[Claim]
+) -> Iterator[tuple[dict[ClaimId, int], int]]:
+    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card
+    has enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
+    free, shape = state.free_later.row, host.pool.mig
+    cards: Sequence[tuple[Collection[Slot], int]] = ()
+    if shape is None and host.whole <= 1:
+        cards = [(host.cards, claim.on_card - sum(free[host.stretch]))]
+    elif host.shared and claim.on_card <= host.whole:
+        cards = [((card,), claim.on_card - free[card]) for card in host.cards]
+    elif slot := host.instances.get(claim.profile or "", NOWHERE):
+        cards = [((slot,), 1 - free[slot])]
+    if any(need <= 0 for _, need in cards):
+        asked = [(host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside]
+        lacking = [((slot,), amount - free[slot]) for slot, amount in asked if slot is not None and free[slot] < amount]
+        cards = lacking[:1]
+    at = {slot: index for index, (slots, _) in enumerate(cards) for slot in slots}
+    gives: list[dict[ClaimId, int]] = [{} for _ in cards]
+    for one in claims:
+        for slot, amount in state.vectors[one.id].items():
+            if slot in at:
+                cell = gives[at[slot]]
+                cell[one.id] = cell.get(one.id, 0) + amount
+    return ((gift, need) for gift, (_, need) in zip(gives, cards, strict=True))
+
+
+def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim], own: bool) -> NodeCost | None:
+    """Several cards that others share, whole: the cheapest of them, without all who stand there. None where enough are empty, or
+    candidates do not empty enough."""
+    left, need = state.free_later.row, claim.on_card // host.whole
+    costs: list[tuple[Bound, list[Claim]]] = []
+    for card in host.cards:
+        here = [one for one in claims if card in state.vectors[one.id]]
+        if left[card] + sum(state.vectors[one.id][card] for one in here) == host.whole:
+            short = 0 if own else sum(map(state.short_of_guarantee, here))
+            ceiling = max([one.priority for one in here], default=-(10**9))
+            costs.append(((short, ceiling, sum(map(state.lost_work, here)), len(here)), here))
+    costs.sort(key=lambda cost: cost[0])
+    victims = {one.id: one for _, here in costs[:need] for one in here}
+    if len(costs) < need or not victims:
+        return None
+    priority, lost = max(one.priority for one in victims.values()), sum(map(state.lost_work, victims.values()))
+    return NodeCost((0, NO_CHANGE, 0, priority, lost, len(victims)), tuple(victims.values()))
+
+
+def _cheapest(state: PassState, claims: list[Claim], gives: dict[ClaimId, int], need: int, own: bool) -> NodeCost:
+    """The cheapest victims, of claims that leave their departments what is promised if these give enough."""
+    spare, short = claims if own else [claim for claim in claims if not state.short_of_guarantee(claim)], 0
+    if sum([gives[claim.id] for claim in spare]) < need:
+        short = min([short for claim in claims if (short := state.short_of_guarantee(claim))])
+        spare = claims
+    victims = lowest_sum(spare, need, lambda claim: gives[claim.id], state.lost_work) or ()
+    lost, ceiling = sum(map(state.lost_work, victims)), max(victim.priority for victim in victims)
+    return NodeCost((0, NO_CHANGE, short, ceiling, lost, len(victims)), victims)

@@ -118,7 +118,7 @@ def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
     blocked = not_now(state, claim)
     if blocked is not None:
         return (blocked,)
-    reasons = _by_right(state, claim) or list(_by_room(state, claim))
+    reasons = _quota_reasons(state, claim) or list(_space_reasons(state, claim))
     missing = state.ledger.nominal - state.ledger.capacity
     return (*reasons, PoolShort(missing)) if missing > 0 else tuple(reasons)
 
@@ -158,7 +158,7 @@ def _outside(account: Account, claim: Claim) -> Reason:
     return OverBorrowLimit(0, claim.units - account.own_left)
 
 
-def _by_right(state: PassState, claim: Claim) -> list[Reason]:
+def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
     """What the quotas say against it."""
     account, asked = state.ledger[claim.department], state.asked(claim)
     inside = state.inside(claim)
@@ -180,7 +180,7 @@ def _by_right(state: PassState, claim: Claim) -> list[Reason]:
     return [NotLent(keeper, most)] if most >= short else [NotEnough(state.pool.id, short)]
 
 
-def _by_room(state: PassState, claim: Claim) -> Iterator[Reason]:
+def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     """What the pool itself lacks, though the quotas would allow it."""
     asked, free = state.asked(claim), max(0, state.free_now.row[state.pool_slot])
     if free + state.units_held < asked:
@@ -329,7 +329,7 @@ class Consolidation:
         return tuple(replace(r, moves=moves, machine=machine) if isinstance(r, Fragmented) else r for r in reasons)
 
     def machine(self, claim: Claim) -> Machine | None:
-        """See room.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
+        """See placement.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
         hold = self._state.holds.get(claim.id)
         key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
         if key not in self._machines:

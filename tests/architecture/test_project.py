@@ -36,6 +36,24 @@ def test_templates_load_no_script_or_style_from_elsewhere() -> None:
     assert [sources.name(path) for path in TEMPLATES if outside.search(path.read_text())] == []
 
 
+def test_what_a_docstring_points_to_in_the_docs_is_there() -> None:
+    """The page exists, and so does the heading that is named after it in quotes; decisions exist by their number."""
+    missing = []
+    for path in [*sources.files(), *(sources.ROOT / "tests").rglob("*.py")]:
+        if "sharing" in path.parts:
+            continue  # they name the documents of other projects
+        text = " ".join(path.read_text().split())
+        for page, heading in re.findall(r'(?<![\w/.])(docs/[\w/-]+\.md)(?:, "([^"]+)")?', text):
+            file = sources.ROOT / page
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if file.is_file() else []
+            if not file.is_file() or (heading and heading not in headings):
+                missing.append(f"{sources.name(path)}: {page} {heading}".strip())
+        for number in re.findall(r"docs/adr/(\d{4})", text):
+            if not list((sources.ROOT / "docs" / "adr").glob(f"{number}-*.md")):
+                missing.append(f"{sources.name(path)}: docs/adr/{number}")
+    assert missing == []
+
+
 def test_every_woken_or_scheduled_task_is_registered() -> None:
     app.loader.import_default_modules()
     assert {*WAKES, *TIMETABLE} - set(app.tasks) == set()

@@ -1,4 +1,4 @@
-"""What holds for every snapshot, whatever it contains (docs/quota-rules.md, "Invariants")."""
+"""What holds for every snapshot, whatever it contains (docs/quota-rules-reference.md, "Invariants")."""
 
 import copy
 import random
