@@ -109,7 +109,7 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any, comm
     context = {
         "department": dept, "row": row, "form": form, "may_steer": steer, "may_decide": may_decide,
         "comments": row.comments.select_related("author"),
-        "comment": comment or (CommentForm() if submits or may_decide else None),
+        "comment_form": comment or (CommentForm() if submits or may_decide else None),
         "may_withdraw": live and (steer or (own and submits)),
         "may_renew": row.state == RequestState.GRANTED and row.ends_at is not None and submits and renewing is None,
         "renewing": renewing, "deciders": quota_requests.deciders_of(dept) if row.is_open else [],

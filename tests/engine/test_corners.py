@@ -367,6 +367,8 @@ def test_a_stretch_of_a_freely_cut_card_with_work_that_stays_is_not_cleared() ->
 
 def test_reasons_name_what_is_above_and_beside() -> None:
     assert "parent department" in OverBorrowLimit(limit=2, asked=3, department="science").sentence
+    assert "The department would" in OverBorrowLimit(limit=2, asked=3).sentence
+    assert "wait until a node is free" in Fragmented(4, 2).advice
     asks_for_nics = Machine("n1", 8, 8, 1, 1, lacking="rdma/hca", has=1, asked=2)
     assert Fragmented(4, 0, machine=asks_for_nics).sentence == asks_for_nics.sentence
     assert "fewer of these devices" in Fragmented(4, 0, machine=asks_for_nics).advice
