@@ -132,9 +132,10 @@ class PassState:
     By department, `unsettled` has the units of reservations of the snapshot that were not looked at yet, `reserved` all
     reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
 
-    `ask_again` is set by whatever may change the answers of claims that wait: victims, and those who may stay after all.
+    `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
+    an answer in the way of a reservation behind it, a reservation given up or one that waits for one more, a hold pushed out.
     `changed_departments` collects departments other than the preemptor's whose usage has changed. `young`
-    has those whose minimum runtime is not over, `impossible` those that can never run.
+    has those whose minimum runtime is not over (units.young_until), `impossible` those that can never run.
     """
 
     def __init__(

@@ -87,7 +87,7 @@ class PlanningPass:
                 self.state.give_up(claim)
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1 to 5, again and again until nothing is left over that others may want: that is step 6."""
+        """Steps 1 to 5, at most ROUNDS times, until no answer may have changed another's (`ask_again`): that includes step 6."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -395,7 +395,8 @@ class PlanningPass:
         )
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Step 5, for a claim whose limits would let it start."""
+        """Step 5: inside the guarantee it asks for a hold, as a borrower once it has starved. `Holds.add` (reservations.py)
+        refuses what could not start in the empty pool, a second borrower's, and a borrower's beyond its limits."""
         state = self.state
         if state.inside(claim):
             self._holds.add(claim, starving=False)

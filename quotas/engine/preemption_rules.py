@@ -141,7 +141,8 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None"
 
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
     """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one, and who
-    stands where nothing would become free."""
+    stands where nothing would become free. Who leaves already, and who started in this pass, is not asked: `state.holding`
+    does not have them."""
     if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
     return ignore_min_runtime or claim.id not in state.young

@@ -1,7 +1,8 @@
 """Why a claim does not start, and what would help.
 
 `never` says why no state of the pool would let it run, and how large such a request could be at most; `not_now` why it does
-not start whatever is free; `waiting_reasons` what it waits for. `Consolidation` looks for pods that could move to make room.
+not start whatever is free; `waiting_reasons` what it waits for. No reason names the policy: who may not preempt reads
+what it lacks, such as `not_enough`. `Consolidation` looks for pods that could move to make room.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
