@@ -265,11 +265,12 @@ def test_a_viewers_token_cannot_run_anything(site: Site) -> None:
 
 
 def test_quota_is_requested_and_listed(site: Site) -> None:
-    words = ["request", "--pool", site.bed.pool.slug, "--total", "4", "--why", "a paper", "--until", "2099-12-31"]
+    day = str(timezone.localdate() + dt.timedelta(days=90))
+    words = ["request", "--pool", site.bed.pool.slug, "--total", "4", "--why", "a paper", "--until", day]
     code, out, err = site.run(*words)
     assert code == 0, err
     assert QuotaRequest.objects.get().public_id == out.strip()
     code, listing, _ = site.run("requests")
-    assert (code, out.strip() in listing) == (0, True)
+    assert (code, out.strip() in listing, day in listing) == (0, True, True)
     code, _, err = site.run(*words[:4], "1", *words[5:])
     assert (code, "guaranteed already" in err) == (2, True)
