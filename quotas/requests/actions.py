@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import structlog
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from portal import audit, names
@@ -38,7 +38,8 @@ MOST_OPEN = 20
 MOST_COMMENTS = 100
 """Comments on one request."""
 WHY = N_("Say in a sentence what it is for: whoever decides reads it.")
-LIVE = [RequestState.OPEN, RequestState.SCHEDULED, RequestState.GRANTED]
+NOT_BEGUN = [RequestState.OPEN, RequestState.SCHEDULED]
+"""They change nothing yet."""
 
 
 class AlreadyDecided(Problem):
@@ -173,7 +174,7 @@ def ask_for_quota(
     )  # fmt: skip
 
 
-def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None) -> QuotaRequest:
+def renew(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
     """Asks for the same amount for as long again. Raises NoTerm, Invalid when a renewal waits already, Forbidden."""
     actor.require(Right.SUBMIT, request.department)
     request = QuotaRequest.objects.select_related("department__parent", "pool__group", "renews").get(pk=request.pk)
@@ -181,7 +182,7 @@ def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None
         raise NoTerm
     prolonged = request.renews if request.renews and request.renews.state == RequestState.RENEWED else None
     began = prolonged.ends_at if prolonged and prolonged.ends_at else request.applied_at
-    if request.renewals.filter(state__in=[RequestState.OPEN, RequestState.SCHEDULED]).exists():
+    if request.renewals.filter(state__in=NOT_BEGUN).exists():
         raise Invalid(N_("A renewal of this grant is already waiting for approval."))
     return _enter(
         actor,
@@ -189,7 +190,6 @@ def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None
             department=request.department, pool=request.pool, author=actor.user, wanted=request.wanted,
             units=request.granted, before=present_value(request.department, request.pool, request.wanted),
             why=request.why, ends_at=request.ends_at + (request.ends_at - began), renews=request,
-            created_at=now or timezone.now(),
         ),
     )  # fmt: skip
 
@@ -197,17 +197,15 @@ def renew(*, actor: Actor, request: QuotaRequest, now: dt.datetime | None = None
 def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
     department, pool = row.department, row.pool
     with durable():
-        Department.objects.select_for_update(no_key=True).get(
-            pk=department.pk
-        )  # the bound holds for all who ask at once
+        # The bound holds for all who ask at once.
+        Department.objects.select_for_update(no_key=True).get(pk=department.pk)
         if QuotaRequest.objects.filter(department=department, state=RequestState.OPEN).count() >= MOST_OPEN:
             raise TooManyRequests(department=department.name, most=MOST_OPEN)
         row.save(force_insert=True)
         audit.record(actor, "quota.requested", row.public_id, department=department, after=_audited(row))
         emit("quota.requested", department=department, pool=pool.slug, request=row.public_id)
-        recipients = {user.pk: user for user in (*deciders_of(department), *notices.owners_of(department))}
-        others = [user for user in recipients.values() if user != actor.user]
-        notices.tell("quota.requested", to=others, department=department, **_facts(row), person=actor.name, why=row.why)
+        people = [*deciders_of(department), *notices.owners_of(department)]
+        _tell("quota.requested", row, people, but=actor.user, person=actor.name, why=row.why)
     return row
 
 
@@ -230,9 +228,11 @@ def _audited(row: QuotaRequest) -> dict[str, Any]:
     } | term
 
 
-def _facts(row: QuotaRequest) -> dict[str, Any]:
+def _tell(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User | None = None, **facts: Any) -> None:
+    """Notifies the people, each once, without the one who acts (`but`), and the department's webhooks."""
     about = {"request": row.public_id, "pool": row.pool.name, "unit": row.pool.unit}
-    return about | {"what": row.wanted, "wanted": row.units}
+    facts |= about | {"what": row.wanted, "wanted": row.units}
+    notices.tell(kind, to=[user for user in people if user != but], department=row.department, **facts)
 
 
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
@@ -245,9 +245,7 @@ def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment
             raise Invalid(N_("A request takes at most %(most)s comments."), field="text", most=MOST_COMMENTS)
         made = RequestComment.objects.create(request=row, author=actor.user, text=text)
         audit.record(actor, "quota.request_comment", row.public_id, department=row.department)
-        people = {user.pk: user for user in _concerned(row) if user != actor.user}
-        facts = _facts(row) | {"person": actor.name, "text": text}
-        notices.tell("quota.request_comment", to=people.values(), department=row.department, **facts)
+        _tell("quota.request_comment", row, _concerned(row), but=actor.user, person=actor.name, text=text)
     return made
 
 
@@ -304,7 +302,7 @@ def withdraw(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
     actor.require_own_or_steer(request.department, request.author)
     with durable():
         row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
-        if row.state not in (RequestState.OPEN, RequestState.SCHEDULED):
+        if row.state not in NOT_BEGUN:
             raise AlreadyDecided(state=row.get_state_display())
         row.state, row.ended_at, row.version = RequestState.WITHDRAWN, timezone.now(), row.version + 1
         row.save()
@@ -335,9 +333,8 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
         after["ends_at"] = row.ends_at.isoformat()
     audit.record(actor, kind, row.public_id, department=row.department, after=after)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
-    people = {user.pk: user for user in (*_concerned(row), *notices.owners_of(row.department)) if user != actor.user}
-    facts = _facts(row) | {"granted": row.granted, "person": actor.name, "note": row.note or "–"}
-    notices.tell(kind, to=people.values(), department=row.department, **facts)
+    people = [*_concerned(row), *notices.owners_of(row.department)]
+    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.name, note=row.note or "–")
 
 
 def check_grant(row: QuotaRequest, units: int | None) -> None:
@@ -386,13 +383,18 @@ def _running(row: QuotaRequest | None) -> QuotaRequest | None:
 
 
 def _set(actor: Actor, row: QuotaRequest, value: int | None) -> None:
-    quota = Quota.objects.filter(department=row.department, pool=row.pool).first()
-    numbers = {"guaranteed": 0, "borrow_limit": None, "lend_limit": None}
-    numbers |= {name: getattr(quota, name) for name in numbers if quota} | {row.wanted: value}
     change_quota(
         actor=actor, department=row.department, pool=row.pool, giver=row.giver, why=f"request {row.public_id}",
-        expected_version=quota.version if quota else None, **numbers,
+        **numbers_with(row, value),
     )  # fmt: skip
+
+
+def numbers_with(row: QuotaRequest, value: int | None) -> dict[str, Any]:
+    """The quota with `value` for the number that is requested, as change_quota and preview_quota take it."""
+    quota = Quota.objects.filter(department=row.department, pool=row.pool).first()
+    numbers: dict[str, Any] = {"guaranteed": 0, "borrow_limit": None, "lend_limit": None}
+    numbers |= {name: getattr(quota, name) for name in numbers if quota}
+    return numbers | {row.wanted: value, "expected_version": quota.version if quota else None}
 
 
 # Terms ----------------------------------------------------------------------------------------------------------------
@@ -498,21 +500,14 @@ def _note_delay(pk: int, problem: Problem) -> bool:
         log.warning("quota_request.delayed", request=row.public_id, reason=problem.detail)
         row.delayed, row.version = problem.code, row.version + 1
         row.save()
-        facts = _facts(row) | {"granted": row.granted, "cause": problem.code}
-        people = {user.pk: user for user in (*_concerned(row), *_decider(row))}
-        notices.tell("quota.term_delayed", to=people.values(), department=row.department, **facts)
+        people = [*_concerned(row), *([row.decided_by] if row.decided_by else [])]
+        _tell("quota.term_delayed", row, people, granted=row.granted, cause=problem.code)
     return True
-
-
-def _decider(row: QuotaRequest) -> Iterable[User]:
-    return [row.decided_by] if row.decided_by else []
 
 
 def _tell_term(row: QuotaRequest, kind: str) -> None:
     ends = row.ends_at.isoformat() if row.ends_at else None
-    people = {user.pk: user for user in (*_concerned(row), *notices.owners_of(row.department))}
-    facts = _facts(row) | {"granted": row.granted, "ends_at": ends}
-    notices.tell(kind, to=people.values(), department=row.department, **facts)
+    _tell(kind, row, [*_concerned(row), *notices.owners_of(row.department)], granted=row.granted, ends_at=ends)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
 
 
@@ -528,4 +523,4 @@ def request_for(actor: Actor, public_id: str, department: Department | None = No
 
 def open_units(pool: Pool) -> int:
     """Units that nobody is promised: what an operator may still give."""
-    return pool.nominal - (pool.quotas.aggregate(total=Sum("guaranteed"))["total"] or 0)
+    return pool.nominal - pool.total_guaranteed()

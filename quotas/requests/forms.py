@@ -120,12 +120,11 @@ class RequestForm(forms.Form):
         return data
 
     def asked(self) -> dict[str, Any]:
-        """As ask_for_quota takes it. A first day that has begun means at once."""
+        """As ask_for_quota takes it."""
         data = self.cleaned_data
-        start = first_moment(data["starts_on"])
         return {
             "pool": data["pool"], "wanted": data["wanted"], "units": data["units"], "why": data["why"],
-            "starts_at": start if start and start > timezone.now() else None, "ends_at": last_moment(data["ends_on"]),
+            "starts_at": first_moment(data["starts_on"]), "ends_at": last_moment(data["ends_on"]),
         }  # fmt: skip
 
 

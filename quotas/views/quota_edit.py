@@ -24,7 +24,7 @@ from quotas.lending.windows import schedule_of
 from quotas.models import Quota
 from quotas.previews.quota import preview_quota
 from quotas.rules import quotas
-from quotas.rules.quotas import may_promise
+from quotas.rules.quotas import giver_of, may_promise
 from quotas.views.quotas import Rule, rule_of
 
 
@@ -108,7 +108,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
             return redirect("quotas:quotas", dept.slug)
     context = {
         "department": dept, "rule": rule, "form": forms.quota, "windows": forms.windows, "zone": forms.zone,
-        "may_promise": may_promise(actor, dept), "giver": None if actor.is_operator else dept.parent,
+        "may_promise": may_promise(actor, dept), "giver": giver_of(actor, dept),
     }  # fmt: skip
     return render(
         request,

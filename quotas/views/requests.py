@@ -27,7 +27,7 @@ from quotas.requests import actions as quota_requests
 from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, first_total, last_moment
 from quotas.requests.previews import preview_of_grant
 from quotas.requests.record import DAYS, record_of
-from quotas.rules.quotas import may_promise
+from quotas.rules.quotas import giver_of, may_promise
 
 PER_PAGE = 50
 PATHS = {"state": "state", "pool": "pool__slug", "department": "department__slug"}
@@ -94,29 +94,35 @@ def _blame(form: Any, problem: Problem) -> None:
 @login_required
 @require_http_methods(["GET", "HEAD"])
 def detail(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
+    actor, row = _actor_and_row(request, department, quota_request)
+    return _page(request, actor, row)
+
+
+def _actor_and_row(request: HttpRequest, department: str, quota_request: str) -> tuple[Actor, QuotaRequest]:
+    """Raises NotVisible."""
     actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
-    form = DecisionForm.of(None, row) if row.is_open and may_promise(actor, row.department) else None
-    return _page(request, actor, row, form)
+    return actor, quota_requests.request_for(actor, quota_request, department_for(actor, department))
 
 
-def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any, comment: Any = None) -> HttpResponse:
+def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = None, comment: Any = None) -> HttpResponse:
+    """The request with the `form` of a decision, and of a `comment`, that was refused; else with fresh ones."""
     dept, own = row.department, row.author_id is not None and actor.user is not None and row.author_id == actor.user.pk
     may_decide, steer = may_promise(actor, dept), actor.may(Right.STEER, dept)
-    live = row.state in (RequestState.OPEN, RequestState.SCHEDULED)
+    if form is None and row.is_open and may_decide:
+        form = DecisionForm.of(None, row)
     submits = actor.may(Right.SUBMIT, dept)
-    renewing = row.renewals.filter(state__in=[RequestState.OPEN, RequestState.SCHEDULED]).first()
+    renewing = row.renewals.filter(state__in=quota_requests.NOT_BEGUN).first()
     context = {
         "department": dept, "row": row, "form": form, "may_steer": steer, "may_decide": may_decide,
         "comments": row.comments.select_related("author"),
         "comment_form": comment or (CommentForm() if submits or may_decide else None),
-        "may_withdraw": live and (steer or (own and submits)),
+        "may_withdraw": row.state in quota_requests.NOT_BEGUN and (steer or (own and submits)),
         "may_renew": row.state == RequestState.GRANTED and row.ends_at is not None and submits and renewing is None,
         "renewing": renewing, "deciders": quota_requests.deciders_of(dept) if row.is_open else [],
         "now_has": quota_requests.present_value(dept, row.pool, row.wanted),
     }  # fmt: skip
     if form is not None:
-        giver = None if actor.may(Right.OPERATE, dept) else dept.parent
+        giver = giver_of(actor, dept)
         left = (
             quota_requests.present_value(giver, row.pool, Wanted.GUARANTEED)
             if giver
@@ -131,8 +137,7 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any, comm
 @require_POST
 def decide(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
     """What breaks by approving is confirmed by naming it, as where the quota is edited."""
-    actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.require_decider(actor, row)
     form = DecisionForm.of(request.POST, row)
     if form.is_valid():
@@ -172,8 +177,7 @@ def _confirm(request: HttpRequest, actor: Actor, row: QuotaRequest, units: int |
 @require_safe
 def preview(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
     """The panel beside the decision: who is affected, before anything is saved."""
-    actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.require_decider(actor, row)
     form = DecisionForm.of(request.GET, row)
     context: dict[str, Any] = {"department": row.department, "pool": row.pool, "form": form}
@@ -188,8 +192,7 @@ def preview(request: HttpRequest, department: str, quota_request: str) -> HttpRe
 @login_required
 @require_POST
 def say(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
-    actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.require_voice(actor, row)
     form = CommentForm(request.POST)
     if form.is_valid():
@@ -201,15 +204,13 @@ def say(request: HttpRequest, department: str, quota_request: str) -> HttpRespon
             blame(form, problem)
         else:
             return redirect("quotas:request", row.department.slug, row.public_id)
-    decision = DecisionForm.of(None, row) if row.is_open and may_promise(actor, row.department) else None
-    return _page(request, actor, row, decision, form)
+    return _page(request, actor, row, comment=form)
 
 
 @login_required
 @require_POST
 def withdraw(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
-    actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.withdraw(actor=actor, request=row)
     messages.success(request, _("The request was withdrawn."))
     return redirect("quotas:request", row.department.slug, row.public_id)
@@ -218,8 +219,7 @@ def withdraw(request: HttpRequest, department: str, quota_request: str) -> HttpR
 @login_required
 @require_POST
 def renew(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
-    actor = actor_of(request)
-    row = quota_requests.request_for(actor, quota_request, department_for(actor, department))
+    actor, row = _actor_and_row(request, department, quota_request)
     made = quota_requests.renew(actor=actor, request=row)
     messages.success(request, _("The renewal was requested."))
     return redirect("quotas:request", made.department.slug, made.public_id)
