@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 import structlog
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from quotas.models import ClaimState, Cluster
@@ -316,9 +316,10 @@ def patience_of(attempt: Attempt) -> dt.timedelta:
 
 def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster, listed_at: dt.datetime) -> None:
     """Removes runs with our labels that belong to no attempt (a restored database, a deleted department), unless they
-    were created or removed since the listing."""
+    were created or removed since the listing. A removal in the future was written by a clock that was ahead."""
     left = {run.ref.submission_id: run for run in runs}
-    known = Attempt.objects.filter(submission_id__in=left).exclude(removed_at__lt=listed_at)
+    since = Q(removed_at=None) | Q(removed_at__range=(listed_at, timezone.now()))
+    known = Attempt.objects.filter(since, submission_id__in=left)
     for submission in known.values_list("submission_id", flat=True):
         del left[submission]
     for run in left.values():

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from portal import tasks
 from portal.access import Actor
-from portal.models import Department, InboxItem, Role, User, Webhook, WebhookDelivery
+from portal.models import Department, InboxItem, Role, SendingLane, User, Webhook, WebhookDelivery
 from portal.notify import notices, outbox, safe_http, sender, webhooks
 from tests import builders as make
 from tests.portal.notify.receiver import Receiver, listening
@@ -207,3 +207,13 @@ def test_a_test_goes_out_while_it_is_left_alone_and_brings_it_back(
     assert "Failed 9 times in a row since" in client.get("/d/vision/webhooks/").content.decode()
     webhooks.try_webhook(actor=Actor(olga), webhook=made)
     assert outbox.send_due() == 2
+
+
+@pytest.mark.parametrize(("ahead", "sent"), [(0, 1), (20, 0), (3600, 1)])  # s; the last: a clock was ahead
+def test_a_lane_is_anothers_no_longer_than_a_lease(
+    receivers: list[Receiver], olga: User, vision: Department, ahead: int, sent: int
+) -> None:
+    hook(olga, vision, receivers[0])
+    happens(vision)
+    SendingLane.objects.create(lane="127.0.0.1", busy_until=timezone.now() + dt.timedelta(seconds=ahead))
+    assert outbox.send_due() == sent

@@ -199,7 +199,10 @@ def test_a_listing_notes_together_all_that_began_to_run(
     assert {state(workload) for workload in made} == {"running"}
 
 
-@pytest.mark.parametrize(("since", "removed"), [(dt.timedelta(0), 0), (-dt.timedelta(hours=1), 1)])
+@pytest.mark.parametrize(
+    ("since", "removed"),
+    [(dt.timedelta(0), 0), (-dt.timedelta(hours=1), 1), (dt.timedelta(hours=1), 1)],  # the last: a clock was ahead
+)
 def test_what_somebody_tidied_up_after_since_the_listing_is_no_orphan_of_it(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch,
     since: dt.timedelta, removed: int,
