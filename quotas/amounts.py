@@ -8,10 +8,11 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
-from portal.text.words import amount
+from portal.text.words import exact
 from quotas.models import Pool
 
-NUMBER = r"(?P<number>\d+(?:[.,]\d+)?|\d+/\d+)"
+NUMBER = r"(?P<number>\d+/\d+|[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?)"
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")  # as pages write them; any other comma is a decimal one
 AMOUNT = re.compile(rf"{NUMBER}\s*(?P<unit>[^\d\s.,/]*)")
 WORDS = {"half": "1/2", "a half": "1/2", "quarter": "1/4", "a quarter": "1/4", "third": "1/3", "a third": "1/3",
          "half a card": "1/2", "a quarter of a card": "1/4", "半张": "1/2", "半张卡": "1/2", "半": "1/2"}  # fmt: skip
@@ -33,14 +34,17 @@ def parts(text: str) -> tuple[Fraction, str] | None:
     if match is None:
         return None
     number, unit = match["number"], match["unit"].lower()
+    if THOUSANDS.fullmatch(number):
+        number = number.replace(",", "")
     value = Fraction(0) if number.endswith("/0") else Fraction(number.replace(",", "."))
     return value, unit or ("card" if "/" in number else "")
 
 
 def units_of(text: str, pool: Pool, least: int = 1) -> int:
-    """The amount in the pool's unit, rounded up. A bare number counts GiB in a pool of memory, else the pool's unit.
+    """The amount in the pool's unit. A bare number counts GiB in a pool of memory, else the pool's unit.
 
-    Raises Invalid (units), also for fewer units than `least` (0 or 1).
+    Raises Invalid (units), also for fewer units than `least` (0 or 1), and for part of a unit: whoever writes 9.5 cards is not
+    given 10. Only memory is rounded up, to a MiB.
     """
     amount = parts(text) if len(text) <= LONGEST else None
     units = None if amount is None else _in_units(*amount, pool)
@@ -54,7 +58,18 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
         raise Invalid(N_("The amount must be greater than zero."), code="too_little", field="units")
     if units > LARGEST:
         raise Invalid(N_("The amount is too large."), code="too_many", field="units")
-    return -(-units.numerator // units.denominator)
+    whole = -(-units.numerator // units.denominator)
+    if whole != units and pool.unit != "MiB":
+        raise not_whole(text, whole, pool)
+    return whole
+
+
+def not_whole(text: str, becomes: int, pool: Pool, field: str = "units") -> Invalid:
+    """The refusal of an amount that would have to be rounded up to `becomes` units."""
+    return Invalid(
+        N_("%(text)s is no whole number of %(unit)s: enter %(size)s, or less."),
+        code="not_whole", field=field, text=text.strip(), unit=counted_in(pool), size=exact(becomes, pool), becomes=becomes,
+    )  # fmt: skip
 
 
 def check_not_little(units: int | None, pool: Pool, field: str = "units") -> None:
@@ -94,19 +109,12 @@ def _in_units(number: Fraction, unit: str, pool: Pool) -> Fraction | None:
 
 def written(units: int, pool: Pool) -> str:
     """An amount as text that `units_of` reads back to exactly the same units."""
-    if pool.unit != "MiB":
-        return str(units)
-    return f"{units // 1024} GiB" if units % 1024 == 0 else f"{units} MiB"
+    return exact(units, pool) if pool.unit == "MiB" else str(units)
 
 
 def first_amount(pool: Pool) -> str:
     """The initial amount of a form: one card, or the only share that can be requested."""
     return written(pool.units_per_card if pool.unit in ("MiB", "percent") else 1, pool)
-
-
-def exact(units: int, pool: Pool) -> str:
-    """An amount for display without rounding, so that the number in a refusal can be entered as it is."""
-    return written(units, pool) if pool.unit == "MiB" else amount(units, pool)
 
 
 def counted_in(pool: Pool) -> str:

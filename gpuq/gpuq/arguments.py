@@ -34,9 +34,9 @@ def memory(text: str) -> int:
     return int(found[1]) * MEBIBYTES.get(found[2], 1024)
 
 
-def in_gib(units: int, unit: str) -> int | float:
-    """As amounts are typed: GiB where the pool counts memory in MiB, else as they are."""
-    return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, 1)
+def in_gib(units: int, unit: str, digits: int = 1) -> int | float:
+    """As amounts are typed: GiB where the pool counts memory in MiB, else as they are. 3 `digits` tell one MiB from two."""
+    return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, digits)
 
 
 def counted_in(unit: str) -> str:

@@ -160,7 +160,7 @@ def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
     else:
         head = ("ID", "DEPARTMENT", "POOL", "WANTED", "TOTAL", "UNIT", "UNTIL", "STATE")
         table([head, *((r["id"], r["department"], r["pool"], r["wanted"], "none" if r["units"] is None else
-                        in_gib(r["units"], r["unit"]), counted_in(r["unit"]), last_day(r["ends_at"]), r["state"])
+                        in_gib(r["units"], r["unit"], 3), counted_in(r["unit"]), last_day(r["ends_at"]), r["state"])
                        for r in rows)])  # fmt: skip
     return 0
 

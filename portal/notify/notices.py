@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from portal.background.hints import wake
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
-from portal.text.words import amount, unit_name
+from portal.text.words import exact, unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
         return kind
     unit = facts.get("unit", "")
     texts = {
-        key: amount(value, unit) if key in AMOUNTS and unit else fact_text(key, value) for key, value in facts.items()
+        key: exact(value, unit) if key in AMOUNTS and unit else fact_text(key, value) for key, value in facts.items()
     }
     return gettext(KINDS[kind].sentence) % _Facts(texts)
 

@@ -51,6 +51,7 @@ for plain in (
     code_names.plain_error,
     code_names.technical,
     words.amount,
+    words.exact,
     words.guarantee,
     words.memory,
     words.file_size,

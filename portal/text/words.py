@@ -27,9 +27,16 @@ def amount(units: int | None, pool: Any) -> str:
     return memory(units)
 
 
+def exact(units: int | None, pool: Any) -> str:
+    """`amount` without rounding, for what people decide on or enter again: "30721 MiB", not "30 GiB"."""
+    if units is None or (pool if isinstance(pool, str) else pool.unit) != "MiB":
+        return amount(units, pool)
+    return f"{units} MiB" if units % 512 or 0 < units < 1024 else memory(units).replace(",", "")
+
+
 def guarantee(units: int, pool: Any) -> str:
     """An amount of guaranteed quota; "none" instead of "0 GiB"."""
-    return amount(units, pool) if units else _("none")
+    return exact(units, pool) if units else _("none")
 
 
 def part(units: int, pool: Any) -> str:

@@ -137,7 +137,11 @@ class DepartmentQuotaRequests(ApiView):
         if ("units" in values) == (amount is not None):
             raise Invalid(N_("Give either units or amount."), field="units")
         if amount is not None:
-            values["units"] = units_of(amount, pool, least=0)
+            try:
+                values["units"] = units_of(amount, pool, least=0)
+            except Invalid as error:
+                error.field = "amount"
+                raise
         return answer(quota_requests.ask_for_quota(actor=self.actor, department=where, pool=pool, **values), 201)
 
 

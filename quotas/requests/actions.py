@@ -23,7 +23,7 @@ from portal.infra.versions import check_fresh
 from portal.models import Department, Role, User
 from portal.notify import notices
 from portal.notify.events import emit
-from quotas.amounts import exact
+from portal.text.words import exact
 from quotas.models import Pool, Quota, QuotaRequest, RequestComment, RequestState, Wanted
 from quotas.planning.lock import locked_group
 from quotas.rules.quotas import change_quota, check_sizes, fixed_units, giver_of, may_promise

@@ -11,10 +11,10 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from portal import names
-from portal.errors import N_, Invalid
+from portal.errors import Invalid
 from portal.models import Department
 from portal.names import LineInput
-from quotas.amounts import LONGEST, counted_in, exact, exactly, units_of, written
+from quotas.amounts import LONGEST, units_of, written
 from quotas.forms.quotas import AmountField, AmountsForm, PoolField, PoolSelect
 from quotas.models import Pool, Quota, QuotaRequest, Wanted
 
@@ -114,7 +114,7 @@ class RequestForm(forms.Form):
         data = self.cleaned_data
         if "pool" in data and "units" in data:
             try:
-                data["units"] = whole_units(data["units"], data["pool"]) if data["units"] else None
+                data["units"] = units_of(data["units"], data["pool"], least=0) if data["units"] else None
             except Invalid as error:
                 self.add_error("units", error.detail)
         return data
@@ -126,17 +126,6 @@ class RequestForm(forms.Form):
             "pool": data["pool"], "wanted": data["wanted"], "units": data["units"], "why": data["why"],
             "starts_at": first_moment(data["starts_on"]), "ends_at": last_moment(data["ends_on"]),
         }  # fmt: skip
-
-
-def whole_units(text: str, pool: Pool) -> int:
-    """The amount in units. Raises Invalid for what is none, and for part of a card, replica or slice."""
-    units, value = units_of(text, pool, least=0), exactly(text, pool)
-    if pool.unit in ("card", "replica", "slice") and value != units:
-        raise Invalid(
-            N_("%(text)s is no whole number of %(unit)s: enter %(size)s, or less."),
-            text=text.strip(), unit=counted_in(pool), size=exact(units, pool),
-        )  # fmt: skip
-    return units
 
 
 FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on"}

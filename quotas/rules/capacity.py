@@ -9,7 +9,7 @@ from portal.errors import N_, Problem
 from portal.infra import versions
 from portal.infra.locks import durable
 from portal.notify.events import emit
-from quotas.amounts import exact
+from portal.text.words import exact
 from quotas.models import Card, Node, Pool
 from quotas.planning.lock import locked_group
 

@@ -18,7 +18,8 @@ from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.notify import notices
 from portal.notify.events import emit
-from quotas.amounts import check_not_little, exact
+from portal.text.words import exact
+from quotas.amounts import check_not_little
 from quotas.lending import windows
 from quotas.lending.schedule import Window
 from quotas.models import Claim, ClaimState, Pool, Quota, UserCap

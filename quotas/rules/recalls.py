@@ -15,7 +15,8 @@ from portal.ids import new_id
 from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
-from quotas.amounts import check_not_little, exact
+from portal.text.words import exact
+from quotas.amounts import check_not_little
 from quotas.engine import types as e
 from quotas.models import LIVE_CLAIMS, WINDOW, Claim, Pool, Quota
 from quotas.planning.claims import ask, release

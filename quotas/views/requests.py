@@ -22,6 +22,7 @@ from portal.web import conflicts
 from portal.web.facets import facet, narrow
 from portal.web.forms import blame
 from quotas.amounts import written
+from quotas.board import usage_now
 from quotas.models import Pool, Quota, QuotaRequest, RequestState, Wanted
 from quotas.requests import actions as quota_requests
 from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, first_total, last_moment
@@ -128,7 +129,8 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = Non
             if giver
             else quota_requests.open_units(row.pool)
         )
-        context |= {"giver": giver, "left": left, "record": record_of(dept, row.pool), "days": DAYS}
+        present = usage_now.read([row.pool], claims=False).present(row.pool.pk)
+        context |= {"giver": giver, "left": left, "present": present, "record": record_of(dept, row.pool), "days": DAYS}
     status = conflicts.status_of(*(each for each in (form, comment) if each is not None))
     return render(request, "quotas/request.html", context, status=status)
 

@@ -56,7 +56,7 @@ MORE = {
     "workloads/sharing": 25,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
-    "portal/text": 19,
+    "portal/text": 20,
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
     "portal/web": 22,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from django.utils import translation
 
 from portal.errors import Invalid
-from portal.text.words import amount
-from quotas.amounts import units_of, written
+from portal.text.words import amount, exact
+from quotas.amounts import exactly, units_of, written
 from quotas.models import Pool
 
 CARDS = Pool(unit="card", units_per_card=1, card_mib=81920)
@@ -30,6 +32,12 @@ SLICES = Pool(unit="slice", units_per_card=8, mig="A100-80GB", card_mib=81920)
         (MEMORY, "512 MiB", 512),
         (MEMORY, "2 cards", 30720),
         (MEMORY, "half", 7680),
+        (MEMORY, "122,880 MiB", 122880),  # as a page writes thousands
+        (CARDS, "1,024", 1024),
+        (MEMORY, "7,5", 7680),
+        (CARDS, "9.0", 9),
+        (CARDS, "８", 8),
+        (MEMORY, "30.0004 GiB", 30721),  # a MiB does not matter
         (MEMORY, "1/4", 3840),
         (SHARES, "3", 3),
         (SHARES, "1 card", 4),
@@ -55,6 +63,31 @@ def test_what_is_no_amount_is_refused_at_its_field(pool: Pool, text: str) -> Non
     with pytest.raises(Invalid) as refused:
         units_of(text, pool)
     assert refused.value.field == "units"
+
+
+@pytest.mark.parametrize(
+    ("pool", "text", "becomes"),
+    [(CARDS, "9.5", 10), (CARDS, "9,5 cards", 10), (CARDS, "half", 1), (CARDS, "25 %", 1), (CARDS, "9.000001", 10),
+     (CARDS, "100 GiB", 2), (SHARES, "1/3", 2), (SHARES, "2.5 replicas", 3), (SLICES, "3.5", 4), (SLICES, "1/3", 3),
+     (PERCENT, "12.5", 13), (PERCENT, "1/3", 34)],
+)  # fmt: skip
+def test_part_of_a_unit_is_refused_with_the_number_it_would_become(pool: Pool, text: str, becomes: int) -> None:
+    with pytest.raises(Invalid) as refused:
+        units_of(text, pool, least=0)
+    assert (refused.value.code, refused.value.numbers["becomes"]) == ("not_whole", becomes)
+
+
+@pytest.mark.parametrize("text", ["1,02", "1,0245", "0,125", "1,024,5", "01,024"])
+def test_only_groups_of_three_are_thousands(text: str) -> None:
+    assert exactly(text, CARDS) in (None, Fraction(text.replace(",", ".")) if text.count(",") == 1 else None)
+    assert exactly("12,345,678", CARDS) == 12345678
+
+
+@pytest.mark.parametrize("units", [1, 1023, 1024, 1500, 1536, 7680, 30720, 30721, 31232, 122880, 123391])
+def test_two_amounts_of_memory_never_look_the_same_where_people_decide(units: int) -> None:
+    assert exact(units, "MiB") != exact(units + 1, "MiB")
+    assert units_of(exact(units, MEMORY), MEMORY) == units
+    assert exact(None, "MiB") == "no limit"
 
 
 @pytest.mark.parametrize("units", [1, 7, 512, 10240, 10241])

@@ -27,7 +27,7 @@ from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.clusters.run_spec import hidden_of
 from workloads.lifecycle import State
 from workloads.models import Attempt, Image, Kind, Preset, Workload
-from workloads.requests.gpu_amounts import read
+from workloads.requests.gpu_amounts import read_unrounded
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
 from workloads.status.attempts import known_attempts
@@ -276,11 +276,12 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
 
 
 def amount_of(text: str, pool: Pool, values: dict[str, Any]) -> dict[str, Any]:
-    """{"units_per_pod", "profile"} of an amount as text. Raises Invalid if it cannot be read or is given twice."""
+    """{"units_per_pod", "profile"} of an amount as text. Raises Invalid if it cannot be read, is given twice, or would be
+    rounded."""
     if "units_per_pod" in values or values.get("profile"):
         raise Invalid(N_("Give either amount, or units_per_pod or profile."), field="amount")
     try:
-        asked = read(text, pool)
+        asked = read_unrounded(text, pool)
     except Invalid as error:
         error.field = "amount"
         raise

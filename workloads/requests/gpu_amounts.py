@@ -25,6 +25,7 @@ from quotas.amounts import (
     check_not_little,
     exactly,
     examples_of,
+    not_whole,
     parts,
 )
 from quotas.engine.mig_layouts import KNOWN, PRODUCTS, Table, profile_of, profiles_of
@@ -115,6 +116,15 @@ def read(text: str, pool: Pool) -> Asked:
         unit = "card"
     asked = _bounded(_in_units(number, unit, text, pool))
     check_not_little(asked.units, pool, "units_per_pod")
+    return asked
+
+
+def read_unrounded(text: str, pool: Pool) -> Asked:
+    """`read` for programs. Raises Invalid also where a form would ask again because it rounds, with the number it becomes.
+    Of MIG it is the smallest instance that has as much."""
+    asked = read(text, pool)
+    if not asked.profile and becomes(text, pool):
+        raise not_whole(text, asked.units, pool, "units_per_pod")
     return asked
 
 

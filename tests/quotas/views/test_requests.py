@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from portal.models import Department, Role, User
+from portal.models import Department, InboxItem, Role, User
+from portal.notify.notices import sentence
 from quotas.models import Pool, Quota, QuotaRequest, RequestState
 from tests import builders as make
 from tests.clients import ALL, token_of
@@ -90,6 +91,38 @@ def test_a_wrong_form_comes_back_with_all_that_was_typed(
     assert says in page
     assert wrong.get("why", "Because.") in page
     assert not QuotaRequest.objects.exists()
+
+
+@pytest.mark.parametrize("amount", ["9.5", "8.5 cards", "half"])
+def test_the_api_refuses_part_of_a_card_as_the_page_does(
+    vision: Department, pool: Pool, mia: User, amount: str
+) -> None:
+    asked = {"pool": "a100", "amount": amount, "why": "A reading group."}
+    url = "/api/v1/departments/vision/quota_requests/"
+    answer = program(mia, vision).post(url, asked, content_type="application/json")
+    assert answer.status_code == 422
+    assert [error["attr"] for error in answer.json()["errors"]] == ["amount"]
+    assert "no whole number of cards" in answer.json()["detail"]
+    assert not QuotaRequest.objects.exists()
+
+
+def test_who_decides_reads_how_much_of_the_pool_is_online(
+    vision: Department, pool: Pool, mia: User, root: User
+) -> None:
+    address, approver = f"/d/vision/requests/{sent(mia).public_id}/", page_of(root)
+    assert "online" not in text_of(approver.get(address))
+    pool.cards.filter(pk__in=pool.cards.values_list("pk")[:3]).update(healthy=False)
+    assert "Only 5 cards of 8 cards are online at present." in text_of(approver.get(address))
+
+
+def test_who_decides_reads_memory_to_the_mib(vision: Department, mia: User, root: User) -> None:
+    pool = make.pool("t4", cards=4, unit="MiB", units_per_card=16384, card_mib=16384, sharing="gpushare", name="T4")
+    make.quota(vision, pool, 16384)
+    page_of(mia).post("/d/vision/requests/new/", FORM | {"pool": "t4", "units": "20481 MiB"})
+    row = QuotaRequest.objects.get()
+    for page in ("/requests/", f"/d/vision/requests/{row.public_id}/"):
+        assert "20481 MiB" in text_of(page_of(root).get(page))
+    assert "20481 MiB" in sentence("quota.requested", InboxItem.objects.filter(user=root).get().data)
 
 
 def test_a_decision_that_comes_too_late_says_so(vision: Department, pool: Pool, mia: User, root: User) -> None:

@@ -211,6 +211,19 @@ def test_the_api_takes_an_amount_and_tells_what_it_gives(vision: Department, ali
     assert (made["units_per_pod"], made["asked_per_pod"], made["cores_per_pod"]) == (11520, 7680, 75)
 
 
+@pytest.mark.parametrize(("amount", "units"), [("1.5", 2), ("1.5 cards", 2), ("half", 1), ("25 %", 1), ("2,5", 3)])
+def test_the_api_refuses_what_the_page_asks_about_again(
+    vision: Department, alice: User, amount: str, units: int
+) -> None:
+    pool = make.pool("a100", cards=4)
+    make.quota(vision, pool, 4)
+    for query in ("", "?dry_run=1"):
+        answer = person(alice).post(API + query, job(pool, amount=amount))
+        assert (answer.status_code, answer.json()["becomes"]) == (422, units)
+        assert answer.json()["errors"][0]["attr"] == "amount"
+    assert not Workload.objects.exists()
+
+
 def test_the_api_takes_a_profile_as_an_amount(vision: Department, alice: User) -> None:
     pool = cut(vision)
     made = person(alice).post(API, job(pool, amount="1g.10gb")).json()
