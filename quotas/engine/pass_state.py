@@ -167,7 +167,7 @@ class PassState:
         self.departures = Departures(partial(gone_by, pool=pool, settings=snapshot.settings, now=snapshot.now))
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
-        self.node_costs: dict[tuple[Any, str], tuple[int, Any]] = {}
+        self.node_costs: dict[tuple[Any, Any], dict[int, tuple[int, Any]]] = {}
         self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
         self.preempted: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}

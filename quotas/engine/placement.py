@@ -410,10 +410,14 @@ class Ranking:
         self._seen = len(versions.changed)
         self._known = [versions.of[host.number] for host in hosts]
         self._ranks = [(rank(host) or LAST, index) for index, host in enumerate(hosts)]
+        self._lowest: tuple[Rank, int] | None = None
 
     def first(self) -> Host | None:
         """The node of the lowest rank, the first of those that are equal."""
-        rank, index = min(self._fresh(), default=(LAST, 0))
+        ranks = self._fresh()
+        if self._lowest is None:
+            self._lowest = min(ranks, default=(LAST, 0))
+        rank, index = self._lowest
         return None if rank == LAST else self._hosts[index]
 
     def ranks(self) -> list[Rank]:
@@ -428,7 +432,11 @@ class Ranking:
                 index, version = self._index.get(machine), self._versions.of[machine]
                 if index is not None and version != self._known[index]:
                     self._known[index] = version
-                    self._ranks[index] = self._rank(self._hosts[index]) or LAST, index
+                    ranked = self._ranks[index] = self._rank(self._hosts[index]) or LAST, index
+                    if self._lowest is not None and ranked < self._lowest:
+                        self._lowest = ranked
+                    elif self._lowest is not None and self._lowest[1] == index:
+                        self._lowest = None
         return self._ranks
 
 

@@ -62,8 +62,7 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     departments = candidate_departments(preemptor, own)
     if not departments and not (preemptor.inside and own):
         return None
-    many = len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
-    if own and many and not preemptor.inside and _may_only_reclaim(preemptor):
+    if own and not preemptor.inside and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
         return _own_first(preemptor, own, departments)
     found = (_best(each, own, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
@@ -75,6 +74,11 @@ def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
     if reclaims or not preemptor.state.settings.fair_sharing:
         return (preemptor,)
     return (replace(preemptor, fairness=fairness) for fairness in Fairness)
+
+
+def _are_many(state: PassState, own: list[Claim], departments: Collection[DepartmentId]) -> bool:
+    """Whether these claims and those of the departments are too many to be searched whole."""
+    return len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
 
 
 def _may_only_reclaim(preemptor: Preemptor) -> bool:

@@ -90,10 +90,11 @@ def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[Dep
         right = right_of(preemptor, fair, preemptor.account, usage)
         if right is Right.NONE:
             return set()
-        least = share(preemptor.account, usage) if right is Right.FAIR else 0
-        return {
-            id for id in ledger.above if id != preemptor.account.id and share(ledger[id], ledger[id].usage) >= least
-        }
+        others = ledger.above - {preemptor.account.id}
+        if right is not Right.FAIR:
+            return others
+        least = share(preemptor.account, usage)
+        return {id for id in others if share(ledger[id], ledger[id].usage) >= least}
     towards = _children_towards(preemptor.account)
     met: dict[str, list[tuple[Account, Account]]] | None = None
     departments: set[DepartmentId] = set()

@@ -7,7 +7,7 @@ preference, what may still be better than the best so far, as long as LOOKS last
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
@@ -316,40 +316,33 @@ def cheapest_nodes(
         theirs = open_to(preemptor, [claim for claim in here if claim.department in departments])
         return [*(claim for claim in here if claim.id in mine), *theirs]
 
-    def node_cost(host: Host) -> NodeCost:
-        return _node_cost(preemptor, host, candidates(host), mine)
-
-    known: dict[int, NodeCost] = {}
+    remembered: dict[int, tuple[int, NodeCost]] = {}
     if preemptor.inside and not mine and state.ledger.flat and not state.settings.fair_sharing:
         state.note_changed_spare()
         opened_by = (preemptor.policy, preemptor.claim.priority) if preemptor.policy.reclaim != "any" else "any"
         kind = opened_by, preemptor.ignore_min_runtime  # what decides which claims are open
         bounds = state.free_later.ranking(("bound", kind), state.pool, partial(_lower_bound_on, preemptor)).ranks()
-        node_cost = partial(_remembered, state, (preemptor.claim.shape, kind), node_cost)
+        remembered = state.node_costs.setdefault((preemptor.claim.shape, kind), remembered)
     else:
         if not departments:
             hosts = state.in_order({placed.node for claim in own for placed in claim.placement or ()})
-        known = dict(enumerate(map(node_cost, hosts)))
-        bounds = [each.bound for each in known.values()]
+        bounds = [_lower_bound(preemptor, candidates(host), mine) for host in hosts]
+    version = state.free_later.version
+    known = {index: cost for index, (seen, cost) in remembered.items() if seen == version(hosts[index])}
+    for index, node_cost in known.items():
+        bounds[index] = node_cost.bound
     heap = [(bound, index) for index, bound in enumerate(bounds) if bound != NEVER]
     heapify(heap)
     while heap:
         _, index = heappop(heap)
-        if index not in known:
-            known[index] = node_cost(hosts[index])
-            if known[index].bound != NEVER:
-                heappush(heap, (known[index].bound, index))
-        else:
-            yield known[index], hosts[index], candidates(hosts[index])
-
-
-def _remembered(state: PassState, kind: Hashable, ask: Callable[[Host], NodeCost], host: Host) -> NodeCost:
-    """The node's cost, shared by all who ask for the same; asked anew only where something has changed."""
-    key, version = (kind, host.name), state.free_later.version(host)
-    if key not in state.node_costs or state.node_costs[key][0] != version:
-        state.node_costs[key] = version, ask(host)
-    node_cost: NodeCost = state.node_costs[key][1]
-    return node_cost
+        host = hosts[index]
+        if index in known:
+            yield known[index], host, candidates(host)
+            continue
+        known[index] = _node_cost(preemptor, host, candidates(host), mine)
+        remembered[index] = version(host), known[index]
+        if known[index].bound != NEVER:
+            heappush(heap, (known[index].bound, index))
 
 
 def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
@@ -357,42 +350,44 @@ def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
     state = preemptor.state
     borrowed = [claim for claim in state.on_node.get(host.name, {}).values() if claim.department in state.ledger.above]
     claims = open_to(preemptor, borrowed)
-    return _lower_bound(state, claims) if claims else None
+    return _lower_bound(preemptor, claims) if claims else None
 
 
-def _lower_bound(state: PassState, claims: list[Claim]) -> Bound:
-    """What any set of these claims costs at least, whoever asks."""
+def _lower_bound(preemptor: Preemptor, claims: list[Claim], mine: Collection[ClaimId] = ()) -> Bound:
+    """What any set of these claims, of which some are its department's own (`mine`), costs the preemptor at least."""
+    state, own = preemptor.state, sum(claim.id in mine for claim in claims)
+    if not claims:
+        return NEVER
+    if own not in (0, len(claims)) or (own and preemptor.inside):
+        return (0,)
+    if state.settings.fair_sharing:  # who borrows most gives first
+        units = 0 if own or preemptor.inside else min(claim.units for claim in claims)
+        return units, -max(share(account, account.usage) for account in (state.ledger[c.department] for c in claims))
+    if not (own or preemptor.inside):
+        return (min(claim.units for claim in claims),)
     priority, lost = min([(claim.priority, state.lost_work(claim)) for claim in claims])
-    return 0, NO_CHANGE, min(map(state.short_of_guarantee, claims)), priority, lost
+    return 0, NO_CHANGE, 0 if own else min(map(state.short_of_guarantee, claims)), priority, lost
 
 
 def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
     """What a place on the node costs at least if some of these claims go."""
     state = preemptor.state
-    if not claims:
-        return NodeCost(NEVER)
+    at_least = NodeCost(_lower_bound(preemptor, claims, mine))
+    if at_least.bound == NEVER:
+        return at_least
     with state.trial() as trial:
         trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
         if spot_on(host, preemptor.claim, state.free_later.row) is None:
             return NodeCost(NEVER)
-    own = sum(claim.id in mine for claim in claims)
-    if own not in (0, len(claims)) or (own and preemptor.inside):
-        return NodeCost((0,))
-    if state.settings.fair_sharing:  # who borrows most gives first
-        units = 0 if own or preemptor.inside else min(claim.units for claim in claims)
-        return NodeCost(
-            (units, -max(share(account, account.usage) for account in (state.ledger[c.department] for c in claims)))
-        )
-    if not (own or preemptor.inside):
-        return NodeCost((min(claim.units for claim in claims),))
-    bound = _lower_bound(state, claims)
-    at_least = NodeCost((*bound[:2], 0, *bound[3:]) if own else bound)
+    own = claims[0].id in mine
+    if state.settings.fair_sharing or at_least.bound == (0,) or not (own or preemptor.inside):
+        return at_least
     if host.shared and preemptor.claim.on_card > host.whole:
-        return _whole_cards(state, preemptor.claim, host, claims, bool(own)) or at_least
+        return _whole_cards(state, preemptor.claim, host, claims, own) or at_least
     found: list[NodeCost] = []
     for gives, need in _lacking_on(state, preemptor.claim, host, claims):
         if sum(gives.values()) >= need:
-            found.append(_cheapest(state, [claim for claim in claims if claim.id in gives], gives, need, bool(own)))
+            found.append(_cheapest(state, [claim for claim in claims if claim.id in gives], gives, need, own))
     return min(found, key=lambda node_cost: node_cost.bound, default=at_least)
 
 
