@@ -40,7 +40,8 @@ def pytest_report_header() -> list[str]:
 
 ONE_BY_ONE = {
     "tests/faults/": "faults",  # on a cluster of its own
-    "tests/clusters/": "cluster",  # the machine has one
+    **{f"tests/clusters/test_{name}.py": "pods" for name in ("contract", "farewell", "files", "gangs", "kubernetes")},
+    "tests/clusters/": "cluster",  # the machine has one, which the pods of the row above share
     "tests/e2e/test_production.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/": "browser",
