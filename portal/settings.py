@@ -67,7 +67,7 @@ MIDDLEWARE = [
     "portal.web.middleware.request_id",
     "portal.web.middleware.no_null",
     "django.middleware.security.SecurityMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "portal.web.middleware.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

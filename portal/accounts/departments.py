@@ -53,6 +53,7 @@ def create_department(
     name = _checked(name, weight)
     check_slug(slug)
     with durable():
+        _lock_tree()
         if Department.objects.filter(slug=slug).exists():
             raise Invalid(N_("Department %(slug)s already exists."), field="slug", slug=slug)
         if parent is not None:
@@ -82,7 +83,7 @@ def change_department(
     actor.require_operator()
     name = _checked(name, weight)
     with durable():
-        if department.parent_id != (parent.pk if parent else None):
+        if department.parent_id != (parent.pk if parent else None) or department.name != name:
             _lock_tree()
         now = Department.objects.select_for_update(no_key=True).get(pk=department.pk)
         check_move(now, parent)
@@ -190,12 +191,15 @@ def check_slug(slug: str) -> None:
 
 
 def _require_own_name(name: str, beside: int = 0) -> None:
-    """Raises Invalid for a name that looks like another department's name but is spelled differently.
+    """Raises Invalid for a name that another department has, or that looks like it: pages, mails and ledgers show names.
 
-    Two departments may have the very same name: their slugs tell them apart.
+    The caller has locked the tree.
     """
-    others = Department.objects.exclude(pk=beside).exclude(name=name).values_list("name", flat=True)
-    alike = "" if name.isascii() else names.same_looking(name, [other for other in others if not other.isascii()])
+    alike = names.same_looking(name, Department.objects.exclude(pk=beside).values_list("name", flat=True))
+    if alike == name:
+        raise Invalid(
+            N_("Another department is called %(other)s. Add what tells them apart."), field="name", other=alike
+        )
     if alike:
         raise Invalid(N_("This looks the same as the department %(other)s."), field="name", other=alike)
 
@@ -214,7 +218,8 @@ def check_move(department: Department, parent: Department | None) -> None:
 
 
 def _lock_tree() -> None:
-    """Locks all departments: two concurrent moves could otherwise form a loop that neither of them sees."""
+    """Locks all departments: two concurrent moves could otherwise form a loop that neither of them sees, and two that take
+    a name take the same."""
     list(Department.objects.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
 
 

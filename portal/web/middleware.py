@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 
 import structlog
+from csp.constants import HEADER
+from csp.middleware import CSPMiddleware
+from csp.utils import build_policy
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone, translation
 
@@ -46,6 +52,18 @@ def client_address(get_response: GetResponse) -> GetResponse:
         return get_response(request)
 
     return middleware
+
+
+class ContentSecurityPolicy(CSPMiddleware):
+    """django-csp has no policy for 404 and 500 under DEBUG, for Django's technical pages; the demo shows its own
+    (portal.web.error_pages)."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response = super().process_response(request, response)
+        if settings.DEBUG and settings.EMBEDDED and response.status_code in (404, 500):
+            parts = self.get_policy_parts(request=request, response=response)
+            response.headers.setdefault(HEADER, build_policy(**asdict(parts)))
+        return response
 
 
 def no_null(get_response: GetResponse) -> GetResponse:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from django.db import connection
 
 from portal.access import Actor, Forbidden, NotVisible
 from portal.accounts import departments
@@ -44,6 +47,47 @@ def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
         departments.create_department(actor=operator, **{"slug": "new", "name": "New", **fields})
     assert refused.value.field == field
     assert Department.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "new"),
+    [
+        ("Vision", "Vision"), ("Vision", " vision "), ("Vision", "ＶISION"), ("Computer Vision", "computer  vision"),
+        ("计算机视觉", "计算机视觉"), ("部门1", "部门１"), ("口", "ロ"), ("Straße", "STRASSE"), ("Café", "Cafe\u0301"),
+    ],
+)  # fmt: skip
+def test_no_two_departments_have_names_that_look_the_same(operator, there, new):
+    top, other = make.department("top"), make.department("other")
+    taken = departments.create_department(actor=operator, slug="taken", name=there, parent=top)
+    with pytest.raises(Invalid) as made:
+        departments.create_department(actor=operator, slug="new", name=new, parent=other)
+    change = {"actor": operator, "department": other, "weight": 1, "parent": None, "expected_version": 1}
+    with pytest.raises(Invalid) as renamed:
+        departments.change_department(name=new, **change)
+    assert {made.value.field, renamed.value.field} == {"name"}
+    again = {"actor": operator, "department": taken, "weight": 2, "parent": top, "expected_version": 1}
+    assert departments.change_department(name=new, **again).weight == 2  # its own name, spelt anew
+
+
+def test_two_who_take_a_name_at_once_do_not_both_get_it(operator):
+    make.department("there")
+    answers: list[str] = []
+
+    def create(slug: str) -> None:
+        try:
+            departments.create_department(actor=operator, slug=slug, name="Same")
+            answers.append("made")
+        except Invalid as refused:
+            answers.append(refused.field)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=create, args=(slug,)) for slug in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(answers) == ["made", "name"]
 
 
 def test_a_department_with_work_gets_no_teams(operator):

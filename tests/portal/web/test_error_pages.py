@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,6 +68,9 @@ def test_each_error_has_a_page_of_ours(client: Client, address: str, status: int
     answer = client.get(address)
     text = answer.content.decode()
     assert (answer.status_code, words in text) == (status, True), text[:500]
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    nonces = set(re.findall(r'<script[^>]* nonce="([^"]*)"', text))
+    assert all(f"'nonce-{nonce}'" in answer.headers["Content-Security-Policy"] for nonce in nonces)
     for internal in ("a secret of the code", "Traceback", "URLconf", "DEBUG = True", "Exception"):
         assert internal not in text
     if status != 500:
