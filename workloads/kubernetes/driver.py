@@ -348,8 +348,10 @@ class KubernetesCluster:
 
     def _node(self, node: Json) -> NodeInfo | None:
         info, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
+        if info is None:
+            return None
         has = Facts(node).allocatable(device) if device else 0
-        return info if info is None or not has else replace(info, devices={device: has})
+        return replace(info.held(*manifests.not_tolerated(node, self.options)), devices={device: has} if has else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,11 @@ class NodeInfo:
     held_back_by: tuple[Note, ...] = ()
     conflicts: tuple[str, ...] = ()
 
+    def held(self, *notes: Note) -> NodeInfo:
+        """It takes no new pods for these reasons, too."""
+        held = (*self.held_back_by, *notes)
+        return replace(self, held_back_by=held, held_back="; ".join(map(str, held)))
+
     @property
     def offers(self) -> tuple[Offer, ...]:
         """Every kind of card it has, its own first; one without a system or cards offers nothing."""

@@ -89,9 +89,7 @@ def _of_product(info: NodeInfo, pinned: str) -> NodeInfo:
         N_("no label names the product of its cards: set %(label)s on the node, or pin the product"),
         {"label": PRODUCT},
     )
-    return dataclasses.replace(
-        info, held_back_by=(*info.held_back_by, note), held_back="; ".join(map(str, (*info.held_back_by, note)))
-    )
+    return info.held(note)
 
 
 def _because(info: NodeInfo, note: Note) -> NodeInfo:
@@ -106,8 +104,7 @@ def _in_conflict(info: NodeInfo, key: str, others: dict[str, Note]) -> NodeInfo:
         )
         for other, because in others.items()
     ]
-    held = (*info.held_back_by, *notes)
-    return dataclasses.replace(info, conflicts=tuple(others), held_back_by=held, held_back="; ".join(map(str, held)))
+    return dataclasses.replace(info.held(*notes), conflicts=tuple(others))
 
 
 def _not_served(node: Facts, note: Note) -> NodeInfo:

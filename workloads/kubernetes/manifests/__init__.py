@@ -31,6 +31,7 @@ from workloads.kubernetes.manifests.network import owner_of, service
 from workloads.kubernetes.manifests.options import Options
 from workloads.kubernetes.manifests.pods import CONTAINER, NOTICES, WORKDIR, Unsupported, beside, pod
 from workloads.kubernetes.manifests.secrets import secret
+from workloads.kubernetes.manifests.tolerations import not_tolerated
 from workloads.kubernetes.manifests.volumes import claim, shared_claim
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "label",
     "labels",
     "namespace",
+    "not_tolerated",
     "objects",
     "owner_of",
     "pin",

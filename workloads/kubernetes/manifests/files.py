@@ -8,6 +8,7 @@ from typing import Any
 from workloads.kubernetes.manifests.labels import INSTANCE, MANAGED_BY, PREFIX, ROLE, label, volume_labels
 from workloads.kubernetes.manifests.namespace_limits import PRIORITY_CLASS
 from workloads.kubernetes.manifests.options import Options
+from workloads.kubernetes.manifests.tolerations import tolerations
 from workloads.runtime.base import VolumeRef
 from workloads.runtime.expansion import escaped
 
@@ -34,7 +35,6 @@ def is_helper(pod: Json, options: Options) -> bool:
 def pod(volume: VolumeRef, options: Options, program: str, node: str = "") -> Json:
     """The pod, on `node` if given; else preferably where the workload's runs may be, because the first pod that uses
     a claim may decide where its disk is."""
-    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -52,7 +52,7 @@ def pod(volume: VolumeRef, options: Options, program: str, node: str = "") -> Js
             "priorityClassName": PRIORITY_CLASS,
             "securityContext": security(options),
             "affinity": {"nodeAffinity": _affinity(volume, node)},
-            "tolerations": [*tolerations, *map(dict, options.tolerations)],
+            "tolerations": tolerations(options),
             "imagePullSecrets": [{"name": each} for each in options.image_pull_secrets],
             "containers": [_container(options, program)],
             "volumes": [

@@ -17,6 +17,7 @@ from workloads.kubernetes.manifests.namespace_limits import PRIORITY_CLASS
 from workloads.kubernetes.manifests.options import Options
 from workloads.kubernetes.manifests.pre_stop import hook
 from workloads.kubernetes.manifests.secrets import variables
+from workloads.kubernetes.manifests.tolerations import tolerations
 from workloads.kubernetes.manifests.volumes import shared_mounts, shared_paths, volumes
 from workloads.runtime.base import RunSpec, environment
 from workloads.runtime.expansion import for_kubernetes
@@ -55,11 +56,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "priorityClassName": PRIORITY_CLASS,
         "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
         "securityContext": security(options) | (AS_ROOT if spec.setup.ipc_lock else {}),
-        "tolerations": [
-            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
-            *map(dict, options.tolerations),
-            *map(dict, spec.tolerations),
-        ],
+        "tolerations": tolerations(options, spec.tolerations),
         "containers": [_container(spec, options, patch)],
         "volumes": volumes(spec, options),
     }

@@ -1,0 +1,44 @@
+"""Which nodes' taints our pods tolerate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from workloads.kubernetes.manifests.options import Options
+from workloads.runtime.base import Note
+from workloads.sharing.api import N_, Json
+from workloads.sharing.nodes import listing, mapping
+
+OF_GPUS: Mapping[str, str] = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+KEEPS_AWAY = ("NoSchedule", "NoExecute")
+SAID_BY_CONDITIONS = tuple(f"node.kubernetes.io/{what}" for what in ("unschedulable", "not-ready", "unreachable"))
+
+
+def tolerations(options: Options, more: Iterable[Mapping[str, str]] = ()) -> list[dict[str, str]]:
+    """Of every pod of ours."""
+    return [dict(each) for each in (OF_GPUS, *options.tolerations, *more)]
+
+
+def not_tolerated(node: Json, options: Options) -> Iterator[Note]:
+    """The taints of a node (as the API gives it) that keep our pods away, but for those that say in other words that it
+    is cordoned or not ready."""
+    for taint in map(mapping, listing(mapping(node.get("spec")).get("taints"))):
+        key, value, effect = (str(taint.get(name, "")) for name in ("key", "value", "effect"))
+        if effect not in KEEPS_AWAY or key in SAID_BY_CONDITIONS:
+            continue
+        if not any(_tolerates(each, key, value, effect) for each in tolerations(options)):
+            text = f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+            yield Note(
+                N_("its taint %(taint)s keeps pods away: remove it, or tolerate it in the cluster's option “tolerations”"),
+                {"taint": text[:120]},
+            )  # fmt: skip
+
+
+def _tolerates(toleration: Mapping[str, Any], key: str, value: str, effect: str) -> bool:
+    """As Kubernetes says: no effect tolerates every effect; Exists without a key tolerates every taint."""
+    if toleration.get("effect") not in (None, "", effect):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", key)
+    return (toleration.get("key"), toleration.get("value", "")) == (key, value)
