@@ -46,7 +46,8 @@ def driver(admin: Admin) -> Iterator[KubernetesCluster]:
     admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
     maps = f"gpu-operator/{realcluster.unique('plugin')}"
     with admin.account(rules) as account:
-        made = KubernetesCluster(realcluster.unique("modes"), Connection(account, {"plugin_config": maps}))
+        options = {"plugin_config": maps, "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]}
+        made = KubernetesCluster(realcluster.unique("modes"), Connection(account, options))
         yield made
         admin.call("DELETE", f"/api/v1/namespaces/gpu-operator/configmaps/{maps.partition('/')[2]}")
         made.api.close()

@@ -79,7 +79,21 @@ def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: N
     bed.until(lambda: bed.state(late) == "running")
 
 
-def test_the_watch_tells_of_a_cordon_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
+def test_nothing_is_placed_on_a_node_with_a_taint_that_is_not_tolerated(bed: NodeBed) -> None:  # noqa: F811
+    bed.patch({"spec": {"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}})
+    inventory.refresh(bed.cluster)
+    assert bed.cluster.nodes.get(name=bed.name).held_back.startswith(
+        "its taint dedicated=ml:NoSchedule keeps pods away"
+    )
+    late = bed.submit(bed.alice, bed.vision, "train")
+    bed.turn()
+    assert bed.state(late) == "queued"
+    bed.patch({"spec": {"taints": None}})
+    inventory.refresh(bed.cluster)
+    bed.until(lambda: bed.state(late) == "running")
+
+
+def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
     told: list[Observed | None] = []
@@ -89,6 +103,8 @@ def test_the_watch_tells_of_a_cordon_a_device_and_a_run_within_seconds(bed: Node
         for change in (
             lambda: bed.patch({"spec": {"unschedulable": True}}),
             lambda: bed.patch({"spec": {"unschedulable": None}}),
+            lambda: bed.patch({"spec": {"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}}),
+            lambda: bed.patch({"spec": {"taints": None}}),
             lambda: bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "2"}}}, "/status"),
             lambda: bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status"),
         ):
