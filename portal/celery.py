@@ -25,6 +25,7 @@ TIMETABLE = {
     "workloads.deadlines": 2,
     "workloads.inventory": 15,
     "workloads.modes": 5,
+    "workloads.measure": 60,
     "portal.deliver": 5,
     "portal.clean_up": 3600,
     "quotas.clean_up": 3600,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
-from workloads.api import catalogue, modes, outputs, resources
+from workloads.api import catalogue, measurement, modes, outputs, resources
 
 
 class FilePath(PathConverter):
@@ -19,6 +19,8 @@ register_converter(FilePath, "file")
 urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/", catalogue.Clusters.as_view(), name="clusters"),
     path("clusters/<slug:cluster>/", catalogue.ClusterView.as_view(), name="cluster"),
+    path("clusters/<slug:cluster>/metrics/", measurement.SourceView.as_view(), name="cluster-metrics"),
+    path("clusters/<slug:cluster>/metrics/test/", measurement.SourceTest.as_view(), name="cluster-metrics-test"),
     path(
         "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"
     ),

@@ -10,7 +10,7 @@ from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from quotas.metrics import QUANTILES, quantile
-from workloads.models import Attempt, StopCause, Workload
+from workloads.models import Attempt, MetricsSource, StopCause, Workload
 
 RECLAIMS = dt.timedelta(days=1)
 
@@ -21,6 +21,29 @@ def collect() -> Iterator[Metric]:
         states.add_metric([state], count)
     yield states
     yield from reclaims()
+    yield from measured()
+
+
+def measured() -> Iterator[Metric]:
+    """Whether the use of a cluster's pods is measured. Never measured: no age."""
+    now = timezone.now()
+    works = GaugeMetricFamily("portal_use_measured", "1 if the last measuring of a cluster worked.", labels=["cluster"])
+    age = GaugeMetricFamily(
+        "portal_use_measured_age_seconds", "Since the last measuring that worked.", labels=["cluster"]
+    )
+    ranks = GaugeMetricFamily(
+        "portal_use_measured_ranks", "Ranks measured then: all, with GPU.", labels=["cluster", "what"]
+    )
+    for source in (
+        MetricsSource.objects.filter(cluster__active=True).select_related("cluster").order_by("cluster__name")
+    ):
+        name = source.cluster.name
+        works.add_metric([name], int(source.failing_since is None and source.measured_at is not None))
+        if source.measured_at is not None:
+            age.add_metric([name], max(0.0, (now - source.measured_at).total_seconds()))
+            ranks.add_metric([name, "all"], source.ranks)
+            ranks.add_metric([name, "gpu"], source.gpu_ranks)
+    yield from (works, age, ranks)
 
 
 def reclaims() -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Images, presets, workloads, attempts, logs and mode changes."""
+"""Images, presets, workloads, attempts, logs, mode changes, and what was measured of the ranks."""
 
 from __future__ import annotations
 
@@ -238,7 +238,10 @@ class Attempt(models.Model):
                 fields=["workload"], condition=Q(finished_at=None), name="one_live_attempt_a_workload"
             ),
         ]
-        indexes = [models.Index(fields=["cluster"], condition=Q(removed_at=None), name="attempt_on_cluster")]
+        indexes = [
+            models.Index(fields=["cluster"], condition=Q(removed_at=None), name="attempt_on_cluster"),
+            models.Index(fields=["cluster", "finished_at"], name="attempt_ended"),
+        ]
 
     def __str__(self) -> str:
         return self.run_name
@@ -328,3 +331,76 @@ class ModeChange(models.Model):
     @property
     def is_final(self) -> bool:
         return mode_lifecycle.Stage(self.stage) in mode_lifecycle.FINAL
+
+
+class MetricsAuth(models.TextChoices):
+    NONE = "none", _("none")
+    BEARER = "bearer", _("bearer token")
+    BASIC = "basic", _("user name and password")
+
+
+class MetricsSource(models.Model):
+    """Where the use of a cluster's pods is measured: its Prometheus. The embedded cluster measures itself (`url` "").
+
+    `failure` is why the last try failed, to be translated: {"message", "params"}; empty while it works.
+    """
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="metrics_source")
+    url = models.CharField(max_length=500, blank=True)
+    auth = models.CharField(max_length=8, choices=MetricsAuth.choices, default=MetricsAuth.NONE)
+    username = models.CharField(max_length=200, blank=True)
+    secret = models.TextField(blank=True, editable=False)  # encrypted: the token or the password
+    ca = models.TextField(blank=True)  # PEM; "": the system's certificates
+    exporters = models.JSONField(default=list)  # keys of measurement.series.EXPORTERS
+    selector = models.CharField(max_length=300, blank=True)  # further label matchers: cluster="a"
+    measured_at = models.DateTimeField(null=True, editable=False)  # the last time that all was answered
+    ranks = models.PositiveIntegerField(default=0, editable=False)  # measured then
+    gpu_ranks = models.PositiveIntegerField(default=0, editable=False)  # of them with GPU activity
+    failing_since = models.DateTimeField(null=True, editable=False)
+    failure = models.JSONField(default=dict, editable=False)
+    complete_until = models.DateTimeField(null=True, editable=False)  # every bucket that ended by then is summed
+
+    def __str__(self) -> str:
+        return f"metrics of {self.cluster}"
+
+
+class Measured(models.Model):
+    """The mean of what one rank used in a time that begins at `at`. Null: not measured, which is never 0.
+
+    No row has an id of its own: there are millions.
+    """
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+", db_index=False)
+    at = models.DateTimeField()
+    gpu_mib = models.PositiveIntegerField(null=True)  # on all its cards together, as are the watts
+    watts = models.PositiveIntegerField(null=True)
+    cpu_milli = models.PositiveIntegerField(null=True)
+    memory_mib = models.PositiveIntegerField(null=True)
+    gpu = models.PositiveSmallIntegerField(null=True)  # per mille of the time in which its cards computed
+    rank = models.PositiveSmallIntegerField()
+    cards = models.PositiveSmallIntegerField(default=0)  # cards or instances that were measured
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.attempt} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class MeasuredBucket(Measured):
+    """Five minutes (workloads/measurement/buckets.py)."""
+
+    pk = models.CompositePrimaryKey("attempt", "rank", "at")
+
+    class Meta:
+        indexes = [models.Index(fields=["at"], name="measured_bucket_at")]
+
+
+class MeasuredHour(Measured):
+    """An hour, summed from its buckets: `buckets` of the 12 have GPU activity."""
+
+    pk = models.CompositePrimaryKey("attempt", "rank", "at")
+    buckets = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        indexes = [models.Index(fields=["at"], name="measured_hour_at")]

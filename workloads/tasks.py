@@ -15,6 +15,8 @@ from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
 from workloads.clusters.drivers import driver_for
 from workloads.files import cleaning
+from workloads.measurement import buckets
+from workloads.measurement.sample import measure_all
 from workloads.nodes import inventory
 from workloads.nodes.modes import changes
 from workloads.reconciler import deadlines, namespaces
@@ -93,10 +95,19 @@ def change_modes(*, tick: bool = False, **_: Any) -> None:
             changes.advance_all()
 
 
+@shared_task(name="workloads.measure")
+def measure(*, tick: bool = False, **_: Any) -> None:
+    """Measures what runs on every cluster that has something to measure it with."""
+    with claimed_tick("workloads.measure", tick=tick) as run:
+        if run:
+            measure_all(now=timezone.now())
+
+
 @shared_task(name="workloads.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Deletes working directories past their time."""
+    """Deletes working directories and measured use past their time."""
     with claimed_tick("workloads.clean_up", tick=tick) as run:
         if run:
             cleaning.discard_old_files(now=timezone.now())
             cleaning.discard_left_files(now=timezone.now())
+            buckets.forget_old(now=timezone.now())

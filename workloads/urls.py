@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from workloads.notebooks import access
-from workloads.pages import administration, buttons, detail, files, home, listing, logs, modes, new
+from workloads.pages import administration, buttons, detail, files, home, listing, logs, measurement, modes, new
 
 app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
@@ -15,6 +15,7 @@ urlpatterns: list[URLPattern] = [
     path("mine/frame/", home.frame, name="frame"),
     path("operator/clusters/", administration.clusters, name="clusters"),
     path("operator/clusters/<slug:cluster>/", administration.cluster, name="cluster"),
+    path("operator/clusters/<slug:cluster>/metrics/", measurement.source, name="metrics"),
     path("operator/images/", administration.images, name="images"),
     path("operator/images/<int:image>/", administration.image, name="image"),
     path("operator/images/new/", administration.image, name="image_new"),

@@ -24,6 +24,7 @@ COLUMNS = (
     ("portal.IdempotencyKey", "body"),
     ("workloads.Workload", "secret_env"),
     ("workloads.Attempt", "secrets"),
+    ("workloads.MetricsSource", "secret"),
 )
 """Every column that holds encrypted text: (model, field). Empty text is not encrypted."""
 

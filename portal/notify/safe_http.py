@@ -1,7 +1,9 @@
-"""The only way a request leaves the portal for an address that a user entered: to hosts the operator has allowed.
+"""The only way a request leaves the portal for an address that a person entered.
 
-Redirects are not followed, the whole of it has one deadline, the answer is limited, no proxy of the environment is used, and
-the connection goes to the very address that was checked, so that a name cannot answer differently a moment later.
+`post` goes to hosts the operator has allowed for webhooks, because any user may name them. `get` goes where an operator's own
+settings point (a cluster's Prometheus), which may be inside: only addresses that belong to no other machine are refused.
+For both: redirects are not followed, the whole of it has one deadline, the answer is limited, no proxy of the environment is
+used, and the connection goes to the very address that was checked, so that a name cannot answer differently a moment later.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import asyncio
 import ipaddress
 import queue
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,8 +31,15 @@ LONGEST_ANSWER = 64 * 1024
 
 
 class TooSlow(OSError):
-    def __init__(self) -> None:
-        super().__init__(f"no complete answer within {DEADLINE:g} s")
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__(f"no complete answer within {DEADLINE if seconds is None else seconds:g} s")
+
+
+class TooLong(OSError):
+    """The answer is longer than is read."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(f"the answer is longer than {longest:,} bytes")
 
 
 class NotAllowed(Invalid):
@@ -63,8 +74,22 @@ def rules() -> list[Rule]:
     return parsed
 
 
+class ReservedAddress(Invalid):
+    code = "address_not_allowed"
+    message = N_("%(host)s leads to %(address)s, which is no address of another machine.")
+
+
 def check(url: str) -> Rule:
     """The rule that allows the address. Raises NotAllowed, Invalid."""
+    scheme, host, port = checked_parts(url)
+    for rule in rules():
+        if rule.allows(scheme, host, port):
+            return rule
+    raise NotAllowed(field="url", host=f"{host}:{port}", allowed=", ".join(settings.WEBHOOK_HOSTS) or "–")
+
+
+def checked_parts(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an http or https address without credentials. Raises Invalid (field url)."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
@@ -74,11 +99,7 @@ def check(url: str) -> Rule:
         raise Invalid(N_("The address must begin with https://."), field="url")
     if parts.username or parts.password:
         raise Invalid(N_("The address must not contain a user name or password."), field="url")
-    port = port or (80 if parts.scheme == "http" else 443)
-    for rule in rules():
-        if rule.allows(parts.scheme, host, port):
-            return rule
-    raise NotAllowed(field="url", host=f"{host}:{port}", allowed=", ".join(settings.WEBHOOK_HOSTS) or "–")
+    return parts.scheme, host, port or (80 if parts.scheme == "http" else 443)
 
 
 def host_of(url: str) -> str:
@@ -99,8 +120,25 @@ def address_of(host: str, port: int, rule: Rule) -> str:
     raise NotAllowed(field="url", host=f"{host} ({infos[0][4][0]})", allowed=", ".join(settings.WEBHOOK_HOSTS))
 
 
-def resolve(host: str, port: int) -> list[Any]:
-    """`getaddrinfo` with a deadline: it runs in a thread that is abandoned after DEADLINE. Raises OSError, TooSlow."""
+def inside_address_of(host: str, port: int, seconds: float) -> str:
+    """The IP address to connect to for a setting of an operator: any but link-local ones (where clouds hand out
+    credentials), multicast and "no address".
+
+    Raises ReservedAddress, OSError.
+    """
+    addresses = [ipaddress.ip_address(str(info[4][0]).split("%")[0]) for info in resolve(host, port, seconds)]
+    for address in addresses:
+        if not (address.is_link_local or address.is_multicast or address.is_unspecified):
+            return str(address)
+    raise ReservedAddress(field="url", host=host, address=str(addresses[0]))
+
+
+def resolve(host: str, port: int, seconds: float | None = None) -> list[Any]:
+    """`getaddrinfo` with a deadline: it runs in a thread that is abandoned after `seconds` (default: DEADLINE).
+
+    Raises OSError, TooSlow.
+    """
+    seconds = DEADLINE if seconds is None else seconds
     answers: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -111,9 +149,9 @@ def resolve(host: str, port: int) -> list[Any]:
 
     threading.Thread(target=ask, name="look-up", daemon=True).start()
     try:
-        answer = answers.get(timeout=DEADLINE)
+        answer = answers.get(timeout=seconds)
     except queue.Empty:
-        raise TooSlow from None
+        raise TooSlow(seconds) from None
     if isinstance(answer, OSError):
         raise answer
     return answer
@@ -123,39 +161,85 @@ def resolve(host: str, port: int) -> list[Any]:
 class Answer:
     status: int
     body: bytes
+    location: str = ""  # where a redirect points, which is not followed
 
 
-def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
-    """Blocks for DEADLINE at most. Raises NotAllowed, Invalid, OSError (TooSlow), httpx.HTTPError."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Blocks for DEADLINE at most. Of a long answer the first LONGEST_ANSWER bytes are read.
+
+    Raises NotAllowed, Invalid, OSError (TooSlow), httpx.HTTPError.
+    """
     begun = time.monotonic()
     rule = check(url)
     target = httpx.URL(url)
     address = address_of(target.host, target.port or rule.port, rule)
-    request = httpx.Request(
-        "POST",
+    request = _request("POST", target, address, headers, DEADLINE, body)
+    (answer,) = asyncio.run(_exchange([request], begun + DEADLINE - time.monotonic(), LONGEST_ANSWER, cut=True))
+    return answer
+
+
+def get(urls: Sequence[str], headers: Mapping[str, str], *, seconds: float, longest: int, ca: str = "") -> list[Answer]:
+    """The answers to GET for several addresses of one host, one after the other. `seconds` is the deadline for all of
+    them, `longest` the most bytes of one answer. `ca`: certificates (PEM) to trust instead of the system's.
+
+    Raises Invalid (also where the certificates are none), OSError (TooSlow, TooLong), httpx.HTTPError.
+    """
+    begun = time.monotonic()
+    _scheme, host, port = checked_parts(urls[0])
+    address = inside_address_of(host, port, seconds)
+    requests = [_request("GET", httpx.URL(url), address, headers, seconds) for url in urls]
+    left = begun + seconds - time.monotonic()
+    return asyncio.run(_exchange(requests, left, longest, verify=trust(ca) if ca else True))
+
+
+def trust(ca: str) -> ssl.SSLContext:
+    """TLS that trusts these certificates only. Raises Invalid (field ca)."""
+    try:
+        return ssl.create_default_context(cadata=ca)
+    except (ssl.SSLError, ValueError) as error:
+        raise Invalid(N_("This is no certificate in PEM form."), field="ca") from error
+
+
+def _request(
+    method: str, target: httpx.URL, address: str, headers: Mapping[str, str], seconds: float, body: bytes = b""
+) -> httpx.Request:
+    """To the address that was checked, in the name of the host that was entered."""
+    return httpx.Request(
+        method,
         target.copy_with(host=address),
-        content=body,
+        content=body or None,
         headers={
             **headers,
             "Host": target.netloc.decode("ascii"),
             "User-Agent": f"gpu-quota-portal/{settings.VERSION}",
         },
-        extensions={"sni_hostname": target.host, "timeout": httpx.Timeout(DEADLINE).as_dict()},
+        extensions={"sni_hostname": target.host, "timeout": httpx.Timeout(seconds).as_dict()},
     )
-    return asyncio.run(_exchange(request, begun + DEADLINE - time.monotonic()))
 
 
-async def _exchange(request: httpx.Request, seconds: float) -> Answer:
-    """Runs in an event loop of its own, where one deadline covers all steps. Raises as `post`."""
+async def _exchange(
+    requests: Sequence[httpx.Request], seconds: float, longest: int, *, cut: bool = False,
+    verify: ssl.SSLContext | bool = True,
+) -> list[Answer]:  # fmt: skip
+    """Runs in an event loop of its own, where one deadline covers all steps. Raises as `post` and `get`."""
     try:
-        async with asyncio.timeout(seconds), httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
-            response = await client.send(request, stream=True)
-            received = b""
-            async for part in response.aiter_bytes():
-                received += part
-                if len(received) > LONGEST_ANSWER:
-                    break
-            await response.aclose()
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(trust_env=False, follow_redirects=False, verify=verify) as client,
+        ):
+            return [await _one(client, request, longest, cut=cut) for request in requests]
     except (TimeoutError, httpx.TimeoutException):
-        raise TooSlow from None
-    return Answer(response.status_code, received[:LONGEST_ANSWER])
+        raise TooSlow(round(seconds, 1)) from None
+
+
+async def _one(client: httpx.AsyncClient, request: httpx.Request, longest: int, *, cut: bool) -> Answer:
+    response = await client.send(request, stream=True)
+    received = bytearray()
+    async for part in response.aiter_bytes():
+        received += part
+        if len(received) > longest:
+            break
+    await response.aclose()
+    if len(received) > longest and not cut:
+        raise TooLong(longest)
+    return Answer(response.status_code, bytes(received[:longest]), response.headers.get("Location", ""))

@@ -12,6 +12,10 @@ from portal.errors import N_
 EVENTS = {
     "cluster.added": N_("Cluster added"),
     "cluster.changed": N_("Cluster changed"),
+    "cluster.measured": N_("Use measured again"),
+    "cluster.metrics_removed": N_("Prometheus disconnected"),
+    "cluster.metrics_set": N_("Prometheus connected"),
+    "cluster.not_measured": N_("Use no longer measured"),
     "cluster.reached": N_("Cluster responding again"),
     "cluster.unreachable": N_("Cluster unreachable"),
     "demo.seeded": N_("Demo data loaded"),
@@ -111,6 +115,7 @@ JOBS = {
     "workloads.deadlines": N_("Deadlines"),
     "workloads.inventory": N_("Node inventory"),
     "workloads.modes": N_("Node mode changes"),
+    "workloads.measure": N_("Measuring of use"),
     "portal.deliver": N_("Mail and webhooks"),
     "portal.clean_up": N_("Cleanup: events and messages"),
     "quotas.clean_up": N_("Cleanup: planning passes"),
@@ -118,6 +123,13 @@ JOBS = {
 }
 FACTS = {  # the names of what entries of the audit log tell of
     "active": N_("Active"),
+    "auth": N_("Authorization"),
+    "ca": N_("CA certificate"),
+    "exporters": N_("Exporters"),
+    "new_secret": N_("New secret"),
+    "selector": N_("Label matchers"),
+    "url": N_("Address"),
+    "username": N_("User name"),
     "addresses": N_("Addresses"),
     "borrow_limit": N_("Borrow limit"),
     "change": N_("Change"),

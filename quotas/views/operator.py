@@ -40,7 +40,7 @@ def system(request: HttpRequest) -> HttpResponse:
     live = read()
     reclaims = operations.reclaims()
     context = {
-        "clusters": Cluster.objects.all(),
+        "clusters": Cluster.objects.select_related("metrics_source"),
         "groups": operations.last_passes(),
         "queues": operations.queues(live),
         "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],

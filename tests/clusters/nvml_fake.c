@@ -28,9 +28,16 @@ int nvmlDeviceGetUUID(void *d, char *text, unsigned size) {
   return put(text, size, id);
 }
 int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) {
-  m->total = cards[*(int *)d].mib << 20; m->free = m->total; m->used = 0;
+  m->total = cards[*(int *)d].mib << 20; m->used = *(int *)d == 3 ? 512ull << 20 : 0; m->free = m->total - m->used;
   return 0;
 }
+typedef struct { unsigned gpu, memory; } utilization_t;
+int nvmlDeviceGetUtilizationRates(void *d, utilization_t *rates) {
+  if (*(int *)d == 0) return 3; /* NVML_ERROR_NOT_SUPPORTED */
+  rates->gpu = 40; rates->memory = 10;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void *d, unsigned *milliwatts) { *milliwatts = 65500; return 0; }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) {
   if (*(int *)d == 3) return 3; /* a T4 has no such mode */
   *now = *pending = cards[*(int *)d].mig;

@@ -23,7 +23,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from workloads.embedded import nvml
+from workloads.embedded import nvml, usage
 from workloads.embedded.command import plan
 from workloads.embedded.files import LocalFiles
 from workloads.embedded.run_directory import Record
@@ -180,6 +180,16 @@ class EmbeddedCluster:
     def machine(self) -> tuple[NodeInfo, ...]:
         """Looked for once: a driver is made anew when the portal starts."""
         return nvml.machine()
+
+    def take_readings(self, now: dt.datetime) -> None:
+        """Notes what the processes of every run have used up to now, and what its cards do."""
+        with unreachable():
+            usage.take(self.records(), now.timestamp(), machine={node.name for node in self.machine})
+
+    def usage(self, begin: dt.datetime, end: dt.datetime) -> dict[tuple[str, int], dict[str, Any]]:
+        """(name of the run, rank) → what it used in that time, by the readings that were taken."""
+        with unreachable():
+            return usage.between(self.records(), begin.timestamp(), end.timestamp())
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         with unreachable():

@@ -25,6 +25,21 @@ class Memory(ctypes.Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
 
+class Utilization(ctypes.Structure):
+    """nvmlUtilization_t, in percent of the last second or less."""
+
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """What a card does now; None: it does not tell."""
+
+    gpu: float | None  # share of time, 0 to 1
+    used_mib: float | None
+    watts: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One card. With `memory_mib` None or `mig` set it cannot be given out whole."""
@@ -70,6 +85,33 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
             )
         )
     return tuple(nodes)
+
+
+def usage(library: str = LIBRARY) -> dict[int, CardUse]:
+    """Index → what each card of this machine does now; empty where the library does not load. A card cut by MIG tells
+    nothing of its parts and is left out."""
+    with _open(library) as nvml:
+        if nvml is None:
+            return {}
+        return {index: use for index in range(_count(nvml)) if (use := _use(nvml, index)) is not None}
+
+
+def _use(nvml: Any, index: int) -> CardUse | None:
+    device = c_void_p()
+    now, pending = c_uint(), c_uint()
+    if nvml.nvmlDeviceGetHandleByIndex_v2(index, byref(device)) != 0:
+        return None
+    if nvml.nvmlDeviceGetMigMode(device, byref(now), byref(pending)) == 0 and now.value == 1:
+        return None
+    rates, memory, milliwatts = Utilization(), Memory(), c_uint()
+    busy = nvml.nvmlDeviceGetUtilizationRates(device, byref(rates)) == 0
+    readable = nvml.nvmlDeviceGetMemoryInfo(device, byref(memory)) == 0
+    powered = nvml.nvmlDeviceGetPowerUsage(device, byref(milliwatts)) == 0
+    return CardUse(
+        rates.gpu / 100 if busy else None,
+        memory.used / MIB if readable else None,
+        milliwatts.value / 1000 if powered else None,
+    )
 
 
 @contextmanager

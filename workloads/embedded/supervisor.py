@@ -10,6 +10,7 @@ at any moment and nothing is lost, doubled or forgotten:
 | `spec.json` | driver, before the directory appears under its name | what to run |
 | `lock` | supervisor | held (flock) as long as the supervisor lives: no pid is ever trusted |
 | `state.json` | supervisor, before the first process starts, and at changes | its pid, started_at, listening, each rank's life |
+| `usage.json` | driver | what its processes used, reading by reading (usage.py) |
 | `hostfile`, `mpi` | supervisor, of a gang | its hosts, as mpirun reads them; what starts ranks without ssh |
 | `log`, `log.1`, … | the processes | stdout and stderr of rank 0, 1, … |
 | `reclaim-at`, `ready` | driver, command | notice; "checkpoint written, take me" |
@@ -280,6 +281,7 @@ class Supervisor:
                     start_new_session=True,
                     preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
                 )
+                life["pid"] = self.processes[rank].pid  # for who measures it (usage.py); nobody sends it a signal
             except OSError as error:
                 self.message = f"{wanted['argv'][0]}: {error.strerror}"
                 output.write(f"{self.message}\n".encode())

@@ -75,8 +75,9 @@ def clusters(request: HttpRequest) -> HttpResponse:
                 return redirect("workloads:clusters")
         except Problem as problem:
             blame(form, problem)
+    rows = Cluster.objects.select_related("metrics_source").prefetch_related("nodes")
     context = {
-        "clusters": [(each, cluster_registry.mark_of(each)) for each in Cluster.objects.prefetch_related("nodes")],
+        "clusters": [(each, cluster_registry.mark_of(each)) for each in rows],
         "form": form,
         "found": nodes,
     }

@@ -17,7 +17,7 @@ from portal.models import IdempotencyKey, Webhook
 from tests.architecture import sources
 from tests.architecture.doors import World, build
 from tests.clients import person
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, MetricsSource, Workload
 from workloads.nodes import inventory
 from workloads.reconciler.reconcile import _create, reconcile_cluster
 
@@ -34,6 +34,9 @@ def world(settings: Any, tmp_path: Path) -> World:
     Attempt.objects.update(secrets=encrypt('{"ready": "r", "notebook": "n"}'))
     Webhook.objects.update(secret=encrypt("shared"))
     type(workload.pool.group.cluster).objects.update(kind="kubernetes", connection=encrypt("apiVersion: v1"))
+    MetricsSource.objects.create(
+        cluster=workload.pool.group.cluster, url="http://p", auth="bearer", secret=encrypt("t")
+    )
     IdempotencyKey.objects.create(
         holder="user:1", method="POST", path="/", key="k", body_digest="", body=encrypt("{}"), status=200
     )
@@ -61,7 +64,7 @@ def test_the_old_key_may_go_once_everything_is_encrypted_with_the_new_one(world:
 def test_what_no_key_reads_is_named_and_left_as_it_is(world: World, settings: Any) -> None:
     settings.ENCRYPTION_KEYS = [NEW]
     before, told = all_secrets(), StringIO()
-    with pytest.raises(CommandError, match="5 secrets"):
+    with pytest.raises(CommandError, match="6 secrets"):
         call_command("reencrypt", stdout=told)
     assert all_secrets() == before
     assert "(ci): secret" in told.getvalue()
@@ -73,7 +76,8 @@ def test_every_module_that_encrypts_is_known_to_the_command() -> None:
     users = {sources.name(path) for path in ours if re.search(r"(?<!def )\bencrypt\(", path.read_text())}
     assert users - {"portal/infra/crypt.py"} == {
         "portal/notify/webhooks.py", "portal/api/idempotency.py", "portal/web/one_time_secrets.py", "workloads/actions.py",
-        "workloads/notebooks/access.py", "workloads/nodes/cluster_registry.py", "workloads/clusters/run_spec.py",
+        "workloads/measurement/sources.py", "workloads/notebooks/access.py", "workloads/nodes/cluster_registry.py",
+        "workloads/clusters/run_spec.py",
     }  # fmt: skip
 
 

@@ -1,0 +1,279 @@
+"""A Prometheus that is slow, wrong or away: what was measured stays, and the cluster says since when and why."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.access import SYSTEM
+from portal.infra.crypt import encrypt
+from portal.models import Event
+from quotas.models import Cluster
+from tests import builders as make
+from tests.workloads.measurement import bed
+from tests.workloads.measurement.bed import World
+from workloads.measurement import prometheus, sources
+from workloads.measurement.sample import measure_all
+from workloads.metrics import measured
+from workloads.models import MeasuredBucket, MetricsSource
+
+pytestmark = pytest.mark.django_db
+
+
+class Mood:
+    """A server whose answer a test chooses, and the requests it got."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, dict[str, str], bytes] = (200, {}, bed.vector())
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.over = threading.Event()
+        self.held = False
+
+    def __call__(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        self.asked.append((path, headers))
+        if self.held:
+            self.over.wait(60)
+        return self.answer
+
+
+@pytest.fixture
+def mood() -> Iterator[Mood]:
+    made = Mood()
+    yield made
+    made.over.set()
+
+
+@pytest.fixture
+def here(mood: Mood) -> Iterator[World]:
+    with bed.serving(mood) as url:
+        yield bed.world(url)
+
+
+def measure_well(mood: Mood, here: World) -> MeasuredBucket:
+    """One good round, after which something is stored."""
+    job = bed.attempt(here)
+    mood.answer = (200, {}, bed.vector(({"pod": job.run_name, "namespace": "gqp-vision", "UUID": "GPU-1"}, "0.25")))
+    measure_all(now=timezone.now())
+    here.source.refresh_from_db()
+    assert here.source.failing_since is None
+    return MeasuredBucket.objects.get()
+
+
+LONG = prometheus.LONGEST
+BAD = {
+    "500": ((500, {}, b"oops"), "not a Prometheus (HTTP 500)"),
+    "garbage": ((200, {}, b"<html>hello</html>"), "not a Prometheus (HTTP 200)"),
+    "empty": ((200, {}, b""), "not a Prometheus"),
+    "redirect": ((302, {"Location": "http://169.254.169.254/"}, b""), "redirects to http://169.254.169.254/"),
+    "unauthorized": ((401, {}, b""), "refuses the credentials (HTTP 401)"),
+    "error": ((400, {}, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "refuses a query: parse error"),
+    "huge": ((200, {}, b" " * 300), "longer than"),
+    "cut short": ((200, {"Content-Length": "500", "Connection": "close"}, b"{"), "cannot be reached"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_nothing_changes_but_since_when_and_why(
+    mood: Mood, here: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = measure_well(mood, here)
+    at = here.source.measured_at
+    monkeypatch.setattr(prometheus, "LONGEST", 200 if kind == "huge" else LONG)
+    monkeypatch.setattr(prometheus, "SECONDS", 2.0)
+    mood.answer, words = BAD[kind]
+    asked = len(mood.asked)
+    for _ in range(2):
+        measure_all(now=timezone.now())
+    here.source.refresh_from_db()
+    assert words in sources.failure_text(here.source.failure)
+    assert here.source.measured_at == at
+    assert here.source.failing_since is not None
+    assert MeasuredBucket.objects.values().get() == MeasuredBucket.objects.filter(pk=before.pk).values().get()
+    assert MeasuredBucket.objects.get().gpu == 250
+    assert Event.objects.filter(kind="cluster.not_measured").count() == 1
+    assert len(mood.asked) > asked
+    assert {name for path, _headers in mood.asked for name in [path.split("?")[0]]} == {"/api/v1/query"}  # no redirect
+
+
+def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
+    mood: Mood, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "SECONDS", 1.0)
+    mood.held = True
+    good = Mood()
+    with bed.serving(good) as url:
+        other = make.pool("h100")
+        Cluster.objects.filter(pk=other.group.cluster_id).update(kind="kubernetes")
+        quick = MetricsSource.objects.create(cluster=other.group.cluster, url=url, exporters=["dcgm"])
+        begun = timezone.now()
+        measure_all(now=begun)
+    quick.refresh_from_db()
+    here.source.refresh_from_db()
+    assert quick.measured_at == begun
+    assert sources.failure_text(here.source.failure) == "It did not answer within 1 s."
+    assert timezone.now() - begun < dt.timedelta(seconds=20)  # 8 queries of 1 s each would be the fault
+
+
+def test_nobody_listens(here: World, mood: Mood) -> None:
+    MetricsSource.objects.update(url="http://127.0.0.1:9")
+    measure_all(now=timezone.now())
+    here.source.refresh_from_db()
+    assert "nothing is listening there" in sources.failure_text(here.source.failure)
+    assert mood.asked == []
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "0.0.0.0", "224.0.0.1"])
+def test_an_address_of_no_other_machine_is_refused(here: World, host: str) -> None:
+    with pytest.raises(sources.Invalid) as refused:
+        sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(f"http://{host}:9090"))
+    assert refused.value.field == "url"
+    assert "no address of another machine" in refused.value.detail
+
+
+def test_the_token_goes_along_and_only_there(here: World, mood: Mood) -> None:
+    wish = sources.Wish(here.source.url, auth="bearer", secret="t0ken")
+    sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
+    assert {headers["Authorization"] for _path, headers in mood.asked} == {"Bearer t0ken"}
+    with pytest.raises(sources.Invalid) as refused:
+        sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish("http://127.0.0.2:9", auth="bearer"))
+    assert refused.value.field == "secret"
+    kept = sources.Wish(f"{here.source.url}/", auth="bearer", exporters=["dcgm"])
+    sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=kept)
+    assert mood.asked[-1][1]["Authorization"] == "Bearer t0ken"
+    sources.set_source(
+        actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(here.source.url, auth="basic", username="u", secret="p")
+    )
+    assert mood.asked[-1][1]["Authorization"] == "Basic dTpw"
+
+
+def test_a_secret_without_its_key_fails_alone(here: World, mood: Mood, settings: Any) -> None:
+    MetricsSource.objects.update(auth="bearer", secret=encrypt("t0ken"))
+    settings.ENCRYPTION_KEYS = ["o" * 43 + "="]
+    measure_all(now=timezone.now())
+    here.source.refresh_from_db()
+    assert "enter it again" in sources.failure_text(here.source.failure)
+    assert mood.asked == []
+
+
+@pytest.mark.parametrize(
+    ("field", "wish"),
+    [
+        ("url", sources.Wish("")),
+        ("url", sources.Wish("ftp://prometheus")),
+        ("url", sources.Wish("http://user:secret@prometheus:9090")),
+        ("ca", sources.Wish("https://prometheus", ca="no certificate")),
+        ("exporters", sources.Wish("https://prometheus", exporters=["windows"])),
+        ("exporters", sources.Wish("https://prometheus", exporters=[])),
+        ("selector", sources.Wish("https://prometheus", selector='a="b"} or up{c="d"')),
+        ("secret", sources.Wish("https://prometheus", auth="bearer")),
+        ("secret", sources.Wish("https://prometheus", auth="bearer", secret="tök\nen")),
+        ("username", sources.Wish("https://prometheus", auth="basic", username="a:b", secret="x")),
+    ],
+)
+def test_bad_settings_are_named(here: World, mood: Mood, field: str, wish: sources.Wish) -> None:
+    before = MetricsSource.objects.values().get()
+    with pytest.raises(sources.Invalid) as refused:
+        sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
+    assert refused.value.field == field
+    assert MetricsSource.objects.values().get() == before
+    assert mood.asked == []
+
+
+@pytest.mark.parametrize("count", [10, 500])
+def test_the_number_of_queries_does_not_grow_with_the_pods(here: World, mood: Mood, count: int) -> None:
+    gang = bed.attempt(here, kind="distributed", pods=count)
+    rows = [
+        ({"pod": f"{gang.run_name}-{rank}-abcde", "namespace": "gqp-vision", "UUID": f"GPU-{rank}"}, "0.5")
+        for rank in range(count)
+    ]
+    mood.answer = (200, {}, bed.vector(*rows))
+    begin = dt.datetime(2026, 5, 4, 10, 0, tzinfo=dt.UTC)
+    MetricsSource.objects.update(complete_until=begin)
+    type(gang).objects.update(started_at=begin)
+    asked = []
+    for minute in range(1, 8):
+        before = len(mood.asked)
+        measure_all(now=begin + dt.timedelta(minutes=minute))
+        asked.append(len(mood.asked) - before)
+    assert asked == [8] * 7
+    assert MeasuredBucket.objects.filter(at=begin).count() == count
+
+
+def test_metrics_tell_whether_it_is_measured(here: World, mood: Mood) -> None:
+    measure_well(mood, here)
+    works, age, ranks = list(measured())
+    assert [sample.value for sample in works.samples] == [1]
+    assert age.samples[0].value < 60
+    assert {sample.labels["what"]: sample.value for sample in ranks.samples} == {"all": 1, "gpu": 1}
+    mood.answer = (500, {}, b"")
+    measure_all(now=timezone.now())
+    assert [sample.value for sample in next(iter(measured())).samples] == [0]
+
+
+# Pages and API.
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(make.user("olga", is_operator=True))
+    return client
+
+
+def test_the_page_tests_saves_and_disconnects(operator: Client, here: World, mood: Mood) -> None:
+    path = f"/operator/clusters/{here.cluster.name}/metrics/"
+    page = operator.get(path)
+    assert page.status_code == 200
+    fields = {"url": here.source.url, "auth": "none", "exporters": ["dcgm"], "selector": 'cluster="a"'}
+    seen = page.context["form"].initial["seen"]
+    mood.answer = (200, {}, bed.vector(({"Hostname": "n1"}, "3")))
+    tested = operator.post(path, fields | {"test": "1", "seen": seen})
+    assert tested.status_code == 200
+    assert "DCGM_FI_DEV_FB_USED" in tested.content.decode()
+    here.source.refresh_from_db()
+    assert here.source.selector == ""
+    assert operator.post(path, fields | {"seen": seen}).status_code == 302
+    here.source.refresh_from_db()
+    assert (here.source.selector, here.source.exporters) == ('cluster="a"', ["dcgm"])
+    assert operator.post(path, fields | {"seen": seen, "selector": ""}).status_code == 409  # somebody else was faster
+    mood.answer = (500, {}, b"")
+    refused = operator.post(path, fields | {"test": "1"})
+    assert refused.status_code == 422
+    assert "not a Prometheus" in refused.content.decode()
+    measure_all(now=timezone.now())
+    for address in (path, "/operator/clusters/", "/operator/system/"):
+        answer = operator.get(address)
+        if answer.status_code == 200:
+            assert "never measured" in answer.content.decode(), address
+    assert operator.post(path, {"remove": "1"}).status_code == 302
+    assert not MetricsSource.objects.exists()
+
+
+def test_the_api_sets_tests_reads_and_removes(operator: Client, here: World, mood: Mood) -> None:
+    path = f"/api/v1/clusters/{here.cluster.name}/metrics/"
+    body = {"url": here.source.url, "auth": "bearer", "secret": "t0ken", "exporters": ["dcgm"]}
+    made = operator.put(path, body, content_type="application/json")
+    assert made.status_code == 200
+    assert "t0ken" not in made.content.decode()
+    assert operator.get(path).json()["auth"] == "bearer"
+    found = operator.post(f"{path}test/", content_type="application/json")
+    assert found.status_code == 200
+    assert {each["exporter"] for each in found.json()["metrics"]} == {"dcgm"}
+    wrong = operator.put(path, body | {"selector": "x"}, content_type="application/json")
+    assert (wrong.status_code, wrong.json()["errors"][0]["attr"]) == (422, "selector")
+    assert operator.put(path, body | {"url": "http://127.0.0.1:9"}, content_type="application/json").status_code == 422
+    assert operator.delete(path).status_code == 204
+    assert operator.get(path).json()["url"] == ""
+
+
+def test_the_embedded_cluster_has_no_prometheus(operator: Client) -> None:
+    here = make.pool("t4").group.cluster
+    body = {"url": "http://127.0.0.1:9"}
+    answer = operator.put(f"/api/v1/clusters/{here.name}/metrics/", body, content_type="application/json")
+    assert answer.status_code == 422
+    assert operator.get(f"/operator/clusters/{here.name}/metrics/").status_code == 200

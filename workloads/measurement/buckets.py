@@ -1,0 +1,119 @@
+"""Means of five minutes, kept 30 days, and of hours, kept 400 days.
+
+Nothing is ever added to a row: a bucket is asked for again as a whole until it is over, an hour is summed again from its
+buckets. So each step may be repeated or killed anywhere, and a portal that was away catches up from what Prometheus kept.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Avg, Count, Max
+
+from quotas.models import Cluster
+from workloads.measurement.series import Place, Use
+from workloads.models import MeasuredBucket, MeasuredHour
+
+BUCKET = dt.timedelta(minutes=5)
+HOUR = dt.timedelta(hours=1)
+BUCKETS_KEPT, HOURS_KEPT = dt.timedelta(days=30), dt.timedelta(days=400)
+CATCH_UP = HOUR
+"""How far back missed buckets are asked for. Each round makes up for one of them."""
+TOO_SHORT = dt.timedelta(seconds=30)
+"""A bucket younger than this says nothing yet."""
+BATCH = 2000
+VALUES = ("gpu_mib", "watts", "cpu_milli", "memory_mib", "gpu", "cards")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A bucket, or as much of it as is over. `whole`: it will not be asked for again."""
+
+    begin: dt.datetime
+    end: dt.datetime
+    whole: bool
+
+    @property
+    def seconds(self) -> int:
+        return round((self.end - self.begin).total_seconds())
+
+
+def floor(moment: dt.datetime, step: dt.timedelta) -> dt.datetime:
+    """The begin of the step (5 min, 1 h) that a moment is in, counted in UTC."""
+    seconds = int(step.total_seconds())
+    return dt.datetime.fromtimestamp(moment.timestamp() // seconds * seconds, dt.UTC)
+
+
+def windows_due(complete_until: dt.datetime | None, now: dt.datetime) -> list[Window]:
+    """The oldest bucket that is over and not complete, and the one that is not over: two at most."""
+    this = floor(now, BUCKET)
+    first = this if complete_until is None else max(floor(complete_until, BUCKET), this - CATCH_UP)
+    due = [Window(first, first + BUCKET, whole=True)] if first < this else []
+    if now - this >= TOO_SHORT or not due:
+        due.append(Window(this, max(now, this + dt.timedelta(seconds=1)), whole=False))
+    return due
+
+
+def write(window: Window, uses: Mapping[Place, Use]) -> int:
+    """Writes the bucket of every rank that was measured, in place of what is there; returns how many."""
+    rows = [
+        MeasuredBucket(
+            attempt_id=attempt, rank=rank, at=window.begin, gpu=None if use.gpu is None else round(use.gpu * 1000),
+            gpu_mib=_whole(use.gpu_mib), watts=_whole(use.watts), cards=use.cards,
+            cpu_milli=_whole(use.cpu_milli), memory_mib=_whole(use.memory_mib),
+        )
+        for (attempt, rank), use in sorted(uses.items())
+    ]  # fmt: skip
+    _store(MeasuredBucket, rows, VALUES)
+    return len(rows)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def sum_hour(cluster: Cluster, hour: dt.datetime) -> int:
+    """Sums an hour of all ranks on a cluster again from its buckets; returns how many ranks."""
+    buckets = MeasuredBucket.objects.filter(at__gte=hour, at__lt=hour + HOUR, attempt__cluster=cluster)
+    means: Any = buckets.values("attempt_id", "rank").annotate(
+        **{f"mean_{name}": Avg(name) for name in VALUES[:-1]}, most_cards=Max("cards"), measured=Count("gpu")
+    )
+    rows = [
+        MeasuredHour(
+            attempt_id=row["attempt_id"], rank=row["rank"], at=hour, cards=row["most_cards"], buckets=row["measured"],
+            **{name: _whole(row[f"mean_{name}"]) for name in VALUES[:-1]},
+        )
+        for row in means.order_by("attempt_id", "rank")
+    ]  # fmt: skip
+    _store(MeasuredHour, rows, (*VALUES, "buckets"))
+    return len(rows)
+
+
+def _store(model: type[MeasuredBucket] | type[MeasuredHour], rows: list, values: tuple[str, ...]) -> None:  # type: ignore[type-arg]
+    for batch in (rows[start : start + BATCH] for start in range(0, len(rows), BATCH)):
+        with transaction.atomic():
+            model._default_manager.bulk_create(
+                batch, update_conflicts=True, unique_fields=["attempt", "rank", "at"], update_fields=list(values)
+            )
+
+
+def hours_of(windows: list[Window], complete_until: dt.datetime | None) -> Iterator[dt.datetime]:
+    """The hours to sum again after whole buckets of these windows, and those that a round which was killed left."""
+    begun = {floor(window.begin, HOUR) for window in windows if window.whole}
+    if begun and complete_until is not None:
+        begun.add(floor(complete_until, HOUR))
+    yield from sorted(begun)
+
+
+def forget_old(*, now: dt.datetime) -> Counter[str]:
+    """Deletes what is past its time; returns how many rows of each kind."""
+    deleted: Counter[str] = Counter()
+    for name, model, age in (("buckets", MeasuredBucket, BUCKETS_KEPT), ("hours", MeasuredHour, HOURS_KEPT)):
+        rows = model._default_manager.filter(at__lt=now - age)
+        deleted[name] = rows._raw_delete(rows.db)  # nothing refers to them: no row is read first
+    return deleted

@@ -1,0 +1,208 @@
+"""Connecting a cluster's Prometheus, and what a test of it finds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor
+from portal.errors import N_, Invalid
+from portal.infra import versions
+from portal.infra.crypt import encrypt
+from portal.infra.locks import durable
+from portal.notify import safe_http
+from quotas.models import Cluster, ClusterKind
+from workloads.measurement.prometheus import NotMeasured, Server, ask_texts, server_of
+from workloads.measurement.series import EXPORTERS, SELECTOR, Query, Sample, node_of, queries_of
+from workloads.models import MetricsAuth, MetricsSource
+
+BY_NODE = "Hostname, node, kubernetes_node, nodeid, nodename, exported_node, instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an operator enters. `secret` None: the stored one stays."""
+
+    url: str
+    auth: str = MetricsAuth.NONE
+    username: str = ""
+    secret: str | None = None
+    ca: str = ""
+    exporters: Sequence[str] = EXPORTERS
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMetric:
+    """What there is of one kind of figure. `age`: seconds since the newest sample; None: there is none."""
+
+    exporter: str
+    metric: str
+    series: int
+    nodes: tuple[str, ...]
+    age: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a test found. `pods`: series of GPUs that name a pod of the portal; `silent`: GPU nodes of which no GPU series
+    tells."""
+
+    metrics: tuple[FoundMetric, ...]
+    pods: int
+    silent: tuple[str, ...]
+
+    @property
+    def is_nothing(self) -> bool:
+        return not any(each.series for each in self.metrics)
+
+
+def source_of(cluster: Cluster) -> MetricsSource | None:
+    return MetricsSource.objects.filter(cluster=cluster).select_related("cluster").first()
+
+
+def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
+    """The source as it would be stored, not saved. Raises Invalid with the field."""
+    if cluster.kind == ClusterKind.EMBEDDED:
+        raise Invalid(N_("The cluster on this machine measures itself; it has no Prometheus."), field="url")
+    safe_http.checked_parts(wish.url)
+    if wish.ca.strip():
+        safe_http.trust(wish.ca)
+    unknown = [name for name in wish.exporters if name not in EXPORTERS]
+    if unknown or not wish.exporters:
+        text = N_("Choose at least one of %(known)s.")
+        raise Invalid(text, field="exporters", known=", ".join(EXPORTERS))
+    if wish.selector.strip() and not SELECTOR.fullmatch(wish.selector.strip()):
+        text = N_('Enter label matchers, such as cluster="a",region=~"eu-.*", not %(text)s.')
+        raise Invalid(text, field="selector", text=wish.selector[:80])
+    stored = source_of(cluster)
+    row = stored or MetricsSource(cluster=cluster)
+    moved = stored is not None and safe_http.checked_parts(wish.url) != safe_http.checked_parts(stored.url)
+    if moved and wish.secret is None and stored is not None and stored.secret and wish.auth != MetricsAuth.NONE:
+        raise Invalid(N_("The address has another host: enter the secret again."), field="secret")
+    row.url, row.auth, row.ca = wish.url.strip(), wish.auth, wish.ca.strip()
+    row.username = wish.username if wish.auth == MetricsAuth.BASIC else ""
+    row.exporters = [name for name in EXPORTERS if name in wish.exporters]
+    row.selector = wish.selector.strip()
+    if wish.auth == MetricsAuth.NONE:
+        row.secret = ""
+    elif wish.secret is not None:
+        row.secret = encrypt(wish.secret)
+    if wish.auth != MetricsAuth.NONE and not row.secret:
+        raise Invalid(N_("Enter the token or password."), field="secret")
+    if wish.auth == MetricsAuth.BASIC and (not row.username or ":" in row.username):
+        raise Invalid(N_("Enter a user name without a colon."), field="username")
+    if any(not 32 <= ord(sign) < 127 for sign in wish.secret or "") and wish.auth == MetricsAuth.BEARER:
+        raise Invalid(N_("A token has letters, digits and signs of ASCII only."), field="secret")
+    return row
+
+
+def set_source(*, actor: Actor, cluster: Cluster, wish: Wish, seen: str = "") -> MetricsSource:
+    """Connects the cluster's Prometheus, or changes how; it is asked before it is kept.
+
+    Raises Invalid, NotMeasured, Conflict, NotVisible for anybody but operators.
+    """
+    actor.require_operator()
+    row = checked(cluster, wish)
+    find(row)
+    with durable():
+        locked = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+        stored = source_of(locked)
+        before = settings_of(stored)
+        versions.check(before, seen)
+        row.pk = stored.pk if stored else None
+        row.failing_since, row.failure = None, {}
+        row.save(force_insert=stored is None, force_update=stored is not None)
+        after = settings_of(row) | {"new_secret": wish.secret is not None and row.auth != MetricsAuth.NONE}
+        audit.record(actor, "cluster.metrics_set", cluster.name, before=before, after=after)
+    return row
+
+
+def remove_source(*, actor: Actor, cluster: Cluster, seen: str = "") -> None:
+    """Stops measuring. What was measured is kept. Raises Conflict, NotVisible for anybody but operators."""
+    actor.require_operator()
+    with durable():
+        Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+        stored = source_of(cluster)
+        versions.check(settings_of(stored), seen)
+        if stored is not None and stored.url:
+            stored.delete()
+            audit.record(actor, "cluster.metrics_removed", cluster.name, before=settings_of(stored))
+
+
+def try_source(*, actor: Actor, cluster: Cluster, wish: Wish | None = None) -> Found:
+    """Asks the stored Prometheus, or the one of `wish`, and stores nothing.
+
+    Raises Invalid, NotMeasured, NotVisible for anybody but operators.
+    """
+    actor.require_operator()
+    row = checked(cluster, wish) if wish else source_of(cluster)
+    if row is None or not row.url:
+        raise Invalid(N_("No Prometheus is connected to this cluster."), field="url")
+    return find(row)
+
+
+def find(source: MetricsSource) -> Found:
+    """What the source has, in two queries for each kind of figure. Raises NotMeasured, Undecryptable."""
+    server, queries, now = server_of(source), queries_of(source.exporters), timezone.now()
+    texts = [text for query in queries for text in _tests(server, query)]
+    texts.append(_pods(server, queries))
+    *answers, pods = ask_texts(server, texts, at=now)
+    metrics = tuple(
+        _found(query, answers[2 * index], answers[2 * index + 1], now) for index, query in enumerate(queries)
+    )
+    reporting = {node for each in metrics if each.exporter != "cadvisor" for node in each.nodes}
+    nodes = source.cluster.nodes.filter(present=True).exclude(sharing="").values_list("name", flat=True)
+    silent = tuple(name for name in nodes if name not in reporting and name.split(".")[0] not in reporting)
+    return Found(metrics, round(sum(sample.value for sample in pods)), silent if reporting else tuple(nodes))
+
+
+def _tests(server: Server, query: Query) -> tuple[str, str]:
+    """How many series there are, and when the newest was scraped, by node."""
+    match = f"{{{server.selector}}}" if server.selector else ""
+    names = [f"{metric}{match}" for metric in query.metrics]
+    count = " or ".join(f"count by ({BY_NODE}) ({name})" for name in names)
+    newest = " or ".join(f"max by ({BY_NODE}) (timestamp({name}))" for name in names)
+    return count, newest
+
+
+def _pods(server: Server, queries: Sequence[Query]) -> str:
+    """How many of the portal's pods the GPU series name, by whichever label they do it."""
+    metrics = [metric for query in queries if query.exporter != "cadvisor" for metric in query.metrics]
+    own = f",{server.selector}" if server.selector else ""
+    parts = []
+    for label in ("exported_pod", "pod", "podname") if metrics else ():
+        series = f'{{__name__=~"{"|".join(metrics)}",{label}=~"w-.+"{own}}}'
+        parts.append(f"(count(count by ({label}) ({series})) or vector(0))")
+    return " + ".join(parts) or "vector(0)"
+
+
+def _found(query: Query, counts: Sequence[Sample], newest: Sequence[Sample], now: dt.datetime) -> FoundMetric:
+    nodes = tuple(sorted({node for sample in counts if (node := node_of(sample.labels))}))
+    ages = [now.timestamp() - sample.value for sample in newest]
+    return FoundMetric(
+        query.exporter, query.metrics[0], round(sum(sample.value for sample in counts)), nodes,
+        max(0.0, min(ages)) if ages else None,
+    )  # fmt: skip
+
+
+def settings_of(source: MetricsSource | None) -> dict[str, Any]:
+    """What a form and the audit log show of it."""
+    if source is None or not source.url:
+        return {"url": ""}
+    names = ("url", "auth", "username", "exporters", "selector", "ca")
+    return {name: getattr(source, name) for name in names}
+
+
+def mark_of(source: MetricsSource | None) -> str:
+    return versions.mark(settings_of(source))
+
+
+def failure_text(failure: Mapping[str, Any]) -> str:
+    """Why the last try failed, in the reader's language; "" while it works."""
+    return NotMeasured(failure["message"], **failure["params"]).detail if failure.get("message") else ""
