@@ -246,7 +246,8 @@ class PassState:
     # What the quotas allow --------------------------------------------------------------------------------------------
 
     def asked(self, claim: Claim) -> int:
-        """Units the claim would add to its department's usage: all of them, less what it draws from a recall."""
+        """Units the claim would add to its department's usage: all of them, less what it draws from its department's
+        recalls, or has reserved of them."""
         if not self.recalled or claim.is_recall:
             return claim.units
         hold = self.holds.get(claim.id)
@@ -258,7 +259,7 @@ class PassState:
         return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
 
     def own_units(self, claim: Claim) -> int:
-        """How many of the units asked would be its department's own: unsettled reservations come after it."""
+        """How many of the units asked would be its department's own; reservations not looked at in this pass come after it."""
         left = self.ledger[claim.department].own_left + self.unsettled.get(claim.department, 0)
         return min(self.asked(claim), max(0, left))
 

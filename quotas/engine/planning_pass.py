@@ -3,7 +3,7 @@
 `decide` is pure, deterministic and total. The steps are those of
 docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-rules.md):
 
-1. Reservations come first: who waits for others to leave starts when they are gone, or keeps waiting, or gives up.
+1. Reservations come first: who waits for others to leave starts when they are gone or it fits elsewhere, waits on, or gives up.
 2. Then the departments' next claims compete; each is answered before the next is chosen.
 3. A claim starts if its department is entitled to it and it fits where nobody else holds.
 4. If not, what already leaves for nobody is reserved for it; only then are victims named.
@@ -11,8 +11,8 @@ docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-
 6. What was freed beyond need is offered again to those who wait.
 7. Who was told to leave and is not needed any more may stay.
 
-Why a claim waits is said when all have their answers (`_explain`; the reasons are in waiting.py, but for `lent_out_returning`,
-which is found here); so are the lenders of what each borrows and the moves that would help.
+Why a claim waits is said when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are the lenders of
+what each borrows and the moves that would help. What is only tried is done in a `with state.trial()`, and undone at its end.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -87,7 +87,8 @@ class PlanningPass:
                 self.state.give_up(claim)
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1 to 5, at most ROUNDS times, until no answer may have changed another's (`ask_again`): that includes step 6."""
+        """Steps 1 to 5, and again, at most ROUNDS times, while an answer may have changed another's (`ask_again`):
+        the next round is step 6."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -95,9 +96,8 @@ class PlanningPass:
             self._answer_queue()
             if not self.state.ask_again:
                 return
-        self._let_wait(
-            self._take_back_starts()
-        )  # a victim that stays may have been what gave a started claim its right
+        # a victim that stays may have been what gave a started claim its right
+        self._let_wait(self._take_back_starts())
 
     def _forget_waiting(self) -> None:
         """Those who wait are asked again, and nothing is held for them meanwhile."""
@@ -323,7 +323,7 @@ class PlanningPass:
                 state.ask_again = True  # what it takes may be in the way of a claim that comes after it
 
     def _answer(self, claim: Claim) -> Decision:
-        """It starts now, or when others have left, or waits."""
+        """It starts, reserves or waits. Where it may pass what others hold, that does not hinder it (`start_past`)."""
         if not_now(self.state, claim) is not None:
             return Decision(claim.id, DecisionKind.WAIT)
         return (
@@ -333,7 +333,7 @@ class PlanningPass:
         )
 
     def _start(self, claim: Claim) -> Decision | None:
-        """Step 3: start the claim where nobody else holds, if its department is entitled to it."""
+        """Step 3: start the claim where nothing is held for others, if its department is entitled to it."""
         state = self.state
         drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None

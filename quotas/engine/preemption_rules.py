@@ -142,7 +142,7 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None"
 
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
     """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one, and who
-    stands where nothing would become free. Who leaves already, and who started in this pass, is not asked: `state.holding`
+    stands on lost capacity (`stranded`). Who leaves already, and who started in this pass, is not asked: `state.holding`
     does not have them."""
     if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
@@ -158,14 +158,14 @@ def _within(preemptor: Preemptor, claim: Claim) -> bool:
 
 
 def _reclaimable(preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether the preemptor's department may take another's claim back, as far as priorities go."""
+    """Whether the preemptor's department may take another's claim by `reclaim`, as far as priorities go."""
     return preemptor.policy.reclaim == "any" or (
         preemptor.policy.reclaim == "lower_priority" and claim.priority < preemptor.claim.priority
     )
 
 
 def _outranked(preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether a claim that would borrow may take a borrower's claim, as far as priorities go."""
+    """Whether a claim that would borrow may take a borrower's claim by `borrow_preempt`, as far as priorities go."""
     rule = preemptor.policy.borrow_preempt
     if rule is None or claim.priority >= preemptor.claim.priority:
         return False
@@ -326,8 +326,9 @@ Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
     """What a victim set costs, in the order in which sets are compared; the least wins.
 
-    Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `_cheapest_borrowed`
-    (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders` and `NodeCost` (victim_search.py), `_prices` (node_clearing.py).
+    Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `choose`,
+    `_own_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
+    `_lower_bound`, `_whole_cards`, `_cheapest` (victim_search.py), `_prices` (node_clearing.py).
     """
     state = preemptor.state
     victims = tuple(victims)

@@ -81,20 +81,49 @@ def never(state: PassState, claim: Claim) -> Never | None:
     return Never((*reasons, *([place] if place else [])), largest(state, claim))
 
 
+def _profile_exists(state: PassState, claim: Claim) -> bool:
+    if state.pool.mig is None:
+        return claim.profile is None
+    return claim.is_recall or profile_of(state.pool.mig, claim.profile) is not None
+
+
+def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
+    """The limits of its department's quota that the claim alone passes."""
+    account = state.ledger[claim.department]
+    if claim.units > account.ceiling:
+        return [AboveCeiling(account.ceiling)]
+    beyond = claim.must_stay_inside and claim.units > account.guaranteed
+    return [_outside(account, claim, claim.units)] if beyond else []
+
+
+def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented | None:
+    """That even the empty pool has no place for the claim, unless what its quota allows has one. While capacity is missing nobody
+    knows what nodes there will be: then the claim waits."""
+    if state.ledger.capacity < state.ledger.nominal or state.fits_when_empty(claim):
+        return None
+    if above_quota and (state.pool.nodes is None or claim.is_recall):
+        return None  # there are no places beside the units
+    fits = largest(state, claim, by_quota=False)
+    if above_quota and fits >= _allowed(state, claim):
+        return None
+    machine = nearest_machine(claim, state.pool, state.empty_pool)
+    return Fragmented(state.ledger.capacity, fits, machine=machine, empty=True)
+
+
 def impossible_now(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """The reasons why a claim could never run, with what its department and its user use now."""
     account, used = state.ledger[claim.department], state.used_by.get((claim.department, claim.user), 0)
 
     def now(reason: Reason) -> Reason:
         if isinstance(reason, NotPreemptible | OverBorrowLimit):
-            return _outside(account, claim)
+            return _outside(account, claim, claim.units)
         return UserCap(reason.limit, used) if isinstance(reason, UserCap) else reason
 
     return tuple(map(now, reasons))
 
 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
-    """Why the claim does not start whatever is free: nothing is held for it and nobody is preempted."""
+    """Why the claim may not start however much is free; then nothing is held and nobody preempted for it."""
     blocked = not_any_more(state, claim, itself_counted=False)
     backoff = claim.backoff_until
     if blocked is None and backoff is not None and backoff > state.now and not state.inside(claim):
@@ -103,8 +132,8 @@ def not_now(state: PassState, claim: Claim) -> Reason | None:
 
 
 def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
-    """The same for a claim with a reservation, which its back-off does not stop. With `itself_counted` its user's usage has the
-    claim in it."""
+    """The same without the back-off, which does not stop a claim with a reservation. With `itself_counted` its user's usage has
+    the claim in it."""
     if state.departments[claim.department].paused:
         return DepartmentPaused()
     above = state.above_cap(claim, itself_counted)
@@ -124,47 +153,19 @@ def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
     return (*reasons, PoolShort(missing)) if missing > 0 else tuple(reasons)
 
 
-def _profile_exists(state: PassState, claim: Claim) -> bool:
-    if state.pool.mig is None:
-        return claim.profile is None
-    return claim.is_recall or profile_of(state.pool.mig, claim.profile) is not None
-
-
-def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
-    """The limits of its department's quota that the claim alone passes."""
-    account = state.ledger[claim.department]
-    if claim.units > account.ceiling:
-        return [AboveCeiling(account.ceiling)]
-    return [_outside(account, claim)] if claim.units > account.guaranteed and claim.must_stay_inside else []
-
-
-def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented | None:
-    """That even the empty pool has no place for the claim, unless what its quota allows has one. While capacity is missing nobody
-    knows what nodes there will be: then the claim waits."""
-    if state.ledger.capacity < state.ledger.nominal or state.fits_when_empty(claim):
-        return None
-    if above_quota and (state.pool.nodes is None or claim.is_recall):
-        return None  # there are no places beside the units
-    fits = largest(state, claim, by_quota=False)
-    if above_quota and fits >= _allowed(state, claim):
-        return None
-    machine = nearest_machine(claim, state.pool, state.empty_pool)
-    return Fragmented(state.ledger.capacity, fits, machine=machine, empty=True)
-
-
-def _outside(account: Account, claim: Claim) -> Reason:
-    """The reason for a claim that must stay inside its department's guarantee and would not."""
+def _outside(account: Account, claim: Claim, asked: int) -> Reason:
+    """The reason for a claim that must stay inside its department's guarantee and with the units `asked` would not."""
     if not claim.preemptible:
-        return NotPreemptible(account.guaranteed, account.usage + claim.units)
-    return OverBorrowLimit(0, claim.units - account.own_left)
+        return NotPreemptible(account.guaranteed, account.usage + asked)
+    return OverBorrowLimit(0, asked - account.own_left)
 
 
 def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
-    """What the quotas say against it."""
+    """What the quotas say against it; `NotEnough` here: units that its department may use."""
     account, asked = state.ledger[claim.department], state.asked(claim)
     inside = state.inside(claim)
     if claim.must_stay_inside and not inside:
-        return [_outside(account, claim)]
+        return [_outside(account, claim, asked)]
     before = state.guarantee_kept_for(claim)
     if before is not None and not inside:
         return [HeldFor(before)]
@@ -176,13 +177,13 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
     if short <= 0:
         return []
     own = {each.id for each in account.upwards()}
-    kept = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
-    most, keeper = max(kept, default=(0, account.id))
-    return [NotLent(keeper, most)] if most >= short else [NotEnough(state.pool.id, short)]
+    idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
+    largest_kept, keeper = max(idle, default=(0, account.id))  # named only where it alone would be enough
+    return [NotLent(keeper, largest_kept)] if largest_kept >= short else [NotEnough(state.pool.id, short)]
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
-    """What the pool itself lacks, though the quotas would allow it."""
+    """What the pool lacks now, though the quotas would allow the claim; `NotEnough` here: units that are free."""
     asked, free = state.asked(claim), max(0, state.free_now.row[state.pool_slot])
     if free + state.units_held < asked:
         yield NotEnough(state.pool.id, asked - free)

@@ -8,6 +8,7 @@ from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Space, rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
+from quotas.engine.reasons import NotPreemptible, OverBorrowLimit
 from quotas.engine.types import DecisionKind, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
 from tests.engine.effort import examples, patient
@@ -44,6 +45,18 @@ def test_workloads_of_its_teams_draw_from_it_and_strangers_do_not() -> None:
     ledger = usage_of(after, after.pools[0].id)
     assert (ledger["lab"].usage, ledger["one"].usage) == (2, 2)
     assert decide(after).decisions[0].decision is WAIT
+
+
+def test_what_is_said_to_be_beyond_the_guarantee_leaves_out_what_would_be_drawn_from_a_recall() -> None:
+    lab, recall = a_department("lab", 4), holding("back", "lab", 2, pods=0, started_at=-50)
+    claims = [
+        recall,
+        holding("mine", "lab", 2),
+        pending("only", "lab", 3, own_only=True),
+        pending("firm", "lab", 3, preemptible=False),
+    ]
+    said = {id: decision.reasons for id, decision in answers(a_snapshot(a_pool(6), [lab, GUEST], claims)).items()}
+    assert said == {"only": (OverBorrowLimit(0, 1),), "firm": (NotPreemptible(4, 5),)}
 
 
 def test_the_nearest_recall_gives_way_first_and_only_as_far_as_it_is_needed() -> None:
