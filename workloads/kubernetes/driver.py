@@ -350,8 +350,9 @@ class KubernetesCluster:
         info, device = sharing.discover(node, self.options.sharing), self.options.rdma_resource
         if info is None:
             return None
-        has = Facts(node).allocatable(device) if device else 0
-        return replace(info.held(*manifests.not_tolerated(node, self.options)), devices={device: has} if has else {})
+        facts = Facts(node)
+        has = facts.allocatable(device) if device else 0
+        return replace(info.held(*manifests.not_tolerated(facts, self.options)), devices={device: has} if has else {})
 
 
 @dataclass(frozen=True, slots=True)

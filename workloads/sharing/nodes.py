@@ -149,6 +149,12 @@ class Facts:
                 since, reason = str(condition.get("lastTransitionTime", "")), str(condition.get("reason", ""))
                 yield Note(N_("not ready since %(since)s: %(reason)s"), {"since": since or "?", "reason": reason[:60]})
 
+    @property
+    def taints(self) -> Iterator[tuple[str, str, str]]:
+        """(key, value, effect) of each."""
+        for taint in map(mapping, listing(mapping(mapping(self.node).get("spec")).get("taints"))):
+            yield str(taint.get("key", "")), str(taint.get("value", "")), str(taint.get("effect", ""))
+
     def host(self, resource: str, scale: float) -> int:
         number = quantity(self._amounts("allocatable").get(resource, 0))
         if number is None or number * scale > LARGEST:

@@ -8,12 +8,13 @@ import pytest
 
 from workloads.kubernetes.manifests import Options, not_tolerated
 from workloads.kubernetes.manifests.tolerations import tolerations
+from workloads.sharing.nodes import Facts
 
 DEDICATED = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 
 
 def taints_said(taints: Any, *tolerated: dict[str, str]) -> list[Any]:
-    node = {"spec": {"taints": taints}}
+    node = Facts({"spec": {"taints": taints}})
     return [note.params["taint"] for note in not_tolerated(node, Options(tolerations=tolerated))]
 
 

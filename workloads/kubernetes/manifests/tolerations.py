@@ -7,8 +7,8 @@ from typing import Any
 
 from workloads.kubernetes.manifests.options import Options
 from workloads.runtime.base import Note
-from workloads.sharing.api import N_, Json
-from workloads.sharing.nodes import listing, mapping
+from workloads.sharing.api import N_
+from workloads.sharing.nodes import Facts
 
 OF_GPUS: Mapping[str, str] = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -20,11 +20,9 @@ def tolerations(options: Options, more: Iterable[Mapping[str, str]] = ()) -> lis
     return [dict(each) for each in (OF_GPUS, *options.tolerations, *more)]
 
 
-def not_tolerated(node: Json, options: Options) -> Iterator[Note]:
-    """The taints of a node (as the API gives it) that keep our pods away, but for those that say in other words that it
-    is cordoned or not ready."""
-    for taint in map(mapping, listing(mapping(node.get("spec")).get("taints"))):
-        key, value, effect = (str(taint.get(name, "")) for name in ("key", "value", "effect"))
+def not_tolerated(node: Facts, options: Options) -> Iterator[Note]:
+    """The taints of a node that keep our pods away, but for those that say in other words that it is cordoned or not ready."""
+    for key, value, effect in node.taints:
         if effect not in KEEPS_AWAY or key in SAID_BY_CONDITIONS:
             continue
         if not any(_tolerates(each, key, value, effect) for each in tolerations(options)):
