@@ -36,3 +36,4 @@ show(models.PlanPass, "public_id", "group", "at", "milliseconds", hidden=("snaps
 show(models.Decision, "public_id", "at", "kind", "department", "pool", "claim", search=("public_id",))
 show(models.LedgerEntry, "department", "pool", "own", "lender", "units", "started_at", "ended_at")
 show(models.UsageHour, "hour", "department", "pool", "guaranteed", "own", "borrowed", "lent")
+show(models.WorkHour, "hour", "department", "pool", "person", "kind", "own", "lender", "unit_seconds")

@@ -329,7 +329,9 @@ class Claim(models.Model):
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="claims")
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="claims")
     user = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="claims")
+    person = models.CharField(max_length=150, blank=True)  # the user's name then: it stays when the account is gone
     workload = models.CharField(max_length=26, blank=True, db_index=True)  # public id; blank: a recall
+    kind = models.CharField(max_length=12, blank=True)  # of the workload; blank: a recall
     name = models.CharField(max_length=100)
     pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField()  # the charge
@@ -378,6 +380,7 @@ class Claim(models.Model):
         indexes = [
             models.Index(fields=["pool", "state"], condition=~Q(state="released"), name="claim_live"),
             models.Index(fields=["department", "pool", "released_at"], name="claim_of_department"),
+            models.Index(fields=["started_at"], condition=Q(started_at__isnull=False), name="claim_started"),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -468,6 +471,7 @@ class LedgerEntry(models.Model):
         indexes = [
             models.Index(fields=["pool"], condition=Q(ended_at=None), name="ledger_open"),
             models.Index(fields=["department", "started_at"], name="ledger_of_department"),
+            models.Index(fields=["ended_at", "started_at"], name="ledger_over_time"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -501,6 +505,91 @@ class UsageHour(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["department", "pool", "hour"], name="one_row_an_hour")]
+        indexes = [models.Index(fields=["hour"], name="usage_by_hour")]
 
     def __str__(self) -> str:
         return f"{self.department} {self.pool} {self.hour:%F %H}"
+
+
+class Work(models.Model):
+    """Metering: unit-seconds that one person's workloads of one kind used in one pool over a time, from one source, as in
+    the ledger: `own`; or borrowed from `lender`, null being the unassigned capacity. Rows are remade, never incremented."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    person = models.CharField(max_length=150, blank=True)  # blank: nobody known
+    kind = models.CharField(max_length=12, blank=True)
+    own = models.BooleanField()
+    lender = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+", db_index=False)
+    unit_seconds = models.PositiveBigIntegerField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.person} {self.pool} {self.unit_seconds}"
+
+
+class WorkHour(Work):
+    hour = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["hour"], name="work_by_hour")]
+
+
+class WorkDay(Work):
+    """The same, of a whole day in UTC whose hours are final: reports read days where they can."""
+
+    day = models.DateField()
+
+    class Meta:
+        indexes = [models.Index(fields=["day"], name="work_by_day")]
+
+
+class UsageDay(models.Model):
+    """Unit-seconds promised to a department in a pool on a day in UTC. Written together with the day's WorkDay rows: a day
+    that is here has them all."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    day = models.DateField()
+    guaranteed = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["day", "department", "pool"], name="one_row_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.department} {self.pool} {self.day:%F}"
+
+
+class PoolPrice(models.Model):
+    """What an hour of a pool costs from a time on, in the installation's currency, for each card, GiB, slice or replica
+    (quotas/reports/units.py). None: it has no price. Append-only; `number` counts a pool's prices from 1 and is its ETag."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="prices")
+    number = models.PositiveIntegerField()
+    own = models.DecimalField(max_digits=14, decimal_places=6, null=True)
+    borrowed = models.DecimalField(max_digits=14, decimal_places=6, null=True)
+    since = models.DateTimeField()
+    set_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["pool", "number"]
+        constraints = [models.UniqueConstraint(fields=["pool", "number"], name="one_price_a_number")]
+
+    def __str__(self) -> str:
+        return f"{self.pool}: {self.own} / {self.borrowed} since {self.since:%F}"
+
+
+class MonthlyReport(models.Model):
+    """A department's owners were sent the report of this month. Written with the messages, so that they go out once."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+")
+    month = models.DateField()  # its first day
+    sent_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["department", "month"], name="one_report_a_month")]
+
+    def __str__(self) -> str:
+        return f"{self.department} {self.month:%Y-%m}"

@@ -66,6 +66,8 @@ def claim(of: Department, on: Pool, units: int = 1, state: str = ClaimState.PEND
     """One pod of `units` units. Holding and leaving claims have started an hour ago."""
     now = timezone.now()
     defaults: dict[str, Any] = {"name": f"claim-{next(_number)}", "units_per_pod": units}
+    if fields.get("user"):
+        defaults["person"] = fields["user"].username
     if state in {ClaimState.HOLDING, ClaimState.LEAVING}:
         defaults["started_at"] = now - dt.timedelta(hours=1)
     if state == ClaimState.RELEASED:

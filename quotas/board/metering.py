@@ -1,4 +1,9 @@
-"""Unit-seconds (own, borrowed, lent) by hour, summed from the ledger. Rows are recomputed, never incremented."""
+"""Metering: the ledger summed by hour and by day, at the grain of reports.
+
+Rows are remade from the ledger, never incremented, so that a run may be killed anywhere, or overlap with another. The
+ledger is read in whole seconds: an entry counts from the second in which it began to the second in which it ended.
+Parts of a time then add up to the whole, wherever it is cut.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +12,66 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet, Sum
 
-from quotas.models import LedgerEntry, Quota, UsageHour
+from quotas.models import LedgerEntry, Quota, UsageDay, UsageHour, WorkDay, WorkHour
 
 HOUR = dt.timedelta(hours=1)
-Sums = dict[tuple[int, int], dict[str, int]]  # (department, pool) → column → unit-seconds
+DAY = dt.timedelta(days=1)
+REMADE = HOUR
+"""Hours that ended so recently are summed again: a slow transaction may yet write that it began or ended something then."""
+Key = tuple[int, int, str, str, bool, int | None]  # department, pool, person, kind, own, lender
+KEY = ("department", "pool", "person", "kind", "own", "lender")
+COLUMNS = (
+    "department_id",
+    "pool_id",
+    "claim__person",
+    "claim__kind",
+    "own",
+    "lender_id",
+    "units",
+    "started_at",
+    "ended_at",
+)
+
+
+def whole_second(moment: dt.datetime) -> dt.datetime:
+    return moment.replace(microsecond=0)
+
+
+def hour_of(moment: dt.datetime) -> dt.datetime:
+    return moment.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def day_of(moment: dt.datetime) -> dt.datetime:
+    return hour_of(moment).replace(hour=0)
+
+
+def seconds_within(began: dt.datetime, ended: dt.datetime | None, start: dt.datetime, end: dt.datetime) -> int:
+    """Seconds of an entry (None: it goes on) between two whole seconds."""
+    last = end if ended is None else min(whole_second(ended), end)
+    return max(0, int((last - max(whole_second(began), start)).total_seconds()))
+
+
+def entries_within(start: dt.datetime, end: dt.datetime) -> QuerySet[LedgerEntry]:
+    return LedgerEntry.objects.filter(started_at__lt=end).filter(Q(ended_at=None) | Q(ended_at__gt=start))
+
+
+def last_metered(now: dt.datetime) -> dt.datetime | None:
+    """The hour that was metered last, which may go on. What a clock that was ahead has written does not count."""
+    return UsageHour.objects.filter(hour__lte=now).order_by("-hour").values_list("hour", flat=True).first()
 
 
 def sum_hours(*, now: dt.datetime) -> int:
-    """Sums every hour since the last one written, and the current one so far. Returns how many hours."""
-    this = now.replace(minute=0, second=0, microsecond=0)
-    last = UsageHour.objects.order_by("-hour").values_list("hour", flat=True).first()
+    """Sums every hour since the last one written, the one before, and the current one so far; then whole days. Returns how
+    many hours."""
+    this, last = hour_of(now), last_metered(now)
     oldest = LedgerEntry.objects.order_by("started_at").values_list("started_at", flat=True).first()
-    start = last or (oldest or this).replace(minute=0, second=0, microsecond=0)
-    hours = list(_hours(max(start, this - 90 * 24 * HOUR), this))
+    start = last - REMADE if last else hour_of(oldest or this)
+    hours = list(_hours(start, this))
     for hour in hours:
-        _sum_hour(hour, until=min(hour + HOUR, now))
+        _sum_hour(hour, until=min(hour + HOUR, whole_second(now)), closed=last is not None and hour < last)
+    _sum_days(this)
     return len(hours)
 
 
@@ -33,25 +81,72 @@ def _hours(start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
         start += HOUR
 
 
-def _sum_hour(hour: dt.datetime, *, until: dt.datetime) -> None:
-    seconds = round((until - hour).total_seconds())
-    sums: Sums = defaultdict(lambda: defaultdict(int))
-    entries = LedgerEntry.objects.filter(started_at__lt=until).filter(Q(ended_at=None) | Q(ended_at__gt=hour))
-    for entry in entries.iterator():
-        overlap = round((min(entry.ended_at or until, until) - max(entry.started_at, hour)).total_seconds())
-        spent = entry.units * max(overlap, 0)
-        sums[entry.department_id, entry.pool_id]["own" if entry.own else "borrowed"] += spent
-        if entry.lender_id is not None:
-            sums[entry.lender_id, entry.pool_id]["lent"] += spent
-    for quota in Quota.objects.all():
-        sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * seconds
+def _sum_hour(hour: dt.datetime, *, until: dt.datetime, closed: bool) -> None:
+    """`closed`: the hour has been summed to its end before. What was promised in it is not what is promised now."""
+    seconds = int((until - hour).total_seconds())
+    used: dict[Key, int] = defaultdict(int)
+    for *key, units, began, ended in entries_within(hour, until).values_list(*COLUMNS).iterator():
+        used[tuple(key)] += units * seconds_within(began, ended, hour, until)  # type: ignore[index]
+    sums: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for (department, pool, _, _, own, lender), spent in used.items():
+        sums[department, pool]["own" if own else "borrowed"] += spent
+        if lender is not None:
+            sums[lender, pool]["lent"] += spent
+    if not closed:
+        for quota in Quota.objects.all():
+            sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * seconds
+    of_now = [] if closed else ["seconds", "guaranteed"]
     with transaction.atomic():
-        UsageHour.objects.bulk_create(
+        UsageHour.objects.bulk_create(  # in one order: of two runs at once, one waits here for the other
             [
                 UsageHour(department_id=d, pool_id=p, hour=hour, seconds=seconds, **columns)
-                for (d, p), columns in sums.items()
+                for (d, p), columns in sorted(sums.items())
             ],
             update_conflicts=True,
             unique_fields=["department", "pool", "hour"],
-            update_fields=["seconds", "guaranteed", "own", "borrowed", "lent"],
+            update_fields=["own", "borrowed", "lent", *of_now],
         )
+        WorkHour.objects.filter(hour=hour).delete()
+        WorkHour.objects.bulk_create(
+            [
+                WorkHour(
+                    hour=hour, department_id=department, pool_id=pool, person=person, kind=kind, own=own,
+                    lender_id=lender, unit_seconds=spent,
+                )
+                for (department, pool, person, kind, own, lender), spent in used.items() if spent
+            ], batch_size=5_000,
+        )  # fmt: skip
+
+
+def _sum_days(this: dt.datetime) -> None:
+    """Sums the days whose hours are final and that are not summed yet."""
+    last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
+    hours = UsageHour.objects.filter(hour__lt=day_of(this - REMADE))
+    if last is not None:
+        hours = hours.filter(hour__gte=dt.datetime.combine(last, dt.time(), dt.UTC) + DAY)
+    for day in hours.datetimes("hour", "day", tzinfo=dt.UTC):
+        _sum_day(day)
+
+
+def _sum_day(day: dt.datetime) -> None:
+    within = {"hour__gte": day, "hour__lt": day + DAY}
+    promised = UsageHour.objects.filter(**within).values("department", "pool").annotate(sum=Sum("guaranteed"))
+    used = WorkHour.objects.filter(**within).values(*KEY).annotate(sum=Sum("unit_seconds"))
+    with transaction.atomic():
+        UsageDay.objects.bulk_create(
+            [
+                UsageDay(department_id=row["department"], pool_id=row["pool"], day=day.date(), guaranteed=row["sum"])
+                for row in promised.order_by("department", "pool")
+            ],
+            update_conflicts=True, unique_fields=["day", "department", "pool"], update_fields=["guaranteed"],
+        )  # fmt: skip
+        WorkDay.objects.filter(day=day.date()).delete()
+        WorkDay.objects.bulk_create(
+            [
+                WorkDay(
+                    day=day.date(), department_id=row["department"], pool_id=row["pool"], person=row["person"],
+                    kind=row["kind"], own=row["own"], lender_id=row["lender"], unit_seconds=row["sum"],
+                )
+                for row in used
+            ], batch_size=5_000,
+        )  # fmt: skip

@@ -18,6 +18,8 @@ from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
 def ask(**fields: Any) -> Claim:
     """Creates a pending claim; the next pass answers it."""
+    if fields.get("user"):
+        fields["person"] = fields["user"].username
     claim = insert(Claim(**fields))
     wake("quotas.plan", group_id=claim.pool.group_id)
     return claim

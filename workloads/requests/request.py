@@ -127,6 +127,7 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
         "pool": workload.pool,
         "user": workload.author,
         "workload": workload.public_id,
+        "kind": workload.kind,
         "name": workload.name,
         "pods": workload.pods,
         "units_per_pod": workload.units_per_pod,
