@@ -174,6 +174,14 @@ class Actor:
             return Department.objects.all() if self.bound is None else Department.objects.filter(pk=self.bound)
         return Department.objects.filter(pk__in=self.roles)
 
+    @property
+    def owned(self) -> QuerySet[Department]:
+        """The departments of which the actor may see who used how much: an owner's with all below, an operator's all."""
+        rows = self.departments
+        if self.is_operator:
+            return rows
+        return rows.filter(pk__in=[pk for pk, role in self.roles.items() if role is Role.OWNER])
+
 
 SYSTEM = Actor(None)
 

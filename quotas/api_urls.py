@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, moves, policies, pools, quotas, recalls, requests
+from quotas.api import log, moves, policies, pools, quotas, recalls, requests, usage
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("decisions/", log.Decisions.as_view(), name="decisions"),
@@ -49,4 +49,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("recalls/", recalls.Recalls.as_view(), name="recalls"),
     path("recalls/<slug:recall>/", recalls.RecallView.as_view(), name="recall"),
+    path("usage/", usage.UsageReport.as_view(), name="usage-report"),
 ]

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from quotas.views import board, caps, decisions, operator, policies, pools, quota_edit, quotas, recall, requests, work
+from quotas.views import (
+    board,
+    caps,
+    decisions,
+    operator,
+    policies,
+    pools,
+    quota_edit,
+    quotas,
+    recall,
+    requests,
+    usage,
+    work,
+)
 
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
@@ -42,4 +55,6 @@ urlpatterns: list[URLPattern] = [
     path("requests/", requests.requests, name="requests"),
     path("pools/", pools.pools, name="pools"),
     path("pools/<slug:pool>/", pools.pool, name="pool"),
+    path("usage/", usage.usage, name="usage"),
+    path("usage/export.csv", usage.export, name="usage_export"),
 ]

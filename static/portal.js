@@ -212,6 +212,7 @@
     if (closer) return closer.closest("dialog").close();
     if (event.target.tagName === "DIALOG") return event.target.close();
     event.target.closest("[data-dismiss]")?.closest("[data-toast]").remove();
+    if (event.target.closest("[data-print]")) return print();
     const copier = event.target.closest("[data-copy]");
     if (copier) {
       const from = document.getElementById(copier.dataset.copy);

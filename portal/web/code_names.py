@@ -43,6 +43,7 @@ EVENTS = {
     "pool.added": N_("Pool added"),
     "pool.nominal_changed": N_("Pool capacity changed"),
     "pool.policy_changed": N_("Pool policy changed"),
+    "pool.price_changed": N_("Pool price changed"),
     "preset.added": N_("Preset added"),
     "preset.changed": N_("Preset changed"),
     "quota.changed": N_("Quota changed"),

@@ -96,6 +96,7 @@ class Shell:
             ("quotas:pools", _("Pools"), "cpu", "p", {}, 0),
             ("quotas:decisions", _("Decisions"), "gavel", "e", {}, 0),
             ("quotas:requests", _("Requests"), "ticket", "q", {}, 0),
+            ("quotas:usage", _("Usage"), "chart-bar", "u", {}, 0),
             ("portal:inbox", _("Inbox"), "inbox", "i", {}, self.unread),
         ]
         if self.actor.is_operator:

@@ -86,7 +86,7 @@ def _sum_hour(hour: dt.datetime, *, until: dt.datetime, closed: bool) -> None:
     seconds = int((until - hour).total_seconds())
     used: dict[Key, int] = defaultdict(int)
     for *key, units, began, ended in entries_within(hour, until).values_list(*COLUMNS).iterator():
-        used[tuple(key)] += units * seconds_within(began, ended, hour, until)  # type: ignore[index]
+        used[tuple(key)] += units * seconds_within(began, ended, hour, until)
     sums: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (department, pool, _, _, own, lender), spent in used.items():
         sums[department, pool]["own" if own else "borrowed"] += spent

@@ -1,0 +1,112 @@
+"""`usage/`: what was used, lent and left idle over a time, and what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.base import ApiView
+from quotas.reports.asked import GROUPS, KINDS, RANGES, asked_of
+from quotas.reports.queries import Report, report
+from quotas.reports.sums import Row, hours
+from quotas.reports.words import FIGURES
+
+MOST = 5000
+"""Rows of one answer."""
+
+
+class UnitSecondsOut(serializers.Serializer[Any]):
+    """Whole seconds times the pool's unit: they add up exactly."""
+
+    own = serializers.IntegerField()
+    borrowed = serializers.IntegerField()
+    lent = serializers.IntegerField(allow_null=True)
+    guaranteed = serializers.IntegerField(allow_null=True)
+    idle = serializers.IntegerField(allow_null=True)
+    measured = serializers.IntegerField(allow_null=True)
+
+
+class UsageRowOut(serializers.Serializer[Any]):
+    """Hours of cards, slices, replicas, of a GiB where `unit` is MiB, of a whole card where it is percent. null: does not
+    apply, or is not known."""
+
+    department = serializers.CharField(required=False, help_text="Where it is grouped by it.")
+    person = serializers.CharField(required=False, help_text="Where it is grouped by it; empty: unknown.")
+    pool = serializers.CharField(required=False, help_text="Where it is grouped by it.")
+    kind = serializers.CharField(required=False, help_text="Where it is grouped by it; empty: an owner's recall.")
+    unit = serializers.CharField(help_text="Of the pools; amounts of different units are never added up.")
+    own = serializers.FloatField(help_text="Hours used inside the own guarantee.")
+    borrowed = serializers.FloatField()
+    lent = serializers.FloatField(allow_null=True)
+    guaranteed = serializers.FloatField(allow_null=True)
+    idle = serializers.FloatField(allow_null=True, help_text="Guaranteed, and neither used nor lent.")
+    measured = serializers.FloatField(allow_null=True, help_text="What cards really did; null: not measured.")
+    unit_seconds = UnitSecondsOut()
+    starts = serializers.IntegerField(help_text="Attempts that started in this time.")
+    wait_p50 = serializers.FloatField(allow_null=True, help_text="s, from queued to started.")
+    wait_p95 = serializers.FloatField(allow_null=True, help_text="s")
+    recalls_suffered = serializers.IntegerField(help_text="Attempts that were told to leave.")
+    recalls_caused = serializers.IntegerField(help_text="Attempts that were told to leave for these.")
+    cost = serializers.DecimalField(20, 2, allow_null=True, help_text="In `currency`; null: no price.")
+
+
+class UsageOut(serializers.Serializer[Any]):
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField(help_text="Not included; never later than now.")
+    zone = serializers.CharField(help_text="In which days begin.")
+    group = serializers.ListField(child=serializers.CharField())
+    currency = serializers.CharField()
+    totals = UsageRowOut(many=True, help_text="One for each unit, over all rows.")
+    results = UsageRowOut(many=True)
+    left_out = serializers.IntegerField(help_text="Rows that are in the totals but not in this answer.")
+
+
+TIME = "A day such as 2026-01-31 in the reader's time zone, or a time with its zone such as 2026-01-31T18:00:00Z."
+PARAMETERS = [
+    OpenApiParameter("range", str, enum=list(RANGES), description="Instead of `from` and `until`.", default="this_month"),
+    OpenApiParameter("from", str, description=TIME),
+    OpenApiParameter("until", str, description=f"{TIME} Of a day, its end."),
+    OpenApiParameter("group", str, description=f"One or several of {', '.join(GROUPS)}; commas between.", default="pool"),
+    OpenApiParameter("department", str, description="With all below it."),
+    OpenApiParameter("person", str, description="A user name."),
+    OpenApiParameter("pool", str),
+    OpenApiParameter("kind", str, enum=list(KINDS)),
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 500}),
+]  # fmt: skip
+
+
+class UsageReport(ApiView):
+    """Own work; of departments that you own, everybody's; for operators everything. Operators and owners read the same as
+    on the page *Usage*."""
+
+    @extend_schema(operation_id="usage_read", responses=UsageOut, parameters=PARAMETERS)
+    def get(self, request: Request) -> Response:
+        limit = self.number("limit", 500, MOST) or 500
+        asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
+        found = report(self.actor, asked)
+        return Response(UsageOut(_answer(found, limit)).data)
+
+
+def _answer(found: Report, limit: int) -> dict[str, Any]:
+    by = found.asked.by
+    return {
+        "start": found.asked.start, "end": found.asked.end, "zone": timezone.get_current_timezone_name(), "group": by,
+        "currency": settings.CURRENCY, "totals": [_row(row, ()) for row in found.totals],
+        "results": [_row(row, by) for row in found.rows[:limit]], "left_out": max(0, len(found.rows) - limit),
+    }  # fmt: skip
+
+
+def _row(row: Row, by: tuple[str, ...]) -> dict[str, Any]:
+    figures = {name: getattr(row, name) for name in FIGURES}
+    in_hours = {name: None if value is None else float(hours(value, row.unit)) for name, value in figures.items()}
+    return {
+        **dict(zip(by, row.key, strict=True)), "unit": row.unit, **in_hours, "unit_seconds": figures,
+        "starts": row.starts, "wait_p50": row.median_wait, "wait_p95": row.long_wait,
+        "recalls_suffered": row.suffered, "recalls_caused": row.caused, "cost": row.cost,
+    }  # fmt: skip

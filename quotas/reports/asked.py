@@ -1,0 +1,153 @@
+"""What a report is asked for: a time in the reader's zone, how it is grouped, and what it is narrowed to."""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from django.utils import timezone
+
+from portal.access import Actor, NotVisible, department_for
+from portal.errors import N_, Invalid
+from portal.models import Department
+from quotas.models import Pool
+
+GROUPS = {"department": N_("Department"), "person": N_("Person"), "pool": N_("Pool"), "kind": N_("Kind")}
+RANGES = {
+    "this_month": N_("This month"), "last_month": N_("Last month"), "7d": N_("Last 7 days"), "30d": N_("Last 30 days"),
+}  # fmt: skip
+KINDS = {  # of workloads, with the words of workloads.models.Kind
+    "job": N_("job"), "notebook": N_("notebook"), "distributed": N_("distributed job"), "service": N_("service"),
+}  # fmt: skip
+FIRST_YEAR = 2000
+LONGEST = 5 * 366
+"""Days that one report covers at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`start` up to, not including `end`, in whole seconds. Empty texts and None do not narrow it."""
+
+    start: dt.datetime
+    end: dt.datetime
+    by: tuple[str, ...] = ("pool",)
+    department: Department | None = None  # with all below it
+    person: str = ""
+    pool: Pool | None = None
+    kind: str = ""
+    range: str = ""  # its name, if it has one
+
+    @property
+    def last_day(self) -> dt.date:
+        return timezone.localdate(self.end - dt.timedelta(seconds=1))
+
+    def until(self, now: dt.datetime) -> Asked:
+        """Without what is still to come."""
+        now = now.replace(microsecond=0)
+        return replace(self, end=max(self.start, min(self.end, now)))
+
+
+def midnight(day: dt.date) -> dt.datetime:
+    """The beginning of a day in the reader's zone."""
+    return timezone.make_aware(dt.datetime.combine(day, dt.time())).astimezone(dt.UTC)
+
+
+def month_of(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
+    """The month with this day, in the reader's zone."""
+    first = day.replace(day=1)
+    return midnight(first), midnight(first + dt.timedelta(days=calendar.monthrange(day.year, day.month)[1]))
+
+
+def named_range(name: str) -> tuple[dt.datetime, dt.datetime]:
+    """Raises Invalid (range)."""
+    today = timezone.localdate()
+    if name == "this_month":
+        return month_of(today)
+    if name == "last_month":
+        return month_of(today.replace(day=1) - dt.timedelta(days=1))
+    if name in RANGES:
+        days = int(name.removesuffix("d"))
+        return midnight(today - dt.timedelta(days=days - 1)), midnight(today + dt.timedelta(days=1))
+    raise Invalid(
+        N_("“%(given)s” is no range. Use one of %(choices)s, or from and until."), field="range", given=name[:40],
+        choices=", ".join(RANGES),
+    )  # fmt: skip
+
+
+def asked_of(actor: Actor, values: Mapping[str, str], *, by: str = "pool") -> Asked:
+    """From an address. `by`: what it is grouped by unless it says so. Raises Invalid (with the field), NotVisible."""
+    given = {name: values.get(name, "").strip() for name in ("from", "until", "range", *GROUPS, "group")}
+    if given["from"] or given["until"]:
+        if given["range"] not in ("", "custom"):
+            raise Invalid(N_("Give either a range, or from and until."), field="range")
+        start, end = _between(given["from"], given["until"])
+        name = ""
+    else:
+        name = "this_month" if given["range"] in ("", "custom") else given["range"]
+        start, end = named_range(name)
+    department = department_for(actor, given["department"]) if given["department"] else None
+    pool = Pool.objects.filter(slug=given["pool"]).first() if given["pool"] else None
+    if given["pool"] and pool is None:
+        raise NotVisible
+    if given["kind"] and given["kind"] not in KINDS:
+        raise Invalid(
+            N_("“%(given)s” is no kind of workload. Use one of %(choices)s."), field="kind", given=given["kind"][:40],
+            choices=", ".join(KINDS),
+        )  # fmt: skip
+    groups = _groups(given["group"] or by)
+    return Asked(start, end, groups, department, given["person"][:150], pool, given["kind"], name)
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    """Raises Invalid (group)."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    wrong = [name for name in names if name not in GROUPS]
+    if wrong or not names:
+        raise Invalid(
+            N_("“%(given)s” is nothing to group by. Use one or several of %(choices)s, separated by commas."),
+            field="group", given=(wrong or [text])[0][:40], choices=", ".join(GROUPS),
+        )  # fmt: skip
+    return names
+
+
+def _between(first: str, last: str) -> tuple[dt.datetime, dt.datetime]:
+    """Both are needed: a day in the reader's zone, the last one included; or a time with its zone. Raises Invalid."""
+    for name, text in (("from", first), ("until", last)):
+        if not text:
+            raise Invalid(N_("Enter both ends of the time: from and until."), field=name)
+    start, end = _moment("from", first, 0), _moment("until", last, 1)
+    if end <= start:
+        raise Invalid(N_("The time ends before it begins: until has to be later than from."), field="until")
+    days = (end - start).total_seconds() / 86_400
+    if days > LONGEST + 1:
+        raise Invalid(
+            N_("The time is %(days)s days long; a report covers at most %(most)s days."), field="until",
+            days=round(days), most=LONGEST,
+        )  # fmt: skip
+    return start, end
+
+
+def _moment(name: str, text: str, days: int) -> dt.datetime:
+    """A day's beginning, so many days later; or the time itself, in whole seconds. Raises Invalid."""
+    wrong = Invalid(
+        N_("“%(given)s” is no day such as 2026-01-31, nor a time with its zone such as 2026-01-31T18:00:00Z."),
+        field=name, given=text[:40],
+    )  # fmt: skip
+    try:
+        is_day = len(text) == 10
+        moment = dt.datetime.fromisoformat(text.replace(" ", "+"))  # an address turns the sign of a zone into a blank
+    except ValueError:
+        raise wrong from None
+    last = timezone.localdate().year + 20
+    if not FIRST_YEAR <= moment.year <= last:
+        raise Invalid(
+            N_("The year %(year)s is out of reach: enter a time from %(first)s to %(last)s."), field=name,
+            year=moment.year, first=FIRST_YEAR, last=last,
+        )  # fmt: skip
+    if is_day:
+        return midnight(moment.date() + dt.timedelta(days=days))
+    if moment.tzinfo is None:
+        raise wrong
+    return moment.astimezone(dt.UTC).replace(microsecond=0)

@@ -1,0 +1,372 @@
+"""Reports from the database: a constant number of queries, whatever the time and the grouping.
+
+Whole days and hours are read as the meter summed them, the rest from the ledger, so that every report is the ledger to
+the second. Of departments that the reader owns all is counted, elsewhere the reader's own work only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Case, Count, DateTimeField, F, IntegerField, Q, QuerySet, Sum, Value, When, Window
+from django.db.models.functions import RowNumber
+from django.utils import timezone
+
+from portal.access import Actor, Right
+from portal.models import Department, User
+from quotas.board.metering import last_metered, seconds_within
+from quotas.models import Claim, Decision, LedgerEntry, Pool, PoolPrice, UsageDay, UsageHour, WorkDay, WorkHour
+from quotas.reports.asked import Asked
+from quotas.reports.measured import fill_measured
+from quotas.reports.sums import (
+    DAY,
+    HOUR,
+    Cover,
+    Price,
+    Prices,
+    Row,
+    Span,
+    Table,
+    cover,
+    idle,
+    rank,
+    totals,
+    unit_seconds_an_hour,
+)
+
+FIELDS = {"department": "department_id", "person": "person", "pool": "pool_id", "kind": "kind"}
+OF_DEPARTMENTS = {"department", "pool"}
+"""Groups in which lending and guarantees have a place: nobody is promised anything as a person."""
+
+
+@dataclass(slots=True)
+class Report:
+    asked: Asked
+    rows: list[Row]
+    totals: list[Row]  # one for each unit
+    measured: bool  # whether anything is
+
+    @property
+    def priced(self) -> bool:
+        return any(row.cost is not None for row in self.rows)
+
+    @property
+    def of_departments(self) -> bool:
+        return any(row.guaranteed is not None or row.lent is not None for row in self.rows)
+
+
+@dataclass
+class Reader:
+    """Whose work counts for this reader and question."""
+
+    actor: Actor
+    asked: Asked
+    pools: dict[int, Pool] = field(default_factory=lambda: {pool.pk: pool for pool in Pool.objects.all()})
+
+    @cached_property
+    def tree(self) -> dict[int, tuple[int | None, str]]:
+        return {pk: (parent, slug) for pk, parent, slug in Department.objects.values_list("pk", "parent", "slug")}
+
+    @cached_property
+    def inside(self) -> frozenset[int] | None:
+        """The department that it is narrowed to, and all below it; None: all."""
+        if self.asked.department is None:
+            return None
+        children = defaultdict(list)
+        for pk, (parent, _slug) in self.tree.items():
+            children[parent].append(pk)
+        found, left = set[int](), [self.asked.department.pk]
+        while left:
+            found.add(pk := left.pop())
+            left += children[pk]
+        return frozenset(found)
+
+    @cached_property
+    def owned(self) -> frozenset[int] | None:
+        """Of these departments everything counts; None: of all."""
+        if self.actor.sees_all:
+            return self.inside
+        rows = frozenset(self.actor.owned.values_list("pk", flat=True))
+        return rows if self.inside is None else rows & self.inside
+
+    @cached_property
+    def lends(self) -> bool:
+        """Whether lending and guarantees have a place in it."""
+        narrowed = self.asked.person or self.asked.kind
+        return not narrowed and set(self.asked.by) <= OF_DEPARTMENTS and self.owned != frozenset()
+
+    def narrowed(self, **names: str) -> Q:
+        """The condition on rows whose department, person, kind and pool are at these lookups (or at their own names)."""
+        at = {name: names.get(name, name) for name in FIELDS}
+        allowed = Q() if self.owned is None else Q(**{f"{at['department']}__in": self.owned})
+        if self.owned is not None and self.actor.user is not None and not self.actor.sees_all:
+            own = Q(**{at["person"]: self.actor.user.username})
+            if self.inside is not None:
+                own &= Q(**{f"{at['department']}__in": self.inside})
+            if self.actor.bound is not None:
+                own &= Q(**{f"{at['department']}": self.actor.bound})
+            if Right.SEE not in self.actor.scopes:
+                own = Q(pk__in=[])
+            allowed |= own
+        if self.asked.person:
+            allowed &= Q(**{at["person"]: self.asked.person})
+        if self.asked.kind:
+            allowed &= Q(**{at["kind"]: self.asked.kind})
+        return allowed & self.of_pool(at["pool"])
+
+    def of_pool(self, name: str = "pool") -> Q:
+        return Q(**{name: self.asked.pool}) if self.asked.pool else Q()
+
+    def key(self, values: dict[str, Any]) -> tuple[str, ...]:
+        """The values of a row, by the names of FIELDS, as the key of its line."""
+        words = []
+        for name in self.asked.by:
+            value = values[name]
+            if name == "department":
+                value = self.tree[value][1]
+            elif name == "pool":
+                value = self.pools[value].slug
+            words.append(value)
+        return tuple(words)
+
+
+def report(actor: Actor, asked: Asked, *, now: dt.datetime | None = None) -> Report:
+    """What the reader may see of it."""
+    now = now or timezone.now()
+    asked = asked.until(now)
+    reader, table = Reader(actor, asked), Table()
+    prices = Prices(_history(asked), asked.start, asked.end)
+    metered = last_metered(now)
+    final = max(asked.start, metered - HOUR) if metered else asked.start
+    last_day = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
+    rolled = dt.datetime.combine(last_day, dt.time(), dt.UTC) + DAY if last_day else asked.start
+    spans = cover(asked.start, asked.end, prices.cuts, rolled=rolled, final=final)
+    own, lent = _work(reader, table, spans, prices)
+    if reader.lends:
+        _promised(reader, table, spans, own, lent)
+    _waits(reader, table)
+    _recalls(reader, table)
+    measured = fill_measured(table)
+    rows = table.sorted()
+    sums = totals(rows)
+    _waits_of_all(reader, sums)
+    return Report(asked, rows, sums, measured)
+
+
+def _history(asked: Asked) -> dict[int, list[Price]]:
+    history: dict[int, list[Price]] = defaultdict(list)
+    rows = PoolPrice.objects.filter(since__lt=asked.end).order_by("since", "number")
+    for price in rows.filter(pool=asked.pool) if asked.pool else rows:
+        history[price.pool_id].append(Price(price.since, price.own, price.borrowed))
+    return history
+
+
+# Own, borrowed, lent --------------------------------------------------------------------------------------------------
+
+By = dict[tuple[int, int], int]  # (department, pool) → unit-seconds
+
+
+def _work(reader: Reader, table: Table, spans: Cover, prices: Prices) -> tuple[By, By]:
+    """Fills in what was used and what it cost. Returns what each department used of its own, and what it lent."""
+    own, lent = defaultdict[tuple[int, int], int](int), defaultdict[tuple[int, int], int](int)
+    for values, period, spent in _used(reader, spans, prices):
+        pool = reader.pools[values["pool"]]
+        row = table.row(reader.key(values), pool.unit)
+        row.add("own" if values["own"] else "borrowed", spent)
+        own[values["department"], pool.pk] += spent if values["own"] else 0
+        price = prices.of(pool.pk, period, own=values["own"])
+        row.add("exact_cost", None if price is None else price * spent / unit_seconds_an_hour(pool.unit))
+    for lender, of_pool, spent in _lent(reader, spans) if reader.lends else ():
+        lent[lender, of_pool] += spent
+    return own, lent
+
+
+def _used(reader: Reader, spans: Cover, prices: Prices) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """(values of the row, period, unit-seconds)."""
+    names = sorted({*reader.asked.by, "department", "pool", "own"})
+    for rows, at in _metered(spans):
+        rows = rows.filter(reader.narrowed()).annotate(period=_period(prices, at))
+        for values in rows.values(*names, "period").annotate(spent=Sum("unit_seconds")):
+            yield values, values["period"], values["spent"]
+    columns = {
+        "department": "department_id",
+        "pool": "pool_id",
+        "own": "own",
+        "person": "claim__person",
+        "kind": "claim__kind",
+    }
+    condition = reader.narrowed(person="claim__person", kind="claim__kind")
+    for span, values, spent in _of_ledger(spans.rest, condition, {name: columns[name] for name in names}):
+        yield values, prices.period(span[0]), spent
+
+
+def _lent(reader: Reader, spans: Cover) -> Iterator[tuple[int, int, int]]:
+    """(lender, pool, unit-seconds)."""
+    condition = reader.of_pool() & Q(lender__isnull=False)
+    if reader.owned is not None:
+        condition &= Q(lender__in=reader.owned)
+    for rows, _at in _metered(spans):
+        yield from rows.filter(condition).values_list("lender", "pool").annotate(spent=Sum("unit_seconds"))
+    for _span, values, spent in _of_ledger(spans.rest, condition, {"lender": "lender_id", "pool": "pool_id"}):
+        yield values["lender"], values["pool"], spent
+
+
+def _metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:
+    if spans.days:
+        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
+        yield WorkDay.objects.filter(_any(within)), "day"
+    if spans.hours:
+        yield WorkHour.objects.filter(_any(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)), "hour"
+
+
+def _any(conditions: Iterable[Q]) -> Q:
+    found = Q()
+    for condition in conditions:
+        found |= condition
+    return found
+
+
+def _period(prices: Prices, at: str) -> Any:
+    """Which period of prices a day or hour lies in: none lies across a change."""
+    cases = [
+        When(**{f"{at}__gte": (cut.date() if cut == _midnight(cut) else cut.date() + DAY) if at == "day" else cut},
+             then=Value(number))
+        for number, cut in reversed(list(enumerate(prices.cuts, 1)))
+    ]  # fmt: skip
+    return Case(*cases, default=Value(0), output_field=IntegerField()) if cases else Value(0)
+
+
+def _midnight(moment: dt.datetime) -> dt.datetime:
+    return dt.datetime.combine(moment.date(), dt.time(), dt.UTC)
+
+
+def _of_ledger(
+    rest: Collection[Span], condition: Q, columns: dict[str, str]
+) -> Iterator[tuple[Span, dict[str, Any], int]]:
+    """(span, values, unit-seconds) of the entries in each span: one query."""
+    if not rest:
+        return
+    during = _any(Q(started_at__lt=e) & (Q(ended_at=None) | Q(ended_at__gt=b)) for b, e in rest)
+    rows = LedgerEntry.objects.filter(during).filter(condition)
+    for *values, units, began, ended in rows.values_list(
+        *columns.values(), "units", "started_at", "ended_at"
+    ).iterator():
+        for span in rest:
+            if spent := units * seconds_within(began, ended, *span):
+                yield span, dict(zip(columns, values, strict=True)), spent
+
+
+# Guaranteed and idle --------------------------------------------------------------------------------------------------
+
+
+def _promised(reader: Reader, table: Table, spans: Cover, own: By, lent: By) -> None:
+    """Fills in what was guaranteed, lent and left idle."""
+    promised = defaultdict[tuple[int, int], int](int)
+    condition = reader.of_pool()
+    if reader.owned is not None:
+        condition &= Q(department__in=reader.owned)
+    if spans.days:
+        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
+        days = UsageDay.objects.filter(_any(within)).filter(condition)
+        for department, pool, spent in days.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
+            promised[department, pool] += spent
+    if spans.hours:
+        hours = UsageHour.objects.filter(_any(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)).filter(condition)
+        for department, pool, spent in hours.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
+            promised[department, pool] += spent
+    if spans.rest:  # a part of an hour has its part of what was promised in it
+        parts = _any(Q(hour__gt=begin - HOUR, hour__lt=end) for begin, end in spans.rest)
+        rows = UsageHour.objects.filter(parts, guaranteed__gt=0, seconds__gt=0).filter(condition)
+        for department, pool, hour, seconds, guaranteed in rows.values_list(
+            "department", "pool", "hour", "seconds", "guaranteed"
+        ):
+            within_it = sum(seconds_within(hour, hour + HOUR, *span) for span in spans.rest)
+            promised[department, pool] += guaranteed // seconds * within_it
+    for department, pool in promised.keys() | lent.keys() | own.keys():
+        key = (department, pool)
+        if reader.owned is not None and department not in reader.owned:
+            continue
+        row = table.row(reader.key({"department": department, "pool": pool}), reader.pools[pool].unit)
+        row.add("guaranteed", promised[key])
+        row.add("lent", lent[key])
+        row.add("idle", idle(promised[key], own[key], lent[key]))
+
+
+# Waits and recalls ----------------------------------------------------------------------------------------------------
+
+
+def _started(reader: Reader) -> QuerySet[Claim]:
+    within = Q(started_at__gte=reader.asked.start, started_at__lt=reader.asked.end, pods__gt=0)
+    return Claim.objects.order_by().filter(within).filter(reader.narrowed())
+
+
+def _percentiles(claims: QuerySet[Claim], names: Collection[str]) -> Iterator[tuple[dict[str, Any], int, float, float]]:
+    """(values, starts, median, 95th percentile in seconds) of each group and unit: one query, sorted by the database."""
+    by = [*names, "pool__unit"]
+    ranked = claims.annotate(
+        began=Case(When(queued_at__gt=F("started_at"), then=F("started_at")), default=F("queued_at"),
+                   output_field=DateTimeField()),
+    ).annotate(wait=F("started_at") - F("began"))  # fmt: skip
+    ranked = ranked.annotate(
+        count=Window(Count("pk"), partition_by=by),
+        rank=Window(RowNumber(), partition_by=by, order_by=[F("wait"), F("pk")]),
+    )
+    chosen = Q(rank=(F("count") * 50 + 99) / 100) | Q(rank=(F("count") * 95 + 99) / 100)
+    waits: dict[tuple[Any, ...], dict[int, float]] = defaultdict(dict)
+    counts: dict[tuple[Any, ...], int] = {}
+    for *values, count, number, wait in ranked.filter(chosen).values_list(*by, "count", "rank", "wait"):
+        waits[tuple(values)][number] = wait.total_seconds()
+        counts[tuple(values)] = count
+    for group, found in waits.items():
+        count = counts[group]
+        yield dict(zip(by, group, strict=True)), count, found[rank(50, count)], found[rank(95, count)]
+
+
+def _waits(reader: Reader, table: Table) -> None:
+    for values, count, median, long in _percentiles(_started(reader), list(reader.asked.by)):
+        row = table.row(reader.key(values), values["pool__unit"])
+        row.starts, row.median_wait, row.long_wait = count, median, long
+
+
+def _waits_of_all(reader: Reader, sums: list[Row]) -> None:
+    by_unit = {row.unit: row for row in sums}
+    for values, _count, median, long in _percentiles(_started(reader), []):
+        row = by_unit[values["pool__unit"]]
+        row.median_wait, row.long_wait = median, long
+
+
+def _recalls(reader: Reader, table: Table) -> None:
+    """A claim that was told to leave counts once for its own side, and once for each that it was told for."""
+    told = Decision.victims.through.objects.filter(
+        decision__kind="reclaim", decision__at__gte=reader.asked.start, decision__at__lt=reader.asked.end
+    ).order_by()
+    for column, path in (("suffered", "claim"), ("caused", "decision__claim")):
+        at = {name: f"{path}__{name}" for name in FIELDS}
+        rows = told.filter(reader.narrowed(**at)).values_list(
+            *(at[name] for name in reader.asked.by), f"{path}__pool__unit"
+        )
+        for *values, unit, count in rows.annotate(count=Count("claim", distinct=True)):
+            found = dict(zip(reader.asked.by, values, strict=True))
+            table.row(reader.key(found), unit).add(column, count)
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def names_of(rows: Iterable[Row], by: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Group → value → what people call it, for the values of these rows. A person whose account is gone is not in it."""
+    values = {name: {row.key[at] for row in rows} for at, name in enumerate(by)}
+    names: dict[str, dict[str, str]] = {}
+    if "department" in values:
+        names["department"] = dict(Department.objects.filter(slug__in=values["department"]).values_list("slug", "name"))
+    if "pool" in values:
+        names["pool"] = dict(Pool.objects.filter(slug__in=values["pool"]).values_list("slug", "name"))
+    if "person" in values:
+        people = User.objects.filter(username__in=values["person"])
+        names["person"] = {user.username: user.label for user in people}
+    return names

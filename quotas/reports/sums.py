@@ -1,0 +1,182 @@
+"""The arithmetic of reports. Pure: whole seconds, whole unit-seconds, and Decimal money.
+
+A time is covered without gap or overlap by whole days, whole hours and the rest, which is read from the ledger itself.
+Amounts of different units are never added up: a row is of one unit, and every unit has its own total.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
+
+HOUR = dt.timedelta(hours=1)
+DAY = dt.timedelta(days=1)
+EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+CENT = Decimal("0.01")
+Span = tuple[dt.datetime, dt.datetime]
+
+PER_HOUR = {"MiB": 1024, "percent": 100}
+"""Units that are one of what an hour is counted in, where that is more than one: GiB-hours, hours of a whole card."""
+
+
+def unit_seconds_an_hour(unit: str) -> int:
+    """Unit-seconds that make one hour in which reports count: a card, replica, slice, GiB or 100 % for an hour."""
+    return 3600 * PER_HOUR.get(unit, 1)
+
+
+def hours(unit_seconds: int, unit: str) -> Decimal:
+    return Decimal(unit_seconds) / unit_seconds_an_hour(unit)
+
+
+# How a time is covered ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Spans that together are the time: of whole UTC days, of whole UTC hours, and what is left."""
+
+    days: tuple[Span, ...]
+    hours: tuple[Span, ...]
+    rest: tuple[Span, ...]
+
+
+def cover(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, rolled: dt.datetime,
+          final: dt.datetime) -> Cover:  # fmt: skip
+    """`rolled`: days before it are summed as days. `final`: hours before it are summed for good. No span of the rest
+    contains one of the `cuts`, and none begins or ends within a day or hour that is read whole. All times in UTC."""
+    days: list[Span] = []
+    whole: list[Span] = []
+    rest: list[Span] = []
+    marks = sorted({cut for cut in cuts if start < cut < end} | {start, end})
+    for begin, until in pairwise(marks):
+        left = _take(days, (begin, until), min(rolled, final), DAY)
+        left = [span for piece in left for span in _take(whole, piece, final, HOUR)]
+        rest += left
+    return Cover(tuple(days), tuple(whole), tuple(rest))
+
+
+def _take(spans: list[Span], span: Span, limit: dt.datetime, step: dt.timedelta) -> list[Span]:
+    """Moves the whole steps of a span before `limit` to `spans`, and returns what is left of it."""
+    begin = _floor(span[0] + step - dt.timedelta(seconds=1), step)
+    end = _floor(min(span[1], limit), step)
+    if begin >= end:
+        return [span]
+    spans.append((begin, end))
+    return [piece for piece in ((span[0], begin), (end, span[1])) if piece[0] < piece[1]]
+
+
+def _floor(moment: dt.datetime, step: dt.timedelta) -> dt.datetime:
+    return EPOCH + (moment - EPOCH) // step * step
+
+
+# Prices ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of an hour, from a time on. None: it has none."""
+
+    since: dt.datetime
+    own: Decimal | None
+    borrowed: Decimal | None
+
+
+class Prices:
+    """The prices of each pool over a time, which is cut into periods without a change."""
+
+    def __init__(self, history: Mapping[int, Sequence[Price]], start: dt.datetime, end: dt.datetime) -> None:
+        """`history`: pool → its prices, oldest first."""
+        self.history = history
+        self.cuts = sorted(
+            {price.since for prices in history.values() for price in prices if start < price.since < end}
+        )
+        self.begins = [start, *self.cuts]
+
+    def period(self, moment: dt.datetime) -> int:
+        return bisect_right(self.cuts, moment)
+
+    def of(self, pool: int, period: int, *, own: bool) -> Decimal | None:
+        """What an hour costs in a period."""
+        prices = self.history.get(pool, ())
+        valid = [price for price in prices if price.since <= self.begins[period]]
+        return None if not valid else valid[-1].own if own else valid[-1].borrowed
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Row:
+    """One line: `key` are the values it is grouped by, `unit` the pools' unit. Amounts in unit-seconds.
+
+    None is not applicable (persons lend nothing) or not known, which is not zero. Waits in seconds, from queued to started.
+    """
+
+    key: tuple[str, ...]
+    unit: str
+    own: int = 0
+    borrowed: int = 0
+    lent: int | None = None
+    guaranteed: int | None = None
+    idle: int | None = None
+    measured: int | None = None  # of what was allocated, as far as it was measured (quotas/reports/measured.py)
+    starts: int = 0
+    median_wait: float | None = None
+    long_wait: float | None = None  # 95 of 100 waited no longer
+    suffered: int = 0
+    caused: int = 0
+    exact_cost: Decimal | None = None
+
+    @property
+    def allocated(self) -> int:
+        return self.own + self.borrowed
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Rounded as on an invoice: totals add up what the lines show."""
+        return None if self.exact_cost is None else self.exact_cost.quantize(CENT, ROUND_HALF_UP)
+
+    def add(self, column: str, value: int | Decimal | None) -> None:
+        """Adds to a column; None adds nothing and leaves one that is not known as it is."""
+        if value is not None:
+            setattr(self, column, (getattr(self, column) or 0) + value)
+
+
+@dataclass(slots=True)
+class Table:
+    rows: dict[tuple[tuple[str, ...], str], Row] = field(default_factory=dict)
+
+    def row(self, key: tuple[str, ...], unit: str) -> Row:
+        return self.rows.setdefault((key, unit), Row(key, unit))
+
+    def sorted(self) -> list[Row]:
+        """Unit by unit; within one, who used most first."""
+        return sorted(self.rows.values(), key=lambda row: (row.unit != "card", row.unit, -row.allocated, row.key))
+
+
+SUMMED = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "starts", "suffered", "caused")
+
+
+def totals(rows: Iterable[Row]) -> list[Row]:
+    """One row for each unit. Waits are not sums: whoever knows all of them fills those in."""
+    table = Table()
+    for row in rows:
+        total = table.row((), row.unit)
+        for column in SUMMED:
+            total.add(column, getattr(row, column))
+        total.add("exact_cost", row.cost)
+    return table.sorted()
+
+
+def idle(guaranteed: int, own: int, lent: int) -> int:
+    """What nobody used of a guarantee. Not below zero where the guarantee was lowered meanwhile."""
+    return max(0, guaranteed - own - lent)
+
+
+def rank(percent: int, count: int) -> int:
+    """Which of `count` sorted values is this percentile, by nearest rank, from 1."""
+    return max(1, -(-count * percent // 100))

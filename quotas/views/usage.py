@@ -1,0 +1,178 @@
+"""Usage: who used how much of what over a time, what was lent and left idle, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from portal.access import Actor, actor_of
+from portal.errors import Invalid
+from portal.models import Department
+from portal.web.spreadsheets import download
+from quotas.models import Pool
+from quotas.reports.asked import GROUPS, RANGES, Asked, asked_of
+from quotas.reports.queries import Report, names_of, report
+from quotas.reports.sums import Row, hours
+from quotas.reports.words import COLUMNS, cells, kind_name, money, unit_hours
+
+MOST = 500
+"""Lines on one page; the CSV has all."""
+NEXT = {"department": "person", "person": "kind", "pool": "department", "kind": "person"}
+"""What a line is grouped by when one looks into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value of a group, with the address that looks into it."""
+
+    text: str
+    hint: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    cells: tuple[Cell, ...]
+    row: Row
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Hours as text by column; "" where there are none to be known."""
+        row = self.row
+        names = ("own", "borrowed", "lent", "guaranteed", "idle", "measured")
+        values = {name: getattr(row, name) for name in names}
+        texts = {name: "" if value is None else f"{hours(value, row.unit):,.2f}" for name, value in values.items()}
+        return texts | {"cost": money(row.cost)}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The lines of one unit, and their total."""
+
+    title: str
+    lines: tuple[Line, ...]
+    total: Line
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    label: str
+    url: str
+    selected: bool
+
+
+@login_required
+@require_safe
+def usage(request: HttpRequest) -> HttpResponse:
+    actor = actor_of(request)
+    problem = None
+    try:
+        asked = _asked(actor, request.GET)
+    except Invalid as error:
+        problem, asked = error, asked_of(actor, {}, by=_first_group(actor))
+    found = report(actor, asked)
+    query = QueryDict(mutable=True) if problem else request.GET
+    context: dict[str, Any] = {
+        "report": found, "asked": asked, "sections": _sections(found, query), "problem": problem,
+        "now": timezone.now(), "groups": _groups(asked, query), "ranges": _ranges(asked, query),
+        "filters": list(_filters(asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
+        "first_day": timezone.localdate(asked.start), "last_day": asked.last_day, "sent": request.GET,
+        "kept": [(name, value) for name, value in query.items() if name in (*GROUPS, "group") and value],
+    }  # fmt: skip
+    return render(request, "quotas/usage.html", context, status=422 if problem else 200)
+
+
+@login_required
+@require_safe
+def export(request: HttpRequest) -> StreamingHttpResponse:
+    """All lines of the same question as CSV."""
+    actor = actor_of(request)
+    asked = _asked(actor, request.GET)
+    first, last = timezone.localdate(asked.start), asked.last_day
+    return download(f"usage-{first}-{last}.csv", (*asked.by, *COLUMNS), cells(report(actor, asked)))
+
+
+def _asked(actor: Actor, query: QueryDict) -> Asked:
+    return asked_of(actor, {name: str(value) for name, value in query.items()}, by=_first_group(actor))
+
+
+def _first_group(actor: Actor) -> str:
+    """What the reader most likely wants to compare: departments, the people of the only one, or the pools they used."""
+    if actor.sees_all:
+        return "department"
+    owned = actor.owned[:2].count()
+    return "department" if owned > 1 else "person" if owned else "pool"
+
+
+def _address(query: QueryDict, **changes: str) -> str:
+    """The same question with other values; "" takes one out."""
+    new = query.copy()
+    for name, value in changes.items():
+        new.pop(name, None)
+        if value:
+            new[name] = value
+    return "?" + new.urlencode()
+
+
+def _sections(found: Report, query: QueryDict) -> list[Section]:
+    names = names_of(found.rows, found.asked.by)
+    sections = []
+    for total in found.totals:
+        rows = [row for row in found.rows if row.unit == total.unit]
+        lines = tuple(_line(row, found.asked.by, names, query) for row in rows[:MOST])
+        sections.append(Section(unit_hours(total.unit), lines, Line((), total), max(0, len(rows) - MOST)))
+    return sections
+
+
+def _line(row: Row, by: tuple[str, ...], names: dict[str, dict[str, str]], query: QueryDict) -> Line:
+    made = []
+    for name, value in zip(by, row.key, strict=True):
+        left = [each for each in by if each != name]
+        url = _address(query, **{name: value, "group": ",".join(left) or NEXT[name]}) if value else ""
+        made.append(Cell(*_words(name, value, names), url))
+    return Line(tuple(made), row)
+
+
+def _words(name: str, value: str, names: dict[str, dict[str, str]]) -> tuple[str, str]:
+    """(text, hint) of a value."""
+    if name == "kind":
+        return kind_name(value), ""
+    if name != "person":
+        return names[name].get(value, value), ""
+    if not value:
+        return _("unknown"), ""
+    label = names[name].get(value)
+    if label is None:
+        return value, _("account deleted")
+    return label, value if value != label else ""
+
+
+def _groups(asked: Asked, query: QueryDict) -> list[Choice]:
+    return [Choice(_(label), _address(query, group=name), asked.by == (name,)) for name, label in GROUPS.items()]
+
+
+def _ranges(asked: Asked, query: QueryDict) -> list[Choice]:
+    return [
+        Choice(_(label), _address(query, range=name, **{"from": "", "until": ""}), asked.range == name)
+        for name, label in RANGES.items()
+    ]
+
+
+def _filters(asked: Asked, query: QueryDict) -> Iterable[tuple[str, str, str]]:
+    """(what, value, address without it) of everything that it is narrowed to."""
+    values: dict[str, Department | Pool | str | None] = {
+        "department": asked.department, "person": asked.person, "pool": asked.pool,
+        "kind": kind_name(asked.kind) if asked.kind else "",
+    }  # fmt: skip
+    for name, value in values.items():
+        if value:
+            yield _(GROUPS[name]), str(value), _address(query, **{name: ""})

@@ -1,0 +1,234 @@
+"""The usage page, its CSV and the API: who sees what, and that all three say the same."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from portal.models import Department, Membership, Role, User
+from quotas.board.metering import sum_hours
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool
+from quotas.reports.asked import KINDS
+from tests import builders as make
+from tests.clients import ALL, token_of
+from workloads.models import Kind
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now().replace(microsecond=0)
+
+
+@pytest.fixture
+def people() -> dict[str, User]:
+    lab = make.department("lab")
+    vision, nlp = make.department("vision", parent=lab), make.department("nlp", parent=lab)
+    bio = make.department("bio")
+    cards = make.pool("a100", cards=16)
+    memory = make.pool("t4", unit="MiB", units_per_card=15_360, cards=2)
+    for department in (vision, nlp, bio):
+        make.quota(department, cards, 4)
+    people = {
+        "ann": make.member(vision, Role.MEMBER, "ann"),
+        "ben": make.member(vision, Role.MEMBER, "ben"),
+        "bob": make.member(bio, Role.MEMBER, "bob"),
+        "lead": make.member(lab, Role.OWNER, "lead"),
+        "head": make.member(bio, Role.OWNER, "head"),
+        "root": make.user("root", is_operator=True),
+    }
+    ran(vision, cards, people["ann"], own=2, kind="job")
+    ran(vision, cards, people["ben"], borrowed={nlp: 1}, kind="notebook")
+    ran(vision, memory, people["ann"], borrowed={None: 5_120}, kind="job")
+    ran(bio, cards, people["bob"], own=1, kind="job")
+    return people
+
+
+def ran(department: Department, pool: Pool, user: User, *, kind: str, **units: Any) -> Claim:
+    """For an hour until now, after a minute of waiting."""
+    claim = make.holding(department, pool, user=user, kind=kind, workload=f"w-{user.username}-{pool.slug}", **units,
+                         started_at=NOW - dt.timedelta(hours=1), queued_at=NOW - dt.timedelta(minutes=61))  # fmt: skip
+    LedgerEntry.objects.filter(claim=claim).update(ended_at=NOW)
+    return claim
+
+
+TIME = {"from": (NOW - dt.timedelta(days=1)).isoformat(), "until": (NOW + dt.timedelta(hours=1)).isoformat()}
+
+
+def asked(who: User, **values: str) -> dict[str, Any]:
+    client = Client()
+    client.force_login(who)
+    answer = client.get("/api/v1/usage/", TIME | values)
+    assert answer.status_code == 200, answer.content
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def rows(who: User, *by: str, **values: str) -> dict[tuple[str, ...], tuple[float, float]]:
+    found = asked(who, group=",".join(by), **values)["results"]
+    return {(*(row[name] for name in by), row["unit"]): (row["own"], row["borrowed"]) for row in found}
+
+
+def test_a_member_sees_own_work_only(people: dict[str, User]) -> None:
+    assert rows(people["ann"], "person") == {("ann", "card"): (2, 0), ("ann", "MiB"): (0, 5)}
+    assert rows(people["ann"], "person", person="ben") == {}
+    assert rows(people["bob"], "department", "kind") == {("bio", "job", "card"): (1, 0)}
+    assert all(row["guaranteed"] is None and row["lent"] is None for row in asked(people["ann"])["results"])
+
+
+def test_an_owner_sees_the_tree_and_an_operator_all(people: dict[str, User]) -> None:
+    assert rows(people["lead"], "person", pool="a100") == {("ann", "card"): (2, 0), ("ben", "card"): (0, 1)}
+    assert rows(people["head"], "person") == {("bob", "card"): (1, 0)}
+    assert set(rows(people["root"], "person", pool="a100")) == {("ann", "card"), ("ben", "card"), ("bob", "card")}
+    by_department = {
+        row["department"]: row for row in asked(people["lead"], group="department", pool="a100")["results"]
+    }
+    assert (by_department["nlp"]["lent"], by_department["vision"]["lent"]) == (1, 0)
+    assert set(rows(people["root"], "department", department="lab", pool="a100")) == {
+        ("vision", "card"),
+        ("nlp", "card"),
+    }
+
+
+def test_a_token_of_one_department_counts_only_there(people: dict[str, User]) -> None:
+    make.member(Department.objects.get(slug="bio"), Role.OWNER, "both")
+    both = User.objects.get(username="both")
+    nlp = Department.objects.get(slug="nlp")
+    Membership.objects.create(user=both, department=nlp, role=Role.MEMBER)
+    ran(nlp, Pool.objects.get(slug="a100"), both, own=3, kind="job")
+    _row, secret = token_of(both, Department.objects.get(slug="bio"), ALL)
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    found = client.get("/api/v1/usage/", TIME | {"group": "person", "pool": "a100"}).json()["results"]
+    assert {row["person"] for row in found} == {"bob"}
+    _row, secret = token_of(people["lead"], Department.objects.get(slug="lab"), ["submit"])
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert client.get("/api/v1/usage/", TIME).json()["results"] == []
+
+
+def test_different_units_are_never_added_up(people: dict[str, User]) -> None:
+    totals = {row["unit"]: row for row in asked(people["root"], group="person")["totals"]}
+    assert (totals["card"]["own"], totals["card"]["borrowed"]) == (3, 1)
+    assert totals["MiB"]["borrowed"] == 5  # GiB-hours
+    assert totals["MiB"]["unit_seconds"]["borrowed"] == 5_120 * 3_600
+
+
+def test_waits_are_from_queued_to_started_by_nearest_rank(people: dict[str, User]) -> None:
+    pool, bio = Pool.objects.get(slug="a100"), Department.objects.get(slug="bio")
+    for minutes in range(2, 21):
+        make.claim(bio, pool, 1, ClaimState.RELEASED, user=people["bob"], kind="job", started_at=NOW,
+                   queued_at=NOW - dt.timedelta(minutes=minutes), submitted_at=NOW - dt.timedelta(days=9))  # fmt: skip
+    [row] = asked(people["head"], group="person")["results"]
+    assert (row["starts"], row["wait_p50"], row["wait_p95"]) == (20, 600, 19 * 60)
+
+
+def test_recalls_count_on_both_sides(people: dict[str, User]) -> None:
+    pool = Pool.objects.get(slug="a100")
+    asking = Claim.objects.get(user=people["bob"])
+    victims = list(Claim.objects.filter(user__in=[people["ann"], people["ben"]], pool=pool))
+    plan = PlanPass.objects.create(group=pool.group, snapshot=b"")
+    for _ in range(2):  # told again for the same: still one that had to go
+        decision = Decision.objects.create(
+            plan_pass=plan, kind="reclaim", claim=asking, department=asking.department, pool=pool, at=NOW, data={}
+        )
+        decision.victims.set(victims)
+    found = {row["department"]: row for row in asked(people["root"], group="department", pool="a100")["results"]}
+    assert (found["vision"]["recalls_suffered"], found["bio"]["recalls_caused"]) == (2, 2)
+    assert (found["vision"]["recalls_caused"], found["bio"]["recalls_suffered"]) == (0, 0)
+
+
+def test_the_csv_says_what_the_api_says_and_guards_formulas(people: dict[str, User]) -> None:
+    User.objects.filter(username="ann").update(username="=cmd")
+    Claim.objects.filter(person="ann").update(person="=cmd")
+    client = Client()
+    client.force_login(people["root"])
+    answer = client.get("/usage/export.csv", TIME | {"group": "person,pool"})
+    assert answer.streaming
+    text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
+    assert text.startswith("\ufeff")
+    table = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+    assert {row["person"] for row in table} == {"'=cmd", "ben", "bob"}
+    told = asked(people["root"], group="person,pool")["results"]
+    assert [(float(row["own_hours"]), float(row["borrowed_hours"])) for row in table] == [
+        (row["own"], row["borrowed"]) for row in told
+    ]
+
+
+def test_the_page_shows_every_unit_in_its_own_table_and_keeps_its_state(people: dict[str, User]) -> None:
+    client = Client()
+    client.force_login(people["root"])
+    page = client.get("/usage/", TIME | {"group": "person", "kind": "job"}).content.decode()
+    assert page.count('class="table table-vcenter card-table usage-table"') == 2
+    assert "GiB-hours" in page
+    assert "GPU-hours" in page
+    assert "not measured" in page
+    into = next(each for each in re.findall(r'href="(\?[^"]*)"', page) if "person=ann" in each)
+    assert "kind=job" in into
+    assert "from=" in into
+    empty = client.get("/usage/", {"from": "2001-01-01", "until": "2001-01-02"}).content.decode()
+    assert "Nothing was used" in empty
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"range": "yesterday"}, "range"),
+        ({"from": "2026-01-31"}, "until"),
+        ({"from": "31.1.2026", "until": "2026-02-01"}, "from"),
+        ({"from": "2026-02-01T10:00:00", "until": "2026-02-02"}, "from"),
+        ({"from": "2026-02-02", "until": "2026-02-01"}, "until"),
+        ({"from": "0001-01-01", "until": "2026-02-01"}, "from"),
+        ({"from": "2026-01-01", "until": "9999-12-31"}, "until"),
+        ({"from": "2001-01-01", "until": "2026-02-01"}, "until"),
+        ({"from": "2026-01-01", "until": "2026-01-02", "range": "7d"}, "range"),
+        ({"group": "colour"}, "group"),
+        ({"group": ","}, "group"),
+        ({"kind": "game"}, "kind"),
+        ({"limit": "100000"}, "limit"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_field(people: dict[str, User], values: dict[str, str], field: str) -> None:
+    client = Client()
+    client.force_login(people["root"])
+    answer = client.get("/api/v1/usage/", values)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [each["attr"] for each in answer.json()["errors"]] == [field]
+    if field != "limit":
+        page = client.get("/usage/", values)
+        assert page.status_code == 422
+        assert answer.json()["detail"].split("“")[0].split("'")[0][:20] in page.content.decode()
+
+
+def test_others_departments_do_not_exist(people: dict[str, User]) -> None:
+    client = Client()
+    client.force_login(people["bob"])
+    for path in ("/usage/", "/usage/export.csv", "/api/v1/usage/"):
+        assert client.get(path, {"department": "vision"}).status_code == 404
+        assert client.get(path, {"pool": "none"}).status_code == 404
+
+
+def test_a_page_takes_the_same_queries_whatever_is_asked(people: dict[str, User]) -> None:
+    client = Client()
+    client.force_login(people["root"])
+    sum_hours(now=NOW)
+    counts = set()
+    for days in (1, 3, 400):
+        more = {"from": str((NOW - dt.timedelta(days=days)).date()), "until": str(NOW.date()), "group": "department"}
+        client.get("/usage/", more)
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            client.get("/usage/", more)
+        counts.add(len(queries))
+        ran(Department.objects.get(slug="nlp"), make.pool(f"more-{days}"), make.user(f"more-{days}"), own=1, kind="job")
+    assert max(counts) - min(counts) <= 2  # days that are summed as days are one more
+    assert max(counts) < 40
+
+
+def test_the_kinds_are_those_of_workloads() -> None:
+    assert list(KINDS.items()) == [(kind.value, kind.label) for kind in Kind]
