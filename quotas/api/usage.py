@@ -32,7 +32,7 @@ class UnitSecondsOut(serializers.Serializer[Any]):
     measured = serializers.IntegerField(allow_null=True)
 
 
-class UsageRowOut(serializers.Serializer[Any]):
+class UsageReportRowOut(serializers.Serializer[Any]):
     """Hours of cards, slices, replicas, of a GiB where `unit` is MiB, of a whole card where it is percent. null: does not
     apply, or is not known."""
 
@@ -56,14 +56,14 @@ class UsageRowOut(serializers.Serializer[Any]):
     cost = serializers.DecimalField(20, 2, allow_null=True, help_text="In `currency`; null: no price.")
 
 
-class UsageOut(serializers.Serializer[Any]):
+class UsageReportOut(serializers.Serializer[Any]):
     start = serializers.DateTimeField()
     end = serializers.DateTimeField(help_text="Not included; never later than now.")
     zone = serializers.CharField(help_text="In which days begin.")
     group = serializers.ListField(child=serializers.CharField())
     currency = serializers.CharField()
-    totals = UsageRowOut(many=True, help_text="One for each unit, over all rows.")
-    results = UsageRowOut(many=True)
+    totals = UsageReportRowOut(many=True, help_text="One for each unit, over all rows.")
+    results = UsageReportRowOut(many=True)
     left_out = serializers.IntegerField(help_text="Rows that are in the totals but not in this answer.")
 
 
@@ -85,12 +85,12 @@ class UsageReport(ApiView):
     """Own work; of departments that you own, everybody's; for operators everything. Operators and owners read the same as
     on the page *Usage*."""
 
-    @extend_schema(operation_id="usage_read", responses=UsageOut, parameters=PARAMETERS)
+    @extend_schema(operation_id="usage_report", responses=UsageReportOut, parameters=PARAMETERS)
     def get(self, request: Request) -> Response:
         limit = self.number("limit", 500, MOST) or 500
         asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
         found = report(self.actor, asked)
-        return Response(UsageOut(_answer(found, limit)).data)
+        return Response(UsageReportOut(_answer(found, limit)).data)
 
 
 def _answer(found: Report, limit: int) -> dict[str, Any]:

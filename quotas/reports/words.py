@@ -24,7 +24,7 @@ PRECISION = Decimal("0.0001")
 def unit_hours(unit: str) -> str:
     """What hours of a pool's unit are called: cards of all pools are counted together, other units each for itself."""
     return {
-        "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("slice-hours"), "replica": _("replica-hours"),
+        "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
         "percent": _("GPU-hours (shares of a card)"),
     }.get(unit, unit)  # fmt: skip
 
