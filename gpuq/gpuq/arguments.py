@@ -117,6 +117,7 @@ def parser() -> argparse.ArgumentParser:
     listed.add_argument("--most", type=int, default=50, metavar="N")
     command("pools", "List pools and what is free in them.")
     quota_commands(command)
+    usage_command(command)
     command("files", "List the working directory.", identity=True).add_argument("path", nargs="?", default="")
     upload = command("upload", "Copy a file into the working directory.", identity=True)
     upload.add_argument("source")
@@ -144,6 +145,18 @@ def quota_commands(command: Callable[[str, str], argparse.ArgumentParser]) -> No
     command("requests", "List requests for quota, newest first.").add_argument(
         "--most", type=int, default=50, metavar="N"
     )
+
+
+def usage_command(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    usage = command("usage", "Say who used how much over a time: own work, or all of what you own.")
+    usage.add_argument("--range", choices=["this_month", "last_month", "7d", "30d"], help="without it: this month")
+    usage.add_argument("--from", dest="since", metavar="YYYY-MM-DD", help="the first day, instead of --range")
+    usage.add_argument("--until", metavar="YYYY-MM-DD", help="the last day")
+    usage.add_argument("--group", default="pool", metavar="pool,person",
+                       help="one or several of department, person, pool, kind")  # fmt: skip
+    for name in ("department", "person", "pool", "kind"):
+        usage.add_argument(f"--{name}", help="only of it")
+    usage.add_argument("--most", type=int, default=500, metavar="N")
 
 
 SETUP = ("template", "parameter_servers", "max_restarts", "shm_mib", "port", "ready_path")

@@ -165,6 +165,35 @@ def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def usage(portal: Portal, arguments: argparse.Namespace) -> int:
+    names = ("range", "until", "group", "department", "person", "pool", "kind")
+    asked = {name: getattr(arguments, name) for name in names} | {"from": arguments.since, "limit": arguments.most}
+    report = portal.get("usage/", **asked)
+    if arguments.json:
+        show(as_json(report))
+        return 0
+    groups = report["group"]
+    priced = any(row["cost"] is not None for row in report["results"])
+    head = [*(name.upper() for name in groups), "HOURS OF", "OWN", "BORROWED", "LENT", "IDLE", "STARTS", "WAIT P95"]
+    lines = [[*(row[name] or "-" for name in groups), *used(row)] for row in report["results"]]
+    lines += [["TOTAL", *[""] * (len(groups) - 1), *used(row)] for row in report["totals"]]
+    if priced:
+        head += [f"COST {report['currency']}"]
+        costs = [row["cost"] for row in (*report["results"], *report["totals"])]
+        lines = [[*line, "-" if cost is None else cost] for line, cost in zip(lines, costs, strict=True)]
+    table([head, *lines])
+    if report["left_out"]:
+        say(f"{report['left_out']} more rows: give --most")
+    return 0
+
+
+def used(row: Json) -> list[Any]:
+    """What a row says of hours and waits; "-" where it does not apply."""
+    figures = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("own", "borrowed", "lent", "idle")]
+    wait = "-" if row["wait_p95"] is None else f"{row['wait_p95']:.0f} s"
+    return [counted_in(row["unit"]), *figures, row["starts"], wait]
+
+
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
     found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
@@ -209,8 +238,8 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
     "download": download, "extend": extend, "files": files, "list": list_all, "logs": logs, "pools": pools,
     "request": ask_for_quota, "requests": quota_requests,
-    "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "verdict": verdict,
-    "wait": wait,
+    "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "usage": usage,
+    "verdict": verdict, "wait": wait,
 }  # fmt: skip
 
 

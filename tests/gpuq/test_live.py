@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-from portal.models import Role
+from portal.models import ApiToken, Role
 from quotas.models import Pool, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
@@ -274,3 +274,17 @@ def test_quota_is_requested_and_listed(site: Site) -> None:
     assert (code, out.strip() in listing, day in listing) == (0, True, True)
     code, _, err = site.run(*words[:4], "1", *words[5:])
     assert (code, "guaranteed already" in err) == (2, True)
+
+
+def test_usage_is_told_by_who_used_it_and_a_wrong_time_names_what_is_wrong(site: Site) -> None:
+    now, zoe = timezone.now(), ApiToken.objects.get().holder
+    claim = make.holding(site.bed.vision, site.bed.pool, own=1, user=zoe, kind="job",
+                         started_at=now - dt.timedelta(hours=2))  # fmt: skip
+    claim.ledger.update(ended_at=now - dt.timedelta(hours=1))
+    day = timezone.localdate(now - dt.timedelta(days=1)).isoformat(), timezone.localdate(now).isoformat()
+    code, out, err = site.run("usage", "--from", day[0], "--until", day[1], "--group", "person,kind")
+    assert (code, err) == (0, "")
+    assert [line.split()[:5] for line in out.splitlines()[1:2]] == [[zoe.username, "job", "card", "1.00", "0.00"]]
+    assert out.splitlines()[-1].startswith("TOTAL")
+    code, _, err = site.run("usage", "--from", "31.1.2026", "--until", day[1])
+    assert (code, "from" in err) == (2, True)
