@@ -89,16 +89,16 @@ class UsageReport(ApiView):
     def get(self, request: Request) -> Response:
         limit = self.number("limit", 500, MOST) or 500
         asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
-        found = report(self.actor, asked)
-        return Response(UsageReportOut(_answer(found, limit)).data)
+        result = report(self.actor, asked)
+        return Response(UsageReportOut(_answer(result, limit)).data)
 
 
-def _answer(found: Report, limit: int) -> dict[str, Any]:
-    by = found.asked.by
+def _answer(result: Report, limit: int) -> dict[str, Any]:
+    by = result.asked.by
     return {
-        "start": found.asked.start, "end": found.asked.end, "zone": timezone.get_current_timezone_name(), "group": by,
-        "currency": settings.CURRENCY, "totals": [_row(row, ()) for row in found.totals],
-        "results": [_row(row, by) for row in found.rows[:limit]], "left_out": max(0, len(found.rows) - limit),
+        "start": result.asked.start, "end": result.asked.end, "zone": timezone.get_current_timezone_name(), "group": by,
+        "currency": settings.CURRENCY, "totals": [_row(row, ()) for row in result.totals],
+        "results": [_row(row, by) for row in result.rows[:limit]], "left_out": max(0, len(result.rows) - limit),
     }  # fmt: skip
 
 

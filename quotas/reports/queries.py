@@ -80,11 +80,11 @@ class Reader:
         children = defaultdict(list)
         for pk, (parent, _slug) in self.tree.items():
             children[parent].append(pk)
-        found, left = set[int](), [self.asked.department.pk]
+        subtree, left = set[int](), [self.asked.department.pk]
         while left:
-            found.add(pk := left.pop())
+            subtree.add(pk := left.pop())
             left += children[pk]
-        return frozenset(found)
+        return frozenset(subtree)
 
     @cached_property
     def owned(self) -> frozenset[int] | None:
@@ -225,10 +225,10 @@ def _metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:
 
 
 def _any(conditions: Iterable[Q]) -> Q:
-    found = Q()
+    either = Q()
     for condition in conditions:
-        found |= condition
-    return found
+        either |= condition
+    return either
 
 
 def _period(prices: Prices, at: str) -> Any:
@@ -322,9 +322,9 @@ def _percentiles(claims: QuerySet[Claim], names: Collection[str]) -> Iterator[tu
     for *values, count, number, wait in ranked.filter(chosen).values_list(*by, "count", "rank", "wait"):
         waits[tuple(values)][number] = wait.total_seconds()
         counts[tuple(values)] = count
-    for group, found in waits.items():
+    for group, by_rank in waits.items():
         count = counts[group]
-        yield dict(zip(by, group, strict=True)), count, found[rank(50, count)], found[rank(95, count)]
+        yield dict(zip(by, group, strict=True)), count, by_rank[rank(50, count)], by_rank[rank(95, count)]
 
 
 def _waits(reader: Reader, table: Table) -> None:
@@ -342,17 +342,17 @@ def _waits_of_all(reader: Reader, sums: list[Row]) -> None:
 
 def _recalls(reader: Reader, table: Table) -> None:
     """A claim that was told to leave counts once for its own side, and once for each that it was told for."""
-    told = Decision.victims.through.objects.filter(
+    recalls = Decision.victims.through.objects.filter(
         decision__kind="reclaim", decision__at__gte=reader.asked.start, decision__at__lt=reader.asked.end
     ).order_by()
     for column, path in (("suffered", "claim"), ("caused", "decision__claim")):
         at = {name: f"{path}__{name}" for name in FIELDS}
-        rows = told.filter(reader.narrowed(**at)).values_list(
+        rows = recalls.filter(reader.narrowed(**at)).values_list(
             *(at[name] for name in reader.asked.by), f"{path}__pool__unit"
         )
         for *values, unit, count in rows.annotate(count=Count("claim", distinct=True)):
-            found = dict(zip(reader.asked.by, values, strict=True))
-            table.row(reader.key(found), unit).add(column, count)
+            group = dict(zip(reader.asked.by, values, strict=True))
+            table.row(reader.key(group), unit).add(column, count)
 
 
 # Words ----------------------------------------------------------------------------------------------------------------

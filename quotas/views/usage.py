@@ -79,10 +79,10 @@ def usage(request: HttpRequest) -> HttpResponse:
         asked = _asked(actor, request.GET)
     except Invalid as error:
         problem, asked = error, asked_of(actor, {}, by=_first_group(actor))
-    found = report(actor, asked)
+    result = report(actor, asked)
     query = QueryDict(mutable=True) if problem else request.GET
     context: dict[str, Any] = {
-        "report": found, "asked": asked, "sections": _sections(found, query), "problem": problem,
+        "report": result, "asked": asked, "sections": _sections(result, query), "problem": problem,
         "now": timezone.now(), "groups": _groups(asked, query), "ranges": _ranges(asked, query),
         "filters": list(_filters(asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
         "first_day": timezone.localdate(asked.start), "last_day": asked.last_day, "sent": request.GET,
@@ -123,12 +123,12 @@ def _address(query: QueryDict, **changes: str) -> str:
     return "?" + new.urlencode()
 
 
-def _sections(found: Report, query: QueryDict) -> list[Section]:
-    names = names_of(found.rows, found.asked.by)
+def _sections(result: Report, query: QueryDict) -> list[Section]:
+    names = names_of(result.rows, result.asked.by)
     sections = []
-    for total in found.totals:
-        rows = [row for row in found.rows if row.unit == total.unit]
-        lines = tuple(_line(row, found.asked.by, names, query) for row in rows[:MOST])
+    for total in result.totals:
+        rows = [row for row in result.rows if row.unit == total.unit]
+        lines = tuple(_line(row, result.asked.by, names, query) for row in rows[:MOST])
         sections.append(Section(unit_hours(total.unit), lines, Line((), total), max(0, len(rows) - MOST)))
     return sections
 

@@ -145,6 +145,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",
                  "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane"},
+    "copies": {"person", "set_by"},  # of a login name
     "choices": {"language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip
 NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name"}
