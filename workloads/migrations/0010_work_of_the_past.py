@@ -61,7 +61,7 @@ def fill_hours(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("workloads", "0008_plain_labels"), ("quotas", "0016_metered_work")]
+    dependencies = [("workloads", "0009_measured_use"), ("quotas", "0016_metered_work")]
     operations = [
         migrations.RunPython(fill_claims, migrations.RunPython.noop),
         migrations.RunPython(fill_hours, migrations.RunPython.noop),
