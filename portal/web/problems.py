@@ -106,7 +106,11 @@ def handler(exc: Exception, context: dict[str, Any]) -> Response | None:
         return None
     status = 422 if isinstance(exc, exceptions.ValidationError) else exc.status_code
     errors = [
-        {"attr": error.attr, "code": error.code, "detail": str(error.detail)}
+        {
+            "attr": (error.attr or "").removesuffix("non_field_errors").rstrip(".") or None,
+            "code": error.code,
+            "detail": str(error.detail),
+        }
         for error in ExceptionFormatter(exc, context, exc).get_errors()  # type: ignore[arg-type]
     ]
     code = "invalid" if status == 422 else str(exc.default_code)

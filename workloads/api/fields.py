@@ -9,6 +9,8 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from portal.names import printable
+
 LONGEST_VALUE = 32 * 1024
 MOST_VARIABLES = 200
 
@@ -64,9 +66,9 @@ class Variables(serializers.Field[Any, Any, Any, Any]):
         for name, value in data.items():
             hidden = isinstance(value, dict) and set(value) == {"secret"}
             text = value["secret"] if hidden else value
-            if not isinstance(text, str) or "\0" in text:
-                raise self.wrong("value", name=name)
+            if not isinstance(text, str):
+                raise self.wrong("value", name=printable(name[:60]))
             if len(text) > LONGEST_VALUE:
-                raise self.wrong("long", name=name, most=LONGEST_VALUE)
+                raise self.wrong("long", name=printable(name[:60]), most=LONGEST_VALUE)
             (secret if hidden else plain)[name] = text
         return plain, secret

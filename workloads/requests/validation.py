@@ -19,6 +19,7 @@ from workloads.sharing import SYSTEMS
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAY_NOT_LOCK = N_("%(name)s may not lock memory. An operator can allow it on the department's page.")
 TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
+NO_NAME = N_("“%(name)s” is not a valid variable name. Use Latin letters, digits and _, and begin with a letter or _.")
 NOT_A_TEXT = N_("%(name)s contains a NUL or an incomplete character, which cannot be passed to a process.")
 NO_WORD = N_("The command contains a NUL or an incomplete character, which cannot be passed to a process.")
 WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
@@ -78,7 +79,7 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         if not fitting:
             text = N_("The image %(name)s is not available for this type, and there is no other. Ask an operator.")
         errors.append(Invalid(text, field="image", name=request.image.name, fitting=", ".join(fitting)))
-    if request.kind in WITH_COMMAND and not request.command:
+    if request.kind in WITH_COMMAND and not (request.command and request.command[0].strip()):
         errors.append(Invalid(N_("Enter the command that the job runs."), field="command"))
     return errors
 
@@ -131,7 +132,7 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
     for field_name in ("env", "secret_env"):
         for name in getattr(request, field_name):
             if not ENV_NAME.fullmatch(name):
-                errors.append(Invalid(N_("%(name)s is not a valid variable name."), field=field_name, name=name[:60]))
+                errors.append(Invalid(NO_NAME, field=field_name, name=names.printable(name[:60])))
             elif name.startswith("PORTAL_"):
                 errors.append(
                     Invalid(

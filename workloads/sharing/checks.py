@@ -37,7 +37,7 @@ def reserved_env(request: Request, about: About) -> Iterator[Problem]:
     patterns = RESERVED_ENV | about.reserved
     names = (name for name in request.env if name not in FREE_ENV)
     for name in sorted(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)):
-        message = N_("%(name)s is set by the portal: it lists the cards of the workload.")
+        message = N_("%(name)s is reserved: it could change which cards the workload sees or how much of them.")
         yield Problem("env", "reserved_variable", message, {"name": name})
 
 

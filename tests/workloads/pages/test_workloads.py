@@ -222,7 +222,7 @@ def test_a_refused_form_asks_for_its_files_again(world: World) -> None:
 def test_variables_that_would_undo_the_isolation_are_refused_beside_their_field(world: World) -> None:
     response = as_(world.alice).post(new(world.vision), world.form(env="CUDA_VISIBLE_DEVICES=all"))
     assert response.status_code == 422
-    assert "CUDA_VISIBLE_DEVICES is set by the portal" in response.content.decode()
+    assert "CUDA_VISIBLE_DEVICES is reserved: it could change which cards" in response.content.decode()
 
 
 def test_a_viewer_is_told_that_it_takes_a_member_and_a_stranger_finds_nothing(world: World) -> None:

@@ -22,7 +22,7 @@ def world(settings: Any, tmp_path: Any) -> World:
     return build()
 
 
-def submit(world: World, **fields: Any) -> Any:
+def submit(world: World, query: str = "", **fields: Any) -> Any:
     body = {
         "kind": "job",
         "name": "big",
@@ -32,7 +32,7 @@ def submit(world: World, **fields: Any) -> Any:
         "command": ["true"],
     }
     client = person(world.people["member"])
-    return client.post("/api/v1/departments/vision/workloads/", {**body, **fields}, format="json")
+    return client.post(f"/api/v1/departments/vision/workloads/{query}", {**body, **fields}, format="json")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,37 @@ def test_lists_read_no_commands_and_no_variables(world: World, address: str) -> 
         query["sql"] for query in queries if any(f'"workloads_workload"."{column}"' in query["sql"] for column in TEXTS)
     ]
     assert read == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "attr", "says"),
+    [
+        ({"env": {"": "a"}}, "env", "“” is not a valid variable name. Use Latin letters"),
+        ({"env": {"A\n": "a"}}, "env", "“A” is not a valid variable name"),
+        ({"env": {"Ａ": "a"}}, "env", "“Ａ” is not a valid variable name"),
+        ({"env": {"A": "a\0b"}}, "env", "A contains a NUL or an incomplete character"),
+        ({"env": {"A": {"secret": "a\0b"}}}, "env", "A contains a NUL or an incomplete character"),
+        ({"env": {"A": 1}}, "env", "A: must be a text, or an object with the single key “secret”."),
+        ({"env": {"LD_PRELOAD": "x.so"}}, "env", "LD_PRELOAD is reserved: it could change which cards"),
+        ({"command": ["", "x"]}, "command", "Enter the command that the job runs."),
+        ({"command": [" \t"]}, "command", "Enter the command that the job runs."),
+        ({"setup": []}, "setup", "Expected a dictionary"),
+    ],
+)
+def test_each_wrong_word_is_refused_with_what_is_wrong_with_it(
+    world: World, fields: dict[str, Any], attr: str, says: str
+) -> None:
+    for query in ("", "?dry_run=1"):
+        answer = submit(world, query=query, **fields)
+        assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, [attr])
+        assert says in answer.json()["errors"][0]["detail"]
+        assert "\n" not in answer.json()["detail"]
+    assert not Workload.objects.filter(name="big").exists()
+
+
+@pytest.mark.parametrize("body", [[], "x", 3, [{}]])
+def test_a_body_that_is_no_object_blames_no_field(world: World, body: Any) -> None:
+    client = person(world.people["member"])
+    answer = client.post("/api/v1/departments/vision/workloads/", body, format="json")
+    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, [None])
+    assert "non_field" not in answer.content.decode()
