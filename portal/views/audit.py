@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import operator_of
-from portal.infra.versions import readable
 from portal.models import AuditEntry, Department
-from portal.web.code_names import event_label, fact_name
+from portal.web.audit_words import Reader
+from portal.web.code_names import event_label
 from portal.web.facets import facet, narrow
 from portal.web.spreadsheets import download
 
@@ -39,14 +39,9 @@ def audit(request: HttpRequest) -> HttpResponse:
         facet(request, rows, PATHS, "actor", _("Who")),
         facet(request, rows, PATHS, "department", _("Department"), names),
     ]
-    context = {"page": page, "lines": [(entry, changes(entry)) for entry in page], "facets": facets}
+    reader = Reader()
+    context = {"page": page, "lines": [(entry, reader.changes(entry)) for entry in page], "facets": facets}
     return render(request, "portal/operator_audit.html", context)
-
-
-def changes(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(name, before, after) of every value in the entry."""
-    before, after = entry.before or {}, entry.after or {}
-    return [(fact_name(key), readable(before.get(key)), readable(after.get(key))) for key in before | after]
 
 
 @login_required

@@ -328,9 +328,10 @@ def _locked(pk: int) -> QuotaRequest:
 def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.datetime) -> None:
     row.decided_by, row.decided_at, row.note, row.version = actor.user, now, note.strip(), row.version + 1
     row.save()
-    after = {"units": row.granted, "note": row.note} if kind == "quota.request_approved" else {"note": row.note}
-    if row.ends_at is not None and kind == "quota.request_approved":
-        after["ends_at"] = row.ends_at.isoformat()
+    after: dict[str, Any] = {"note": row.note}
+    if kind == "quota.request_approved":
+        after = {"pool": row.pool.slug, "wanted": row.wanted, "units": row.granted} | after
+        after |= {"ends_at": row.ends_at.isoformat()} if row.ends_at else {}
     audit.record(actor, kind, row.public_id, department=row.department, after=after)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
     people = [*_concerned(row), *notices.owners_of(row.department)]

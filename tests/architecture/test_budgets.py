@@ -61,6 +61,7 @@ MORE = {
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
     "portal/web": 22,
+    "portal/notify": 16,  # the audit log reads as notices do
     "portal/api": 24,  # the frame that every view of the API is built on
     "portal/views": 37,  # a name for each page: page_urls.py lists them
     "quotas/views": 37,

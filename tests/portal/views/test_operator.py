@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import re
 
 import pytest
 from django.utils import timezone
@@ -165,6 +167,34 @@ def test_the_audit_log_is_filtered_and_exported_without_formulas(client, operato
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
     assert [(row["actor"], row["target"]) for row in rows] == [("'=cmd", "'+1")]
+
+
+@pytest.mark.parametrize(
+    ("target", "before", "after", "says", "hides"),
+    [
+        ("vision/t4", {"guaranteed": 30720}, {"guaranteed": 30721}, ["30 GiB", "30721 MiB"], []),
+        ("r1", None, {"pool": "t4", "wanted": "borrow_limit", "units": 1024, "before": None},
+         ["Pool: T4 shared", "What: borrow limit", "Units: 1 GiB"], ["borrow_limit"]),
+        ("r1", None, {"ends_at": "2031-05-06T07:08:09.123456+00:00"}, ["2031-05-06"], ["T07:08", ".123456"]),
+        ("t4", {"notice": 45, "fair_sharing": None}, {"notice": 90, "fair_sharing": True},
+         ["45 s", "1 min 30 s", "Fair sharing"], ["True", "None"]),
+        ("vision", {"policy": None}, {"policy": {"reclaim": "lower_priority", "within": "never", "borrow_preempt": None}},
+         ["lower priority only", "In its own department: never"], ["lower_priority", "{", "null"]),
+        ("p", None, {"scopes": ["read", "submit"], "cpu_milli": 1500, "memory_mib": 2048, "role": "owner"},
+         ["read, submit", "CPU cores: 1.5", "Memory: 2 GiB", "Role: quota owner"], ["[", "cpu_milli"]),
+        ("department x", {"parent": None}, {"parent": "lab"}, ["Vision Lab"], []),
+        ("demo", None, {"options": {"nodes": [{"name": "n" * 900}]}}, ["…"], ["n" * 400]),
+    ],
+)  # fmt: skip
+def test_the_audit_log_speaks_in_the_readers_words(client, operator, target, before, after, says, hides):
+    make.pool("t4", cards=4, unit="MiB", units_per_card=16384, card_mib=16384, sharing="gpushare", name="T4 shared")
+    make.department("lab", name="Vision Lab")
+    AuditEntry.objects.create(actor_name="root", action="x.y", target=target, before=before, after=after)
+    page = html.unescape(text(client.get("/operator/audit/?action=x.y")))
+    row = " ".join(re.sub("<[^>]+>", "", page.split('data-action="x.y"')[1].split("</tr>")[0]).split())
+    assert [words for words in says if words not in row] == []
+    assert [words for words in hides if words in row] == []
+    assert "options" not in row or len(row) < 1000
 
 
 def test_a_cluster_that_does_not_answer_is_not_added(client, operator):

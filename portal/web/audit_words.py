@@ -1,0 +1,86 @@
+"""An entry of the audit log in a reader's words. The entry itself keeps codes: the API and the CSV file have them as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.apps import apps
+from django.utils.translation import gettext as _
+
+from portal.errors import N_
+from portal.infra.versions import readable
+from portal.models import AuditEntry, Department
+from portal.notify.notices import fact_text
+from portal.text.words import cores, duration, exact, listed, memory
+from portal.web.code_names import fact_name
+
+IN_UNITS = {"guaranteed", "borrow_limit", "lend_limit", "units", "before", "nominal", "units_per_pod"}
+IN_SECONDS = {"notice", "grace", "min_runtime", "max_runtime", "starvation_after", "restart_cost"}
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+CODES = {  # of policies
+    "any": N_("any workload"),
+    "lower_priority": N_("lower priority only"),
+    "lower_or_newer_equal": N_("lower priority, and newer ones of the same priority"),
+    "never": N_("never"),
+}
+LONGEST = 300
+"""Characters of one value; a cluster's options have many more."""
+
+
+class Reader:
+    """Names and units of what entries tell of by slug: two queries, whatever the number of entries."""
+
+    def __init__(self) -> None:
+        pools = apps.get_model("quotas", "Pool")._default_manager.values_list("slug", "name", "unit")
+        self.pools: dict[str, tuple[str, str]] = {slug: (name, unit) for slug, name, unit in pools}
+        self.departments = dict(Department.objects.values_list("slug", "name"))
+
+    def changes(self, entry: AuditEntry) -> list[tuple[str, str, str]]:
+        """(name, before, after) of every value in the entry."""
+        before, after = entry.before or {}, entry.after or {}
+        unit = self._unit(entry.target, before | after)
+        return [
+            (fact_name(key), self._text(key, before.get(key), unit), self._text(key, after.get(key), unit))
+            for key in before | after
+        ]
+
+    def _unit(self, target: str, facts: Mapping[str, Any]) -> str:
+        """Of the pool that the values or the target name; "" if neither does."""
+        named = (facts.get("pool"), target.rpartition("/")[2])
+        return next((self.pools[slug][1] for slug in named if isinstance(slug, str) and slug in self.pools), "")
+
+    def _text(self, key: str, value: Any, unit: str) -> str:
+        text = self._words(key, value, unit)
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+    def _words(self, key: str, value: Any, unit: str) -> str:
+        if isinstance(value, str) and value:
+            return self._of_text(key, value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return _of_number(key, value, unit)
+        if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
+            return listed(self._words(key, each, unit) for each in value) or readable(None)
+        if isinstance(value, dict) and key in ("policy", "borrow_preempt"):
+            return listed(f"{fact_name(name)}{_(': ')}{self._words(name, each, unit)}" for name, each in value.items())
+        return _("never") if key == "borrow_preempt" and value is None else readable(value)
+
+    def _of_text(self, key: str, value: str) -> str:
+        if key == "pool" and value in self.pools:
+            return self.pools[value][0]
+        if key == "parent":
+            return str(self.departments.get(value, value))
+        if key in ("reclaim", "within") and value in CODES:
+            return _(CODES[value])
+        if TIME.match(value):
+            return fact_text("when_at", value)
+        return fact_text("what" if key == "wanted" else key, value)
+
+
+def _of_number(key: str, value: int, unit: str) -> str:
+    if key in IN_UNITS and unit:
+        return exact(value, unit)
+    if key in IN_SECONDS:
+        return duration(value)
+    return {"memory_mib": memory, "cpu_milli": cores}.get(key, str)(value)
