@@ -57,11 +57,10 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 20,
-    "portal/notify": 21,  # with safe_http, by which every request to an address that somebody entered leaves
+    "portal/notify": 22,  # with safe_http, by which every request to an address that somebody entered leaves
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
     "portal/web": 22,
-    "portal/notify": 16,  # the audit log reads as notices do
     "portal/api": 24,  # the frame that every view of the API is built on
     "portal/views": 37,  # a name for each page: page_urls.py lists them
     "quotas/views": 37,
