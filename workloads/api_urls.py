@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workloads/<slug:workload>/events/", outputs.WorkloadEvents.as_view(), name="workload-events"),
     path("workloads/<slug:workload>/exports/<slug:kind>/", outputs.Export.as_view(), name="workload-export"),
     path("workloads/<slug:workload>/extend/", resources.Extend.as_view(), name="workload-extend"),
+    path("workloads/<slug:workload>/usage/", measurement.WorkloadUsage.as_view(), name="workload-usage"),
     path("workloads/<slug:workload>/files/", outputs.Files.as_view(), name="workload-files"),
     path("workloads/<slug:workload>/files/<file:path>", outputs.FileView.as_view(), name="workload-file"),
     path("workloads/<slug:workload>/leave/", resources.Leave.as_view(), name="workload-leave"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from workloads.notebooks import access
-from workloads.pages import administration, buttons, detail, files, home, listing, logs, measurement, modes, new
+from workloads.pages import administration, buttons, detail, files, home, listing, logs, measurement, modes, new, usage
 
 app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
@@ -44,4 +44,5 @@ urlpatterns: list[URLPattern] = [
     path(ONE + "rerun/", buttons.rerun, name="rerun"),
     path(ONE + "share/", buttons.share, name="share"),
     path(ONE + "stop/", buttons.stop, name="stop"),
+    path(ONE + "usage/", usage.usage, name="usage"),
 ]

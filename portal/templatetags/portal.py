@@ -60,6 +60,7 @@ for plain in (
     words.duration,
     words.unit_name,
     words.part,
+    words.percent,
 ):
     register.filter(plain)
 

@@ -74,6 +74,13 @@ def cores(cpu_milli: int | None) -> str:
     return "" if cpu_milli is None else f"{cpu_milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 
+def percent(share: float | None) -> str:
+    """0.25 → "25 %"; below one percent with a decimal. "" for None."""
+    if share is None:
+        return ""
+    return f"{share * 100:.1f} %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
 def duration(seconds: float | dt.timedelta | None) -> str:
     """Seconds → the two largest parts: "2 d 3 h", "4 min 10 s"."""
     if seconds is None:

@@ -1,18 +1,24 @@
-"""`clusters/{c}/metrics/`: the Prometheus by which a cluster's use is measured."""
+"""`clusters/{c}/metrics/`: the Prometheus by which a cluster's use is measured; `workloads/{id}/usage/`: what was measured."""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible
 from portal.api.base import ApiView, FreeText, Strict
+from portal.errors import N_, Invalid
 from quotas.models import Cluster
+from workloads.api.resources import workload_for
 from workloads.measurement import sources
+from workloads.measurement.history import STEPS, points_of, source_for
 from workloads.measurement.series import EXPORTERS
 from workloads.models import MetricsAuth, MetricsSource
 
@@ -101,3 +107,85 @@ class SourceTest(ApiView):
     @extend_schema(operation_id="cluster_metrics_test", request=None, responses=FoundOut)
     def post(self, request: Request, cluster: str) -> Response:
         return Response(FoundOut(sources.try_source(actor=self.actor, cluster=cluster_for(self, cluster))).data)
+
+
+MOST_POINTS = 20_000
+"""Of one answer: a day in steps of five minutes for 69 ranks, or a month in hours for 27."""
+DAY = dt.timedelta(days=1)
+
+
+class PointOut(serializers.Serializer[Any]):
+    at = serializers.DateTimeField(help_text="Begin of the step.")
+    gpu = serializers.FloatField(allow_null=True, help_text="Share of time in which its cards computed, 0 to 1.")
+    gpu_mib = serializers.IntegerField(allow_null=True, help_text="On all its cards together.")
+    watts = serializers.IntegerField(allow_null=True, help_text="Of all its cards together.")
+    cpu_milli = serializers.IntegerField(allow_null=True)
+    memory_mib = serializers.IntegerField(allow_null=True)
+    cards = serializers.IntegerField(help_text="Cards or MIG instances that were measured.")
+
+
+class RankUseOut(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    points = PointOut(many=True)
+
+
+class UsageOut(serializers.Serializer[Any]):
+    since = serializers.DateTimeField(help_text="As asked for.")
+    until = serializers.DateTimeField()
+    step = serializers.IntegerField(help_text="Seconds.")
+    measured_at = serializers.DateTimeField(
+        allow_null=True, help_text="When its cluster was last measured; null: never."
+    )
+    failing_since = serializers.DateTimeField(allow_null=True, help_text="Since when its cluster is not measured.")
+    ranks = RankUseOut(many=True)
+
+
+class WorkloadUsage(ApiView):
+    """Means of what each rank used. null is not measured, as is a step that is missing; neither is ever 0."""
+
+    @extend_schema(
+        operation_id="workloads_usage",
+        responses=UsageOut,
+        parameters=[
+            OpenApiParameter("from", dt.datetime, description="Default: 24 hours before `until`."),
+            OpenApiParameter("until", dt.datetime, description="Default: now."),
+            OpenApiParameter("step", int, enum=list(STEPS), description="Seconds; 300 is kept 30 days, 3600 400 days."),
+        ],
+    )
+    def get(self, request: Request, workload: str) -> Response:
+        row = workload_for(self.actor, workload)
+        until = self.moment("until") or timezone.now()
+        since = self.moment("from") or until - DAY
+        asked = self.number("step", 300)
+        step = 300 if asked is None else asked
+        if step not in STEPS:
+            text = N_("step can be %(steps)s seconds, not %(step)s.")
+            raise Invalid(text, field="step", steps=" / ".join(map(str, STEPS)), step=step)
+        if since >= until:
+            raise Invalid(N_("from must be before until."), field="from")
+        if (count := round((until - since).total_seconds() / step) * row.pods) > MOST_POINTS:
+            text = N_(
+                "That would be %(count)s points; at most %(most)s are given. Ask for a shorter time or a longer step."
+            )
+            raise Invalid(text, field="from", count=count, most=MOST_POINTS)
+        source = source_for(row.attempts.order_by("-number").first())
+        data = {
+            "since": since, "until": until, "step": step,
+            "measured_at": source and source.measured_at, "failing_since": source and source.failing_since,
+            "ranks": [{"rank": rank, "points": points} for rank, points in points_of(row, since, until, step).items()],
+        }  # fmt: skip
+        return Response(UsageOut(data).data)
+
+    def moment(self, name: str) -> dt.datetime | None:
+        """A time of the query, in UTC where it names no zone; None: not given. Raises Invalid."""
+        text = self.text(name).replace(" ", "+")  # what a + in an address becomes
+        if not text:
+            return None
+        try:
+            value = parse_datetime(text)
+        except ValueError:
+            value = None
+        if value is None or not 2000 <= value.year < 2100:
+            example = N_("%(name)s is a time such as 2026-05-04T10:00:00Z, not %(text)s.")
+            raise Invalid(example, field=name, name=name, text=text[:40])
+        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)

@@ -29,6 +29,7 @@ from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks.access import origin_of
 from workloads.pages.files import folder_of
 from workloads.pages.rows import ends_at, workload_for
+from workloads.pages.usage import use_of
 from workloads.requests import as_api_call, previews
 from workloads.runtime.gangs import first_failed
 from workloads.status.ranks import ranks_of
@@ -69,6 +70,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "tab": tab if tab in TABS else "log",
         **rights(actor, dept, row),
         **tab_of(request, actor, row, tab),
+        **({} if request.htmx else use_of(request, actor, row, last)),  # type: ignore[attr-defined]  # it renews itself
     }
     return render_part(request, "workloads/detail.html", context, part="now")
 

@@ -6,11 +6,13 @@ import datetime as dt
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
 from quotas.models import Claim, ClaimState
 from workloads.lifecycle import State
+from workloads.measurement.history import low_use
 from workloads.models import TEXTS, Attempt, Workload
 from workloads.status.attempts import known_attempts, with_attempts
 
@@ -33,6 +35,7 @@ class Row:
 
     workload: Workload
     attempt: Attempt | None
+    low: float | None = None  # share of time in which its cards computed lately, where that is hardly ever
 
     @property
     def claim(self) -> Claim | None:
@@ -79,10 +82,13 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
     """Rows of `workloads`, which must be few."""
+    listed = list(with_attempts(workloads.defer(*TEXTS)))
+    running = [each.pk for each in listed if each.state in (State.RUNNING, State.RECALLED)]
+    low = low_use(running, now=timezone.now()) if running else {}
     rows = []
-    for workload in with_attempts(workloads.defer(*TEXTS)):
+    for workload in listed:
         attempts = known_attempts(workload)
-        rows.append(Row(workload, attempts[-1] if attempts else None))
+        rows.append(Row(workload, attempts[-1] if attempts else None, low.get(workload.pk)))
     return rows
 
 

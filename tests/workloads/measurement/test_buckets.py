@@ -1,0 +1,162 @@
+"""Buckets of five minutes and hours: asked for and summed anew, whenever and however often, killed anywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import builders as make
+from tests.workloads.measurement import bed
+from tests.workloads.measurement.bed import World
+from workloads.measurement import buckets, sample
+from workloads.measurement.buckets import BUCKET, HOUR, Window, floor, windows_due
+from workloads.measurement.series import Use, parse
+from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource
+
+BEGIN = dt.datetime(2026, 5, 4, 10, 0, tzinfo=dt.UTC)
+MINUTE = dt.timedelta(minutes=1)
+
+
+def window(number: int) -> Window:
+    return Window(BEGIN + number * BUCKET, BEGIN + (number + 1) * BUCKET, whole=True)
+
+
+@pytest.fixture
+def here(db: None) -> World:
+    return bed.world("http://127.0.0.1:9")
+
+
+@pytest.fixture
+def job(here: World) -> Attempt:
+    made = bed.attempt(here)
+    Attempt.objects.update(started_at=BEGIN - HOUR)
+    made.refresh_from_db()
+    return made
+
+
+@given(st.integers(0, 600), st.lists(st.integers(1, 400), min_size=1, max_size=40))
+def test_whenever_it_is_run_every_bucket_of_the_last_hour_gets_complete(first: int, pauses: list[int]) -> None:
+    """Whatever the pauses (in seconds) between rounds: two windows a round at most, and none is left out."""
+    now = BEGIN + dt.timedelta(seconds=first)
+    complete: dt.datetime | None = floor(now, BUCKET)
+    done = []
+    for pause in pauses:
+        now += dt.timedelta(seconds=pause)
+        due = windows_due(complete, now)
+        assert 1 <= len(due) <= 2
+        assert all(each.begin < each.end for each in due)
+        whole = [each for each in due if each.whole]
+        assert all(each.end <= now and each.seconds == 300 for each in whole)
+        done += [each.begin for each in whole]
+        complete = max([each.end for each in whole], default=complete)
+    assert done == sorted(set(done))
+    assert all(later - earlier == BUCKET for earlier, later in pairwise(done))
+
+
+def test_after_a_long_pause_an_hour_is_made_up_for() -> None:
+    due = windows_due(BEGIN - 5 * HOUR, BEGIN + MINUTE)
+    assert [each.begin for each in due] == [BEGIN - HOUR, BEGIN]
+
+
+def test_written_twice_it_is_there_once_with_the_newer_figures(job: Attempt) -> None:
+    buckets.write(window(0), {(job.pk, 0): Use(gpu=0.25, gpu_mib=5.4, cards=1)})
+    buckets.write(window(0), {(job.pk, 0): Use(gpu=0.5, cpu_milli=1500.0)})
+    row = MeasuredBucket.objects.get()
+    assert (row.gpu, row.gpu_mib, row.cpu_milli, row.cards) == (500, None, 1500, 0)
+
+
+def test_an_hour_is_the_mean_of_its_buckets_without_what_is_missing(here: World, job: Attempt) -> None:
+    for number, gpu in enumerate([0.2, None, 0.4]):
+        buckets.write(window(number), {(job.pk, 0): Use(gpu=gpu, memory_mib=100.0 * number, cards=2)})
+    buckets.write(window(12), {(job.pk, 0): Use(gpu=1.0)})
+    for _ in range(2):
+        assert buckets.sum_hour(here.cluster, BEGIN) == 1
+    row = MeasuredHour.objects.get()
+    assert (row.at, row.gpu, row.buckets, row.memory_mib, row.cards, row.watts) == (BEGIN, 300, 2, 100, 2, None)
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, job: Attempt, share: str = "0.5") -> list[Any]:
+    """A Prometheus that always says the same; gives the windows it is asked for."""
+    asked: list[Any] = []
+
+    def ask(_server: object, queries: Any, *, at: dt.datetime, seconds: int) -> dict[str, Any]:
+        asked.append((at, seconds))
+        labels = {"pod": job.run_name, "namespace": "gqp-vision", "UUID": "GPU-1"}
+        return {query.key: parse(bed.vector((labels, share))) for query in queries}
+
+    monkeypatch.setattr(sample, "ask", ask)
+    return asked
+
+
+@pytest.mark.parametrize("killed_at", ["write", "sum_hour", "update"])
+def test_killed_anywhere_the_next_round_leaves_the_same(
+    here: World, job: Attempt, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    answers(monkeypatch, job)
+    MetricsSource.objects.update(complete_until=BEGIN)
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    now = BEGIN + 60 * MINUTE
+    for minute in range(1, 60):
+        sample.measure_all(now=BEGIN + minute * MINUTE)
+    with monkeypatch.context() as patch:
+        if killed_at == "update":
+            patch.setattr("django.db.models.query.QuerySet.update", die)
+        else:
+            patch.setattr(buckets, killed_at, die)
+        with pytest.raises(Killed):
+            sample.measure_all(now=now)
+    for minute in (61, 62):
+        sample.measure_all(now=BEGIN + minute * MINUTE)
+    hour = MeasuredHour.objects.get(at=BEGIN)
+    assert (hour.gpu, hour.buckets) == (500, 12)
+    assert MeasuredBucket.objects.filter(at__lt=BEGIN + HOUR).count() == 12
+
+
+def test_only_what_ran_in_a_window_is_measured_in_it(
+    here: World, job: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query looks back two minutes at least: who ended before the bucket began is not in it."""
+    asked = answers(monkeypatch, job)
+    Attempt.objects.update(finished_at=BEGIN - dt.timedelta(seconds=10))
+    MetricsSource.objects.update(complete_until=BEGIN)
+    sample.measure_all(now=BEGIN + MINUTE)
+    assert asked == [(BEGIN + MINUTE, 60)]
+    assert not MeasuredBucket.objects.exists()
+
+
+def test_who_is_not_of_the_cluster_is_not_measured_there(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = bed.attempt(here)
+    other = make.cluster("other")
+    Attempt.objects.filter(pk=job.pk).update(cluster=other)
+    answers(monkeypatch, job)
+    MetricsSource.objects.update(complete_until=floor(job.started_at or BEGIN, BUCKET) + HOUR)
+    sample.measure_all(now=(job.started_at or BEGIN) + HOUR + 2 * MINUTE)
+    assert not MeasuredBucket.objects.exists()
+
+
+def test_what_is_past_its_time_is_deleted_and_nothing_else(job: Attempt) -> None:
+    for model, age in ((MeasuredBucket, buckets.BUCKETS_KEPT), (MeasuredHour, buckets.HOURS_KEPT)):
+        for beyond in (-HOUR, HOUR):
+            model._default_manager.create(attempt=job, rank=0, at=BEGIN - age - beyond, gpu=1)
+    for deleted in (1, 0):
+        counts = buckets.forget_old(now=BEGIN)
+        assert (counts["buckets"], counts["hours"]) == (deleted, deleted)
+    assert MeasuredBucket.objects.get().at > BEGIN - buckets.BUCKETS_KEPT
+    assert MeasuredHour.objects.get().at > BEGIN - buckets.HOURS_KEPT
+
+
+def test_with_the_attempt_goes_what_was_measured_of_it(job: Attempt) -> None:
+    buckets.write(window(0), {(job.pk, 0): Use(gpu=0.5)})
+    job.delete()
+    assert not MeasuredBucket.objects.exists()

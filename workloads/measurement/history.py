@@ -1,0 +1,102 @@
+"""What was measured of a workload: its ranks over time, and whether its cards are hardly used."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Avg, Count, Min
+
+from workloads.measurement.buckets import BUCKET, HOUR
+from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, State, Workload
+
+STEPS = {int(BUCKET.total_seconds()): MeasuredBucket, int(HOUR.total_seconds()): MeasuredHour}
+"""Seconds of one point → where it stands."""
+
+LOW_SHARE = 0.05
+LOW_FOR = dt.timedelta(hours=3)
+LOW_COVERED = 0.8
+"""Cards are hardly used if they computed for less than LOW_SHARE of LOW_FOR. Loading data, compiling and a person at
+lunch take less than three hours; the least busy training that is worth a card is above a tenth. Of every rank at least
+LOW_COVERED of that time must be measured: what is not known is not called idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Means of one step. None: not measured. `gpu` is a share of time, 0 to 1."""
+
+    at: dt.datetime
+    gpu: float | None
+    gpu_mib: int | None
+    watts: int | None
+    cpu_milli: int | None
+    memory_mib: int | None
+    cards: int
+
+
+def points_of(workload: Workload, begin: dt.datetime, end: dt.datetime, step: int) -> dict[int, list[Point]]:
+    """Rank → its points in order. Of two attempts in one step the later one counts."""
+    rows = STEPS[step]._default_manager.filter(attempt__in=workload.attempts.values("pk"), at__gte=begin, at__lt=end)
+    by_rank: dict[int, dict[dt.datetime, Point]] = defaultdict(dict)
+    columns = ("rank", "at", "gpu", "gpu_mib", "watts", "cpu_milli", "memory_mib", "cards")
+    for rank, at, gpu, *values in rows.order_by("attempt", "at").values_list(*columns):
+        by_rank[rank][at] = Point(at, None if gpu is None else gpu / 1000, *values)
+    return {rank: [points[at] for at in sorted(points)] for rank, points in sorted(by_rank.items())}
+
+
+def low_use(workloads: Collection[int], *, now: dt.datetime) -> dict[int, float]:
+    """Id of a workload → the share of time in which its cards computed, for those that run and hardly use them."""
+    begin = now - LOW_FOR
+    running = Attempt.objects.filter(
+        workload__in=workloads, finished_at=None, started_at__lte=begin,
+        workload__state__in=[State.RUNNING, State.RECALLED],
+    )  # fmt: skip
+    ranks: dict[int, int] = dict(running.values_list("workload_id", "workload__pods"))
+    if not ranks:
+        return {}
+    means = (
+        MeasuredBucket.objects.filter(attempt__in=running.values("pk"), at__gte=begin - BUCKET, gpu__isnull=False)
+        .values_list("attempt__workload_id", "rank")
+        .annotate(mean=Avg("gpu"), count=Count("gpu"))
+        .order_by()
+    )
+    by_workload: dict[int, list[float]] = defaultdict(list)
+    for workload, _rank, mean, count in means:
+        if count >= LOW_COVERED * (LOW_FOR / BUCKET):
+            by_workload[workload].append(float(mean) / 1000)
+    shares = {pk: sum(of) / len(of) for pk, of in by_workload.items() if len(of) == ranks.get(pk)}
+    return {pk: share for pk, share in shares.items() if share < LOW_SHARE}
+
+
+def first_measured(workload: Workload) -> dt.datetime | None:
+    attempts = workload.attempts.values("pk")
+    first: dt.datetime | None = MeasuredHour.objects.filter(attempt__in=attempts).aggregate(first=Min("at"))["first"]
+    return first
+
+
+def source_for(attempt: Attempt | None) -> MetricsSource | None:
+    """What measures the cluster that the attempt runs on; None: nothing does."""
+    return MetricsSource.objects.filter(cluster=attempt.cluster_id).first() if attempt else None
+
+
+def mean_of(ranks: Sequence[Sequence[Point]]) -> list[Point]:
+    """The mean of several ranks at each time, of those that were measured."""
+    by_time: dict[dt.datetime, list[Point]] = defaultdict(list)
+    for points in ranks:
+        for point in points:
+            by_time[point.at].append(point)
+    return [_mean(at, by_time[at]) for at in sorted(by_time)]
+
+
+def _mean(at: dt.datetime, points: Sequence[Point]) -> Point:
+    def of(name: str) -> float | None:
+        values = [value for point in points if (value := getattr(point, name)) is not None]
+        return sum(values) / len(values) if values else None
+
+    whole = {
+        name: None if (value := of(name)) is None else round(value)
+        for name in ("gpu_mib", "watts", "cpu_milli", "memory_mib")
+    }
+    return Point(at, of("gpu"), **whole, cards=max(point.cards for point in points))
