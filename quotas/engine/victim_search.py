@@ -334,12 +334,12 @@ def cheapest_nodes(
     heap = [(bound, index) for index, bound in enumerate(bounds) if bound != NEVER]
     heapify(heap)
     while heap:
-        _, index = heappop(heap)
+        bound, index = heappop(heap)
         host = hosts[index]
         if index in known:
             yield known[index], host, candidates(host)
             continue
-        known[index] = _node_cost(preemptor, host, candidates(host), mine)
+        known[index] = _node_cost(preemptor, host, candidates(host), mine, bound)
         remembered[index] = version(host), known[index]
         if known[index].bound != NEVER:
             heappush(heap, (known[index].bound, index))
@@ -369,12 +369,11 @@ def _lower_bound(preemptor: Preemptor, claims: list[Claim], mine: Collection[Cla
     return 0, NO_CHANGE, 0 if own else min(map(state.short_of_guarantee, claims)), priority, lost
 
 
-def _node_cost(preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId] = ()) -> NodeCost:
+def _node_cost(
+    preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId], lower_bound: Bound
+) -> NodeCost:
     """What a place on the node costs at least if some of these claims go."""
-    state = preemptor.state
-    at_least = NodeCost(_lower_bound(preemptor, claims, mine))
-    if at_least.bound == NEVER:
-        return at_least
+    state, at_least = preemptor.state, NodeCost(lower_bound)
     with state.trial() as trial:
         trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
         if spot_on(host, preemptor.claim, state.free_later.row) is None:
