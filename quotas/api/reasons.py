@@ -20,7 +20,7 @@ TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
 
 REASONS = {
     "type": "array",
-    "description": "Why not now, as data and as a sentence, and what can be done: see docs/quota-rules.md, Reasons.",
+    "description": "Why not now, as data and as a sentence, and what can be done: see docs/quota-rules-reference.md, Reasons.",
     "items": {
         "type": "object",
         "required": ["code", "text", "advice"],

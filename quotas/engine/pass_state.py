@@ -264,7 +264,7 @@ class PassState:
         return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
-        """Whether the quotas allow it now, wherever it would stand."""
+        """Whether its own quota and what others lend allow it now, wherever it would stand."""
         asked = self.asked(claim)
         if self.may_not_borrow(claim) and self.own_units(claim) < asked:
             return False

@@ -11,8 +11,9 @@ docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-
 6. What was freed beyond need is offered again to those who wait.
 7. Who was told to leave and is not needed any more may stay.
 
-Why a claim waits is said when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are the lenders of
-what each borrows and the moves that would help. What is only tried is done in a `with state.trial()`, and undone at its end.
+Why a claim waits is said when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are the victims
+of each, the lenders of what it borrows and the moves that would help (`decisions`). What is only tried is done in a
+`with state.trial()`, and undone at its end.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -431,7 +432,7 @@ class PlanningPass:
         return (returning, *reasons) if returning else reasons
 
     def _returning(self, claim: Claim) -> LentOutReturning | None:
-        """Victims there would be, were their minimum runtime over: who, and by when they would be gone."""
+        """Whom it would preempt if their minimum runtime were over, and by when they would be gone."""
         state = self.state
         if not state.young or not state.inside(claim):
             return None

@@ -69,7 +69,7 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 
 def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
-    """The preemptor with each way to compare shares, the strict one first; only one where shares do not matter."""
+    """The preemptor with each `Fairness`, the strict one first; only one where shares do not matter."""
     reclaims = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
     if reclaims or not preemptor.state.settings.fair_sharing:
         return (preemptor,)

@@ -132,7 +132,7 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None"
         claim
         for claim in claims
         if (
-            open_by(state, right, preemptor, claim)
+            open_by(right, preemptor, claim)
             if right
             else _reclaimable(preemptor, claim) or _outranked(preemptor, claim)
         )
@@ -182,7 +182,7 @@ class Right(StrEnum):
 
 
 def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: int) -> Right:
-    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` units."""
+    """The right of a preemptor whose side of the tree, `standing`, is promised `standing.subtree` and will use `usage_after`."""
     if usage_after <= standing.subtree:
         return Right.RECLAIM
     if fair:
@@ -190,12 +190,12 @@ def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: i
     return Right.NONE if preemptor.policy.borrow_preempt is None else Right.PRIORITY
 
 
-def open_by(state: PassState, right: Right, preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether another department's claim is open to the preemptor by this right: as far as priorities go and, between borrowers
-    by their shares, only if it stands behind the preemptor in line. That is what brings them to rest."""
-    state = preemptor.state
+def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
+    """Whether another department's claim is open to the preemptor by this right: by its priority and, as a borrower with the
+    smaller share, only if it stands behind the preemptor in line, so that they come to rest. Whether its department may lose
+    it: `may_lose`."""
     if right is Right.FAIR:
-        return _reclaimable(preemptor, claim) and state.comes_after(claim, preemptor.claim)
+        return _reclaimable(preemptor, claim) and preemptor.state.comes_after(claim, preemptor.claim)
     return (
         _reclaimable(preemptor, claim)
         if right is Right.RECLAIM
@@ -251,7 +251,7 @@ def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) 
     state = preemptor.state
     mine, theirs = _paths_meet(towards, state.ledger[victim.department])
     right = right_of(preemptor, state.settings.fair_sharing, mine, mine.usage)
-    if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(state, right, preemptor, victim):
+    if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(right, preemptor, victim):
         return False
     units = state.charges[victim.id]
     *below, top = theirs

@@ -2,7 +2,7 @@
 
 Amounts are native units of the claim's pool, times are seconds. `code` is the word used in JSON, metrics and logs. `sentence` and
 `advice` are English message ids; explain.py fills in the fields by their names, in the reader's language. `or_else` is the advice
-where the reader is offered less of the same as well.
+where the reader is offered less of the same as well. A new reason also joins `Reason`, below, and docs/quota-rules-reference.md.
 """
 
 from dataclasses import dataclass

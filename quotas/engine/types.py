@@ -338,7 +338,8 @@ class Decision:
     `own + borrowed` are all its units for admit and reclaim, else 0; `from_` (JSON: `from`) splits `borrowed` by lender.
     `placement` says where it runs now (admit) or will run (reclaim). `victims` are the claims to be preempted for it,
     `waiting_on` all whose units it waits for, `by` when they will be gone. Among those who wait in the pool it has
-    `position` (from 1), behind the first AHEAD_SHOWN `ahead`. `largest` is the largest such request that could run.
+    `position` (from 1), behind the first AHEAD_SHOWN `ahead`. `largest` (where impossible) is the largest such request that could
+    run.
     """
 
     claim: ClaimId

@@ -36,9 +36,16 @@ class Chart:
 
 
 def draw(
-    values: Sequence[Value], *, begin: dt.datetime, end: dt.datetime, step: dt.timedelta, limit: float | None = None
+    values: Sequence[Value],
+    *,
+    begin: dt.datetime,
+    end: dt.datetime,
+    step: dt.timedelta,
+    limit: float | None = None,
+    since: dt.datetime | None = None,
 ) -> Chart:
-    """`begin` is before `end`. The scale reaches to the limit or the highest value, whichever is more."""
+    """`begin` is before `end`; before `since` (None: `begin`) nothing could be measured, which is no gap. The scale reaches to
+    the limit or the highest value, whichever is more."""
     known = [(at, value) for at, value in values if value is not None and begin - step < at < end]
     top = max([limit or 0, *(value for _at, value in known)]) or 1.0
 
@@ -49,7 +56,7 @@ def draw(
         return HEIGHT - value / top * HEIGHT
 
     area = "".join(f"M{x(at):.1f} {HEIGHT}V{y(value):.1f}H{x(at + step):.1f}V{HEIGHT}Z" for at, value in known)
-    gaps, reached = [], begin
+    gaps, reached = [], since or begin
     for at, _value in [*known, (end, 0.0)]:
         if at - reached >= step:
             gaps.append(f"M{x(reached):.1f} 0H{x(at):.1f}V{HEIGHT}H{x(reached):.1f}Z")

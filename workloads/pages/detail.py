@@ -25,6 +25,7 @@ from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads.actions import request_of, sharing_values
 from workloads.lifecycle import LIVE, State
+from workloads.measurement.history import low_use
 from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks.access import origin_of
 from workloads.pages.files import folder_of
@@ -35,7 +36,7 @@ from workloads.runtime.gangs import first_failed
 from workloads.status.ranks import ranks_of
 from workloads.status.status_line import place_text, reason_word, situation_of
 
-TABS = ("log", "files", "events", "spec")
+TABS = ("log", "usage", "files", "events", "spec")
 
 
 @login_required
@@ -69,8 +70,8 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, dept, row),
+        "low": low_use([row.pk], now=timezone.now()).get(row.pk),
         **tab_of(request, actor, row, tab),
-        **({} if request.htmx else use_of(request, actor, row, last)),  # type: ignore[attr-defined]  # it renews itself
     }
     return render_part(request, "workloads/detail.html", context, part="now")
 
@@ -240,6 +241,8 @@ def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> 
     """The content of the open tab only."""
     if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
         return {}
+    if tab == "usage":
+        return use_of(request, actor, workload, workload.attempts.select_related("cluster").order_by("-number").first())
     if tab == "files":
         return folder_of(workload, request.GET.get("path", ""), request.GET.get("after", ""))
     if tab == "events":

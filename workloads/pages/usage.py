@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Min
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -20,15 +21,27 @@ from portal.text.words import cores, memory, percent
 from quotas.models import ClusterKind
 from workloads.measurement import sources
 from workloads.measurement.chart import Chart, draw
-from workloads.measurement.history import Point, low_use, mean_of, points_of, source_for
+from workloads.measurement.history import Point, mean_of, points_of, source_for
 from workloads.measurement.sample import cards_of
 from workloads.models import Attempt, Workload
 from workloads.pages.rows import workload_for
 
 RANGES = {"3h": (3, 300), "24h": (24, 300), "7d": (7 * 24, 3600), "30d": (30 * 24, 3600)}
 """Name → hours, and seconds of one point."""
+LEAST_POINTS = 6
+"""So many fit into the chart of a workload that has just started."""
 RANKS = 8
 """Ranks of which one page shows charts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What charts show, in steps of a point; before `since` the workload had not started."""
+
+    begin: dt.datetime
+    end: dt.datetime
+    step: dt.timedelta
+    since: dt.datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,8 @@ def usage(request: HttpRequest, department: str, workload: str) -> HttpResponse:
 
 def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt | None) -> dict[str, Any]:
     """The context of `_use.html`. `use` is None where there is nothing to show: it has not started yet."""
-    if last is None or (last.started_at is None and not workload.attempts.filter(started_at__isnull=False).exists()):
+    started = workload.attempts.aggregate(first=Min("started_at"))["first"]
+    if last is None or started is None:
         return {"use": None}
     now = timezone.localtime()
     source = source_for(last)
@@ -71,11 +85,14 @@ def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt
     chosen = chosen if chosen in RANGES else "3h"
     hours, step = RANGES[chosen]
     end = min(now, timezone.localtime(workload.finished_at)) if workload.finished_at else now
-    begin = end - dt.timedelta(hours=hours)
+    begin = max(
+        end - dt.timedelta(hours=hours),
+        min(timezone.localtime(started), end - LEAST_POINTS * dt.timedelta(seconds=step)),
+    )
     by_rank = points_of(workload, begin - dt.timedelta(seconds=step), end, step)
     first = min(natural(request.GET.get("ranks", ""), workload.pods - 1) or 0, workload.pods - 1)
     numbers = range(first, min(first + RANKS, workload.pods))
-    span = (begin, end, dt.timedelta(seconds=step))
+    span = Span(begin, end, dt.timedelta(seconds=step), max(begin, timezone.localtime(started)))
     limits = limits_of(workload)
     parts = [_rank_use(number, by_rank.get(number, []), span, limits) for number in numbers]
     if workload.pods > 1:
@@ -86,7 +103,6 @@ def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt
         "range": chosen,
         "rank_pages": range(0, workload.pods, RANKS) if workload.pods > RANKS else (),
         "first_rank": first,
-        "low": percent(low_use([workload.pk], now=now).get(workload.pk)),
         "unmeasured": why_unmeasured(workload, last, source, by_rank),
         "source": source,
         "failure": sources.failure_text(source.failure)
@@ -118,10 +134,9 @@ def limits_of(workload: Workload) -> dict[str, float | None]:
 def _rank_use(
     rank: int | None,
     points: Sequence[Point],
-    span: tuple[dt.datetime, dt.datetime, dt.timedelta],
+    span: Span,
     limits: Mapping[str, float | None],
 ) -> RankUse:
-    begin, end, step = span
     words: dict[str, tuple[str, Callable[[float], str]]] = {
         "gpu": (_("GPU activity"), percent),
         "gpu_mib": (_("GPU memory"), lambda value: memory(round(value))),
@@ -131,9 +146,9 @@ def _rank_use(
     figures = []
     for key, (label, written) in words.items():
         values = [(point.at, getattr(point, key)) for point in points]
-        chart = draw(values, begin=begin, end=end, step=step, limit=limits[key])
+        chart = draw(values, begin=span.begin, end=span.end, step=span.step, limit=limits[key], since=span.since)
         figures.append(Figure(key, label, chart, "" if chart.last is None else written(chart.last), written(chart.top)))
-    recent = [point.watts for point in points if point.watts is not None and point.at + 2 * step >= end]
+    recent = [point.watts for point in points if point.watts is not None and point.at + 2 * span.step >= span.end]
     return RankUse(rank, tuple(figures), recent[-1] if recent else None)
 
 

@@ -59,7 +59,7 @@ def figures(page: str) -> dict[str, str]:
 def test_the_page_shows_what_is_measured_and_says_what_is_not(member: Client, here: World) -> None:
     job = bed.attempt(here)
     measured(job, 0.45, gpu_mib=20480, watts=250, cards=1, cpu_milli=None, memory_mib=512)
-    page = page_of(member, job.workload)
+    page = page_of(member, job.workload, "?tab=usage")
     assert figures(page) == {"gpu": "45 %", "gpu_mib": "20 GiB", "cpu_milli": "not measured", "memory_mib": "512 MiB"}
     assert "250 W" in page
     assert "data-low" not in page
@@ -72,20 +72,22 @@ def test_each_rank_of_a_gang_has_charts_and_many_have_pages(member: Client, here
     gang = bed.attempt(here, kind="distributed", pods=10, setup={"template": "generic"})
     measured(gang, 0.2)
     measured(gang, 0.6, rank=9)
-    page = page_of(member, gang.workload)
+    page = page_of(member, gang.workload, "?tab=usage")
     assert page.count('data-figure="gpu"') == 9  # their mean, and the first eight
     assert "Mean of 10 ranks" in page
     assert re.search(r"<strong>40 %</strong>", page)
-    rest = page_of(member, gang.workload, "?ranks=8")
+    rest = page_of(member, gang.workload, "?tab=usage&ranks=8")
     assert re.search(r"Rank 9</h3>.*<strong>60 %</strong>", rest, re.S)
-    for odd in ("?ranks=99", "?ranks=-1", "?ranks=x", "?range=century"):
-        page_of(member, gang.workload, odd)
+    for odd in ("ranks=99", "ranks=-1", "ranks=x", "range=century"):
+        page_of(member, gang.workload, f"?tab=usage&{odd}")
 
 
 def test_before_it_starts_there_is_nothing_to_show(member: Client, here: World) -> None:
     job = bed.attempt(here)
     Attempt.objects.update(started_at=None)
-    assert "data-figure" not in page_of(member, job.workload)
+    page = page_of(member, job.workload, "?tab=usage")
+    assert "data-figure" not in page
+    assert "It has not started yet" in page
 
 
 def test_why_it_is_not_measured_is_said(member: Client, here: World) -> None:
@@ -94,11 +96,11 @@ def test_why_it_is_not_measured_is_said(member: Client, here: World) -> None:
     MetricsSource.objects.update(
         measured_at=at, failing_since=timezone.now(), failure={"message": "Broken.", "params": {}}
     )
-    page = page_of(member, job.workload)
+    page = page_of(member, job.workload, "?tab=usage")
     assert "Not measured since" in page
     assert "Broken." not in page  # what the operator's server says is the operator's matter
     MetricsSource.objects.all().delete()
-    assert "no Prometheus is connected" in page_of(member, job.workload)
+    assert "no Prometheus is connected" in page_of(member, job.workload, "?tab=usage")
 
 
 def test_cards_hardly_used_are_told_on_the_page_and_in_lists(member: Client, here: World) -> None:
@@ -221,3 +223,12 @@ def test_nothing_measured_is_one_gap_and_no_zero() -> None:
     chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, limit=1.0)
     assert (chart.area, chart.last, chart.is_empty) == ("", None, True)
     assert chart.gaps == f"M0.0 0H{WIDTH:.1f}V{HEIGHT}H0.0Z"
+
+
+def test_before_the_start_there_is_no_gap(member: Client, here: World) -> None:
+    chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, since=BEGIN + HOUR / 2)
+    assert chart.gaps == f"M{WIDTH / 2:.1f} 0H{WIDTH:.1f}V{HEIGHT}H{WIDTH / 2:.1f}Z"
+    job = bed.attempt(here)
+    Attempt.objects.update(started_at=timezone.now() - dt.timedelta(minutes=2))
+    page = page_of(member, job.workload, "?tab=usage&range=30d")
+    assert 'class="use-gap" d=' not in page  # of the hour that is not over
