@@ -129,7 +129,7 @@ class RankUseOut(serializers.Serializer[Any]):
     points = PointOut(many=True)
 
 
-class UsageOut(serializers.Serializer[Any]):
+class MeasuredUseOut(serializers.Serializer[Any]):
     since = serializers.DateTimeField(help_text="As asked for.")
     until = serializers.DateTimeField()
     step = serializers.IntegerField(help_text="Seconds.")
@@ -145,7 +145,7 @@ class WorkloadUsage(ApiView):
 
     @extend_schema(
         operation_id="workloads_usage",
-        responses=UsageOut,
+        responses=MeasuredUseOut,
         parameters=[
             OpenApiParameter("from", dt.datetime, description="Default: 24 hours before `until`."),
             OpenApiParameter("until", dt.datetime, description="Default: now."),
@@ -174,7 +174,7 @@ class WorkloadUsage(ApiView):
             "measured_at": source and source.measured_at, "failing_since": source and source.failing_since,
             "ranks": [{"rank": rank, "points": points} for rank, points in points_of(row, since, until, step).items()],
         }  # fmt: skip
-        return Response(UsageOut(data).data)
+        return Response(MeasuredUseOut(data).data)
 
     def moment(self, name: str) -> dt.datetime | None:
         """A time of the query, in UTC where it names no zone; None: not given. Raises Invalid."""
