@@ -58,6 +58,7 @@ for plain in (
     words.listed,
     words.cores,
     words.duration,
+    words.price,
     words.unit_name,
     words.part,
     words.percent,

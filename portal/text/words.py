@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -79,6 +80,11 @@ def percent(share: float | None) -> str:
     if share is None:
         return ""
     return f"{share * 100:.1f} %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def price(amount: Decimal | None) -> str:
+    """Without zeros at its end: 0.5, 12."""
+    return "" if amount is None else f"{amount.normalize():,f}"
 
 
 def duration(seconds: float | dt.timedelta | None) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Prefetch, QuerySet
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,11 +20,11 @@ from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.board.card_map import PoolOverview, pool_overview
-from quotas.models import Card, Node, Pool
+from quotas.models import Card, Node, Pool, PoolPrice
 from quotas.previews.drain import preview_drain
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
-from quotas.rules import capacity, policies
+from quotas.rules import capacity, policies, prices
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
@@ -135,6 +136,51 @@ class PoolView(ApiView):
         confirm.require(foreseen.breaks, self.confirmed)
         policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))
+
+
+class PriceOut(serializers.ModelSerializer[PoolPrice]):
+    """What an hour costs, for each card, GiB, slice, replica or (percent) whole card. null: nothing is charged."""
+
+    class Meta:
+        model = PoolPrice
+        fields = ["number", "own", "borrowed", "since", "set_by"]
+        extra_kwargs = {name: {"allow_null": True} for name in ("since", "own", "borrowed")}
+
+
+class PricesOut(PriceOut):
+    currency = serializers.SerializerMethodField()
+    history = serializers.SerializerMethodField(help_text="The newest first, at most 100.")
+
+    class Meta(PriceOut.Meta):
+        fields = [*PriceOut.Meta.fields, "currency", "history"]
+
+    def get_currency(self, price: PoolPrice) -> str:
+        return settings.CURRENCY
+
+    @extend_schema_field(PriceOut(many=True))
+    def get_history(self, price: PoolPrice) -> Any:
+        return PriceOut(price.pool.prices.order_by("-number")[:100], many=True).data
+
+
+class PriceIn(Strict):
+    own = serializers.DecimalField(14, 6, min_value=0, max_value=prices.HIGHEST, allow_null=True)
+    borrowed = serializers.DecimalField(14, 6, min_value=0, max_value=prices.HIGHEST, allow_null=True)
+
+
+class PoolPriceView(ApiView):
+    def answer(self, price: PoolPrice) -> Response:
+        return Response(PricesOut(price).data, headers={"ETag": f'"{price.number}"'})
+
+    @extend_schema(operation_id="pools_price", responses=PricesOut)
+    def get(self, request: Request, pool: str) -> Response:
+        return self.answer(prices.price_of(pool_for(pool)))
+
+    @extend_schema(operation_id="pools_set_price", request=PriceIn, responses=PricesOut, parameters=[IF_MATCH])
+    def put(self, request: Request, pool: str) -> Response:
+        """It counts from now on. The ETag is the number of the price; `"0"` before the first."""
+        self.actor.require_operator()
+        row, values = pool_for(pool), self.read(PriceIn)
+        return self.answer(prices.set_price(actor=self.actor, pool=row, **values, expected_version=self.version() or 0))
 
 
 class CardOut(serializers.ModelSerializer[Card]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -23,13 +24,18 @@ from quotas.board import invariants, operations
 from quotas.board.card_map import pool_overview
 from quotas.board.usage_now import read
 from quotas.forms.policies import RulesForm
+from quotas.forms.prices import PriceForm
 from quotas.forms.quotas import NominalForm
 from quotas.models import Cluster, Node, Pool
 from quotas.previews.department_move import preview_department
 from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
-from quotas.rules import capacity, policies
+from quotas.reports.words import one_hour
+from quotas.rules import capacity, policies, prices
+
+PRICES = 20
+"""The last prices that a pool's page shows."""
 
 
 @login_required
@@ -60,12 +66,13 @@ def pools(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """A pool with two forms: nominal capacity, and rules with their preview."""
+    """A pool with three forms: nominal capacity, rules with their preview, and its price."""
     actor = operator_of(request)
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     sent = request.POST.get("form")
     rules = _rules_form(row, request.POST if sent == "rules" else None)
     nominal = NominalForm(request.POST if sent == "nominal" else None, pool=row, initial=_nominal(row))
+    price = PriceForm.of(prices.price_of(row), request.POST if sent == "price" else None)
     try:
         if sent == "rules" and rules.is_valid():
             version = rules.cleaned_data["version"]
@@ -79,12 +86,19 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
             _require_confirmed(request, row, foreseen)
             capacity.set_nominal(actor=actor, pool=row, **nominal.cleaned_data)
             return _saved(request, row)
+        if sent == "price" and price.is_valid():
+            values = {name: price.cleaned_data[name] for name in ("own", "borrowed")}
+            prices.set_price(actor=actor, pool=row, **values, expected_version=price.cleaned_data["version"])
+            return _saved(request, row)
     except Problem as problem:
-        blame(rules if sent == "rules" else nominal, problem)
+        blame({"rules": rules, "price": price}.get(sent or "", nominal), problem)
     [overview] = pool_overview([row])
-    shared = Pool.objects.filter(group=row.group).exclude(pk=row.pk)
-    context = {"pool": row, "rules": rules, "nominal": nominal, "overview": overview, "shared": shared}
-    return render(request, "quotas/operator_pool.html", context, status=conflicts.status_of(rules, nominal))
+    context = {
+        "pool": row, "rules": rules, "nominal": nominal, "price": price, "overview": overview,
+        "shared": Pool.objects.filter(group=row.group).exclude(pk=row.pk), "per": one_hour(row.unit),
+        "prices": row.prices.order_by("-number")[:PRICES], "currency": settings.CURRENCY,
+    }  # fmt: skip
+    return render(request, "quotas/operator_pool.html", context, status=conflicts.status_of(rules, nominal, price))
 
 
 def _require_confirmed(request: HttpRequest, pool: Pool, foreseen: Preview) -> None:

@@ -1,0 +1,120 @@
+"""Prices: set by operators, in versions, and each counts from its time on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.access import Actor, NotVisible
+from portal.infra.versions import Stale
+from portal.models import AuditEntry, User
+from quotas.models import Pool, PoolPrice
+from quotas.reports.asked import Asked
+from quotas.reports.queries import report
+from quotas.rules.prices import price_of, set_price
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100")
+
+
+@pytest.fixture
+def root() -> User:
+    return make.user("root", is_operator=True)
+
+
+def client_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_is_a_new_row_with_its_audit_and_a_second_writer_is_refused(pool: Pool, root: User) -> None:
+    actor = Actor(root)
+    set_price(actor=actor, pool=pool, own=Decimal("1.5"), borrowed=None, expected_version=0)
+    set_price(actor=actor, pool=pool, own=Decimal("1.5"), borrowed=None, expected_version=1)  # the same: nothing
+    with pytest.raises(Stale):
+        set_price(actor=actor, pool=pool, own=Decimal(2), borrowed=None, expected_version=0)
+    set_price(actor=actor, pool=pool, own=None, borrowed=None, expected_version=1)
+    assert [price.own for price in PoolPrice.objects.order_by("number")] == [Decimal("1.5"), None]
+    changes = AuditEntry.objects.filter(action="pool.price_changed").order_by("pk").values_list("before", "after")
+    none, first = {"own": None, "borrowed": None}, {"own": "1.5", "borrowed": None}
+    assert [(before["own"] and float(before["own"]), after["own"]) for before, after in changes] == [
+        (None, "1.5"),
+        (1.5, None),
+    ]
+    assert (changes[0][0], changes[0][1]) == (none, first)
+    with pytest.raises(NotVisible):
+        set_price(actor=Actor(make.user()), pool=pool, own=None, borrowed=None, expected_version=2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_page_saves_refuses_and_shows_both_versions(pool: Pool, root: User) -> None:
+    client, path = client_of(root), "/operator/pools/a100/"
+    form = {"form": "price", "own": "2.50", "borrowed": "0.000001", "version": "0"}
+    assert client.post(path, form).status_code == 302
+    page = client.get(path).content.decode()
+    assert 'value="2.5"' in page
+    assert "0.000001" in page
+    late = client.post(path, form | {"own": "3"})
+    assert (late.status_code, "data-conflict" in late.content.decode()) == (409, True)
+    for wrong in ("-1", "1e9", "nan", "0.0000001", "abc"):
+        answer = client.post(path, form | {"own": wrong, "version": "1"})
+        assert answer.status_code == 422, wrong
+    assert price_of(pool).number == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_program_sets_it_with_if_match(pool: Pool, root: User) -> None:
+    client, path = client_of(root), "/api/v1/pools/a100/price/"
+    body = {"own": "2.5", "borrowed": None}
+
+    def put(match: str, **values: Any) -> Any:
+        headers = {"If-Match": match} if match else {}
+        return client.put(path, body | values, content_type="application/json", headers=headers)
+
+    assert client.get(path).headers["ETag"] == '"0"'
+    assert put("").status_code == 428
+    answer = put('"0"')
+    assert (answer.status_code, answer.headers["ETag"], answer.json()["own"]) == (200, '"1"', "2.500000")
+    assert put('"0"').status_code == 412
+    assert [each["attr"] for each in put('"1"', own="-1").json()["errors"]] == ["own"]
+    assert client_of(make.user()).put(path, body, content_type="application/json").status_code == 404
+
+
+def test_a_new_price_changes_nothing_that_was_used_before(pool: Pool) -> None:
+    now = timezone.now().replace(microsecond=0)
+    for number, (hours, own) in enumerate([(3, "1.00"), (1, "4.00")], 1):
+        PoolPrice.objects.create(pool=pool, number=number, own=Decimal(own), borrowed=Decimal("0.10"), set_by="root",
+                                 since=now - dt.timedelta(hours=hours))  # fmt: skip
+    lender, borrower = make.department(), make.department()
+    make.holding(
+        borrower, pool, own=2, borrowed={lender: 1}, user=make.user("ann"), started_at=now - dt.timedelta(hours=4)
+    )
+    [row] = report(Actor(None), Asked(now - dt.timedelta(hours=5), now, ("person",)), now=now).rows
+    assert row.cost == 2 * (2 * Decimal("1.00") + Decimal("4.00")) + 3 * Decimal("0.10")  # the first hour had no price
+
+
+def test_memory_is_priced_by_the_gib(root: User) -> None:
+    now = timezone.now().replace(microsecond=0)
+    memory = make.pool("t4", unit="MiB", units_per_card=15_360, cards=2)
+    PoolPrice.objects.create(pool=memory, number=1, own=None, borrowed=Decimal("0.2"), set_by="root",
+                             since=now - dt.timedelta(days=1))  # fmt: skip
+    make.holding(make.department(), memory, borrowed={None: 5_120}, user=make.user("ann"))
+    asked = Asked(now - dt.timedelta(minutes=30), now, ("pool",))
+    [row] = report(Actor(None), asked, now=now).rows
+    assert row.cost == Decimal("0.50")
+    page = client_of(root).get(
+        "/usage/", {"from": (now - dt.timedelta(minutes=30)).isoformat(), "until": now.isoformat()}
+    )
+    assert "0.50 CNY" in page.content.decode()
