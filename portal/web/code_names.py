@@ -133,6 +133,8 @@ FACTS = {  # the names of what entries of the audit log tell of
     "username": N_("User name"),
     "addresses": N_("Addresses"),
     "borrow_limit": N_("Borrow limit"),
+    "borrowed_price": N_("Price, borrowed"),
+    "own_price": N_("Price, own use"),
     "change": N_("Change"),
     "drained": N_("Drained"),
     "email": N_("E-mail"),

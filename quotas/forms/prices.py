@@ -24,7 +24,6 @@ class PriceForm(forms.Form):
 
     @staticmethod
     def of(price: PoolPrice, data: Any) -> PriceForm:
-        values = {name: getattr(price, name) for name in ("own", "borrowed")}
-        shown = {name: None if value is None else value.normalize() for name, value in values.items()}
-        plain = {name: None if value is None else f"{value:f}" for name, value in shown.items()}
+        amounts = {"own": price.own, "borrowed": price.borrowed}
+        plain = {name: None if amount is None else f"{amount.normalize():f}" for name, amount in amounts.items()}
         return PriceForm(data, initial={**plain, "version": price.number})

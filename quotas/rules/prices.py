@@ -56,4 +56,5 @@ def _check(field: str, amount: Decimal | None) -> None:
 
 
 def _values(price: PoolPrice) -> dict[str, str | None]:
-    return {name: None if (value := getattr(price, name)) is None else f"{value.normalize():f}" for name in ("own", "borrowed")}
+    amounts = {"own_price": price.own, "borrowed_price": price.borrowed}
+    return {name: None if amount is None else f"{amount.normalize():f}" for name, amount in amounts.items()}
