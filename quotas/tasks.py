@@ -14,6 +14,7 @@ from quotas.board import metering
 from quotas.models import PoolGroup
 from quotas.planning import replay
 from quotas.planning.run_pass import run_pass
+from quotas.reports.monthly import send_monthly
 from quotas.requests import actions as quota_requests
 from quotas.rules import recalls
 
@@ -52,6 +53,14 @@ def terms(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.terms", tick=tick) as run:
         if run:
             quota_requests.run_terms(now=timezone.now())
+
+
+@shared_task(name="quotas.monthly")
+def monthly(*, tick: bool = False, **_: Any) -> None:
+    """On the first of the month, owners are sent the report of the last one."""
+    with claimed_tick("quotas.monthly", tick=tick) as run:
+        if run:
+            send_monthly(now=timezone.now())
 
 
 @shared_task(name="quotas.clean_up")

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from portal.background.hints import wake
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
-from portal.text.words import exact, unit_name
+from portal.text.words import exact, unit_hours, unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,11 @@ KINDS: dict[str, Kind] = {
         N_("A granted quota could not begin or end in time"),
         N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(cause)s. It "
             "is tried again every minute."),
+        mail=True,
+    ),
+    "usage.month": Kind(
+        N_("Monthly report on the usage of a department of mine"),
+        N_("Usage of %(department)s in %(month)s: %(figures)s. Cost: %(cost)s."),
         mail=True,
     ),
     "token.expiring": Kind(
@@ -252,11 +257,19 @@ def fact_text(key: str, value: Any) -> str:
         return gettext(CAUSES.get(str(value), CAUSES[""]))
     if key == "what":
         return gettext(WHAT.get(str(value), str(value)))
+    if key == "figures" and isinstance(value, list):
+        return gettext("; ").join(_figures(each) for each in value)
     if key == "role":
         return str(Role(value).label) if value in Role.values else str(value)
     if key.endswith("_at") and isinstance(value, str) and (when := parse_datetime(value)):
         return moment(when)
     return "–" if value is None else str(value)
+
+
+def _figures(row: Mapping[str, Any]) -> str:
+    """What a department used, in hours of one unit."""
+    text = gettext("%(unit)s: %(own)s own use, %(borrowed)s borrowed, %(lent)s lent out, %(idle)s idle")
+    return text % {**row, "unit": unit_hours(str(row.get("unit", "")))}
 
 
 def moment(when: dt.datetime) -> str:

@@ -50,6 +50,14 @@ def unit_name(unit: str) -> str:
     return {"card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": "%"}.get(unit, unit)
 
 
+def unit_hours(unit: str) -> str:
+    """What hours of a pool's unit are called. Hours of memory count GiB."""
+    return {
+        "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
+        "percent": _("GPU-hours (shares of a card)"),
+    }.get(unit, unit)  # fmt: skip
+
+
 def memory(mebibytes: int | None) -> str:
     """MiB as text with a short number: 512 MiB, 15 GiB, 1.5 GiB; zero is 0 GiB."""
     if mebibytes is None:

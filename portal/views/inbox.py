@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -63,6 +65,8 @@ def url_of(item: InboxItem) -> str:
     where = {"department": item.department.slug}
     if item.workload:
         return address("workloads:detail", where | {"workload": item.workload})
+    if item.kind == "usage.month":
+        return _month_of(item)
     if request := str(item.data.get("request", "")):
         return address("quotas:request", where | {"quota_request": request})
     page = {
@@ -73,6 +77,17 @@ def url_of(item: InboxItem) -> str:
     }
     name = page.get(item.kind, "quotas:department")
     return address(name, {} if name == "portal:tokens" else where) if name else ""
+
+
+def _month_of(item: InboxItem) -> str:
+    """The usage report that a monthly one tells of."""
+    page, month = address("quotas:usage", {}), str(item.data.get("month", ""))
+    try:
+        first = dt.date.fromisoformat(f"{month}-01")
+    except ValueError:
+        return page
+    last = (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
+    return f"{page}?{urlencode({'department': item.department and item.department.slug, 'from': first, 'until': last})}"
 
 
 @login_required

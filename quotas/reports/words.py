@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from portal.text.words import unit_hours
 from quotas.reports.asked import KINDS
 from quotas.reports.queries import Report
 from quotas.reports.sums import Row, hours
@@ -19,14 +20,6 @@ COLUMNS = (
     "recalls_caused", "cost", "currency",
 )  # fmt: skip
 PRECISION = Decimal("0.0001")
-
-
-def unit_hours(unit: str) -> str:
-    """What hours of a pool's unit are called: cards of all pools are counted together, other units each for itself."""
-    return {
-        "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
-        "percent": _("GPU-hours (shares of a card)"),
-    }.get(unit, unit)  # fmt: skip
 
 
 def one_hour(unit: str) -> str:

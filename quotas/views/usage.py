@@ -16,12 +16,13 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, actor_of
 from portal.errors import Invalid
 from portal.models import Department
+from portal.text.words import unit_hours
 from portal.web.spreadsheets import download
 from quotas.models import Pool
 from quotas.reports.asked import GROUPS, RANGES, Asked, asked_of
 from quotas.reports.queries import Report, names_of, report
 from quotas.reports.sums import Row, hours
-from quotas.reports.words import COLUMNS, cells, kind_name, money, unit_hours
+from quotas.reports.words import COLUMNS, cells, kind_name, money
 
 MOST = 500
 """Lines on one page; the CSV has all."""
