@@ -56,7 +56,7 @@ MORE = {
     "workloads/sharing": 26,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
-    "portal/text": 22,
+    "portal/text": 24,
     "portal/notify": 22,  # with safe_http, by which every request to an address that somebody entered leaves
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,

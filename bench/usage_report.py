@@ -1,0 +1,145 @@
+"""How long a usage report takes on years of metered work, and how long the meter takes for a minute and for a day.
+
+    python bench/usage_report.py [--rows 10000000 --departments 60 --people 500]
+
+In PostgreSQL. Each hour has as many rows as there are people times two kinds. The baseline of the same run is the same sums
+read from the hours, by one query, as it would be without the rows of whole days.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+TIMES = 3
+FILL = {
+    "quotas_workhour": (
+        "(department_id, pool_id, person, kind, own, lender_id, unit_seconds, hour)"
+        " SELECT {first} + p %% {departments}, {pool}, 'person-' || p, k, p %% 3 > 0,"
+        " CASE WHEN p %% 3 > 0 THEN NULL ELSE {first} + (p + 1) %% {departments} END, 3600 * (1 + p %% 4), h"
+        " FROM generate_series(%s::timestamptz, %s::timestamptz, interval '1 hour') h,"
+        " generate_series(0, {people} - 1) p, (VALUES ('job'), ('notebook')) AS kinds(k)"
+    ),
+    "quotas_usagehour": (
+        "(department_id, pool_id, hour, seconds, guaranteed, own, borrowed, lent)"
+        " SELECT {first} + d, {pool}, h, 3600, 8 * 3600, 3600, 3600, 3600"
+        " FROM generate_series(%s::timestamptz, %s::timestamptz, interval '1 hour') h,"
+        " generate_series(0, {departments} - 1) d"
+    ),
+}  # fmt: skip
+DAYS = {
+    "quotas_workday": (
+        "(department_id, pool_id, person, kind, own, lender_id, unit_seconds, day)"
+        " SELECT department_id, pool_id, person, kind, own, lender_id, sum(unit_seconds), (hour AT TIME ZONE 'UTC')::date AS day"
+        " FROM quotas_workhour WHERE hour < date_trunc('day', %s::timestamptz, 'UTC')"
+        " GROUP BY department_id, pool_id, person, kind, own, lender_id, day"
+    ),
+    "quotas_usageday": (
+        "(department_id, pool_id, day, guaranteed)"
+        " SELECT department_id, pool_id, (hour AT TIME ZONE 'UTC')::date AS day, sum(guaranteed)"
+        " FROM quotas_usagehour WHERE hour < date_trunc('day', %s::timestamptz, 'UTC')"
+        " GROUP BY department_id, pool_id, day"
+    ),
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="metered rows of work, one for each hour and key")
+    parser.add_argument("--departments", type=int, default=60)
+    parser.add_argument("--people", type=int, default=500)
+    given = parser.parse_args(arguments)
+    from bench import _database
+
+    _database.made()
+    end = fill(given.rows, given.departments, given.people)
+    from django.utils import timezone
+
+    from portal.access import SYSTEM
+    from quotas.models import WorkHour
+    from quotas.reports.asked import Asked
+    from quotas.reports.queries import report
+
+    print(f"{WorkHour.objects.count():,} rows of hours", flush=True)
+    for days in (1, 30, 365):
+        for by in (("department",), ("person",), ("department", "person", "pool", "kind")):
+            asked = Asked(end - dt.timedelta(days=days, minutes=17), end, by)
+            took = best(lambda asked=asked: report(SYSTEM, asked, now=end))  # type: ignore[misc]
+            raw = best(lambda asked=asked: from_hours(asked))  # type: ignore[misc]
+            print(
+                f"{days:4} days by {'+'.join(by):35} {took * 1000:8.0f} ms; the same from hours {raw * 1000:8.0f} ms:"
+                f" ratio {took / raw:.2f}",
+                flush=True,
+            )
+    meter(timezone.now())
+
+
+def fill(rows: int, departments: int, people: int) -> dt.datetime:
+    """Metered hours until now, and their days. Returns the last hour."""
+    from django.db import connection
+    from django.utils import timezone
+
+    from quotas.board.metering import hour_of
+    from tests import builders as make
+
+    made = [make.department(f"d{number}") for number in range(departments)]
+    names = {"first": made[0].pk, "departments": departments, "people": people, "pool": make.pool("a100").pk}
+    end = hour_of(timezone.now())
+    begin = end - dt.timedelta(hours=max(1, rows // (people * 2)) - 1)
+    with connection.cursor() as cursor:
+        for table, text in FILL.items():
+            cursor.execute(f"INSERT INTO {table} {text.format(**names)}", [begin.isoformat(), end.isoformat()])
+        for table, text in DAYS.items():
+            cursor.execute(f"INSERT INTO {table} {text}", [end.isoformat()])
+        cursor.execute("VACUUM ANALYZE")
+    return end
+
+
+def from_hours(asked: Any) -> int:
+    """The same sums as a report's, read from all hours of its time."""
+    from django.db.models import Sum
+
+    from quotas.models import UsageHour, WorkHour
+
+    within = {"hour__gte": asked.start, "hour__lt": asked.end}
+    names = sorted({*asked.by, "department", "pool", "own"})
+    work = WorkHour.objects.filter(**within)
+    rows = list(work.values(*names).annotate(spent=Sum("unit_seconds")))
+    if {"person", "kind"}.isdisjoint(asked.by):
+        rows += list(work.filter(lender__isnull=False).values("lender", "pool").annotate(spent=Sum("unit_seconds")))
+        rows += list(UsageHour.objects.filter(**within).values("department", "pool").annotate(spent=Sum("guaranteed")))
+    return len(rows)
+
+
+def meter(now: dt.datetime) -> None:
+    from quotas.board.metering import day_of, sum_hours
+    from quotas.models import UsageDay, WorkDay
+
+    print(f"a minute's run of the meter: {best(lambda: sum_hours(now=now)) * 1000:.0f} ms", flush=True)
+    last = day_of(now) - dt.timedelta(days=1)
+    UsageDay.objects.filter(day=last.date()).delete()
+    WorkDay.objects.filter(day=last.date()).delete()
+    began = time.perf_counter()
+    sum_hours(now=now)
+    print(f"the one in which a day is summed: {(time.perf_counter() - began) * 1000:.0f} ms", flush=True)
+
+
+def best(act: Callable[[], Any]) -> float:
+    """Seconds of the fastest of a few runs."""
+    took = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        act()
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
