@@ -286,6 +286,8 @@ PAUSE_BREAKS = "quotas.previews.department_move.breaks_of_pause"
 
 # Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.
 METRICS = ["portal.server.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
+# What gives reports the use that was measured (quotas/reports/measured.py); "": nothing is.
+MEASURED_USE = "workloads.measurement.totals.used"
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))

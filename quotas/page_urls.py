@@ -56,5 +56,7 @@ urlpatterns: list[URLPattern] = [
     path("pools/", pools.pools, name="pools"),
     path("pools/<slug:pool>/", pools.pool, name="pool"),
     path("usage/", usage.usage, name="usage"),
+    path("d/<slug:department>/use/", usage.department_use, name="department_use"),
+    path("pools/<slug:pool>/use/", usage.pool_use, name="pool_use"),
     path("usage/export.csv", usage.export, name="usage_export"),
 ]

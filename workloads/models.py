@@ -397,10 +397,29 @@ class MeasuredBucket(Measured):
 
 
 class MeasuredHour(Measured):
-    """An hour, summed from its buckets: `buckets` of the 12 have GPU activity."""
+    """An hour, summed from its buckets: `seconds` of it the rank ran and its GPU activity was measured."""
 
     pk = models.CompositePrimaryKey("attempt", "rank", "at")
-    buckets = models.PositiveSmallIntegerField(default=0)
+    seconds = models.PositiveSmallIntegerField(default=0)
 
     class Meta:
         indexes = [models.Index(fields=["at"], name="measured_hour_at")]
+
+
+class MeasuredWork(models.Model):
+    """The same hour at the grain of reports (quotas.WorkHour): unit-seconds of one person's workloads of one kind in which
+    their cards computed (`active`), of those in which that was measured (`covered`)."""
+
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    person = models.CharField(max_length=150, blank=True)
+    kind = models.CharField(max_length=12, blank=True)
+    hour = models.DateTimeField()
+    active = models.PositiveBigIntegerField()
+    covered = models.PositiveBigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["hour", "pool"], name="measured_work_by_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.person} {self.pool} {self.active} of {self.covered}"

@@ -79,7 +79,7 @@ def file_size(size: int) -> str:
     return f"{size / 1024**step:.1f} {('KiB', 'MiB', 'GiB')[step - 1]}"
 
 
-def cores(cpu_milli: int | None) -> str:
+def cores(cpu_milli: float | None) -> str:
     return "" if cpu_milli is None else f"{cpu_milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 

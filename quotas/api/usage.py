@@ -30,6 +30,7 @@ class UnitSecondsOut(serializers.Serializer[Any]):
     guaranteed = serializers.IntegerField(allow_null=True)
     idle = serializers.IntegerField(allow_null=True)
     measured = serializers.IntegerField(allow_null=True)
+    covered = serializers.IntegerField(allow_null=True)
 
 
 class UsageReportRowOut(serializers.Serializer[Any]):
@@ -46,7 +47,10 @@ class UsageReportRowOut(serializers.Serializer[Any]):
     lent = serializers.FloatField(allow_null=True)
     guaranteed = serializers.FloatField(allow_null=True)
     idle = serializers.FloatField(allow_null=True, help_text="Guaranteed, and neither used nor lent.")
-    measured = serializers.FloatField(allow_null=True, help_text="What cards really did; null: not measured.")
+    measured = serializers.FloatField(
+        allow_null=True, help_text="In which cards computed, of `covered`; null: not measured."
+    )
+    covered = serializers.FloatField(allow_null=True, help_text="Allocated, and measured.")
     unit_seconds = UnitSecondsOut()
     starts = serializers.IntegerField(help_text="Attempts that started in this time.")
     wait_p50 = serializers.FloatField(allow_null=True, help_text="s, from queued to started.")

@@ -151,7 +151,10 @@ def report(actor: Actor, asked: Asked, *, now: dt.datetime | None = None) -> Rep
         _promised(reader, table, spans, own, lent)
     _waits(reader, table)
     _recalls(reader, table)
-    measured = fill_measured(table)
+    measured = fill_measured(
+        table, start=asked.start, end=asked.end, names=sorted({*asked.by, "department", "pool"}),
+        condition=reader.narrowed(), pools=reader.pools, key=reader.key,
+    )  # fmt: skip
     rows = table.sorted()
     sums = totals(rows)
     _waits_of_all(reader, sums)

@@ -123,7 +123,8 @@ class Row:
     lent: int | None = None
     guaranteed: int | None = None
     idle: int | None = None
-    measured: int | None = None  # of what was allocated, as far as it was measured (quotas/reports/measured.py)
+    measured: int | None = None  # in which cards computed, of `covered` (quotas/reports/measured.py)
+    covered: int | None = None  # of what was allocated, as far as it was measured
     starts: int = 0
     median_wait: float | None = None
     long_wait: float | None = None  # 95 of 100 waited no longer
@@ -134,6 +135,11 @@ class Row:
     @property
     def allocated(self) -> int:
         return self.own + self.borrowed
+
+    @property
+    def is_partly(self) -> bool:
+        """Whether some of what was allocated was not measured."""
+        return self.covered is not None and self.covered < 0.95 * self.allocated
 
     @property
     def cost(self) -> Decimal | None:
@@ -158,7 +164,7 @@ class Table:
         return sorted(self.rows.values(), key=lambda row: (row.unit != "card", row.unit, -row.allocated, row.key))
 
 
-SUMMED = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "starts", "suffered", "caused")
+SUMMED = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "covered", "starts", "suffered", "caused")
 
 
 def totals(rows: Iterable[Row]) -> list[Row]:

@@ -14,7 +14,7 @@ from quotas.reports.asked import KINDS
 from quotas.reports.queries import Report
 from quotas.reports.sums import Row, hours
 
-FIGURES = ("own", "borrowed", "lent", "guaranteed", "idle", "measured")
+FIGURES = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "covered")
 COLUMNS = (
     "unit", *(f"{name}_hours" for name in FIGURES), "starts", "wait_p50_s", "wait_p95_s", "recalls_suffered",
     "recalls_caused", "cost", "currency",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.access import Actor, actor_of
+from portal.access import SYSTEM, Actor, actor_of, department_for
 from portal.errors import Invalid
 from portal.models import Department
-from portal.text.words import unit_hours
+from portal.text.words import percent, unit_hours
 from portal.web.spreadsheets import download
 from quotas.models import Pool
 from quotas.reports.asked import GROUPS, RANGES, Asked, asked_of
@@ -48,10 +49,15 @@ class Line:
     def figures(self) -> dict[str, str]:
         """Hours as text by column; "" where there are none to be known."""
         row = self.row
-        names = ("own", "borrowed", "lent", "guaranteed", "idle", "measured")
-        values = {name: getattr(row, name) for name in names}
+        names = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "covered")
+        values = {name: getattr(row, name) for name in names} | {"allocated": row.allocated}
         texts = {name: "" if value is None else f"{hours(value, row.unit):,.2f}" for name, value in values.items()}
-        return texts | {"cost": money(row.cost)}
+        share = row.measured / row.covered if row.measured is not None and row.covered else None
+        return texts | {
+            "cost": money(row.cost),
+            "share": percent(share),
+            "partly": texts["covered"] if row.is_partly else "",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,42 @@ def export(request: HttpRequest) -> StreamingHttpResponse:
     asked = _asked(actor, request.GET)
     first, last = timezone.localdate(asked.start), asked.last_day
     return download(f"usage-{first}-{last}.csv", (*asked.by, *COLUMNS), cells(report(actor, asked)))
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """What was used in the last day or week: its lines, each with the name of its pool."""
+
+    title: str
+    lines: list[tuple[str, Line]]
+
+
+@login_required
+@require_safe
+def department_use(request: HttpRequest, department: str) -> HttpResponse:
+    """A part of the department's board: allocated against used."""
+    actor = actor_of(request)
+    return _spells(request, actor, department=department_for(actor, department))
+
+
+@login_required
+@require_safe
+def pool_use(request: HttpRequest, pool: str) -> HttpResponse:
+    """A part of a pool's page: the same, of all departments together, so that it tells of nobody."""
+    actor_of(request)
+    return _spells(request, SYSTEM, pool=get_object_or_404(Pool, slug=pool))
+
+
+def _spells(request: HttpRequest, actor: Actor, **narrowed: Any) -> HttpResponse:
+    now = timezone.now().replace(microsecond=0)
+    this_hour = now.replace(minute=0, second=0)
+    names = dict(Pool.objects.values_list("slug", "name"))
+    spells = []
+    for title, hours_ago in ((_("Last 24 hours"), 24), (_("Last 7 days"), 7 * 24)):
+        asked = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, ("pool",), **narrowed)
+        rows = [row for row in report(actor, asked).rows if row.allocated]
+        spells.append(Spell(title, [(names[row.key[0]], Line((), row)) for row in rows]))
+    return render(request, "quotas/_allocated_used.html", {"spells": spells, "of_pool": "pool" in narrowed})
 
 
 def _asked(actor: Actor, query: QueryDict) -> Asked:

@@ -7,17 +7,15 @@ buckets. So each step may be repeated or killed anywhere, and a portal that was 
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import transaction
-from django.db.models import Avg, Count, Max
 
 from quotas.models import Cluster
 from workloads.measurement.series import Place, Use
-from workloads.models import MeasuredBucket, MeasuredHour
+from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MeasuredWork
 
 BUCKET = dt.timedelta(minutes=5)
 HOUR = dt.timedelta(hours=1)
@@ -78,20 +76,64 @@ def _whole(value: float | None) -> int | None:
 
 
 def sum_hour(cluster: Cluster, hour: dt.datetime) -> int:
-    """Sums an hour of all ranks on a cluster again from its buckets; returns how many ranks."""
+    """Sums an hour of all ranks on a cluster again from its buckets, and what reports read; returns how many ranks."""
     buckets = MeasuredBucket.objects.filter(at__gte=hour, at__lt=hour + HOUR, attempt__cluster=cluster)
-    means: Any = buckets.values("attempt_id", "rank").annotate(
-        **{f"mean_{name}": Avg(name) for name in VALUES[:-1]}, most_cards=Max("cards"), measured=Count("gpu")
-    )
-    rows = [
-        MeasuredHour(
-            attempt_id=row["attempt_id"], rank=row["rank"], at=hour, cards=row["most_cards"], buckets=row["measured"],
-            **{name: _whole(row[f"mean_{name}"]) for name in VALUES[:-1]},
-        )
-        for row in means.order_by("attempt_id", "rank")
-    ]  # fmt: skip
-    _store(MeasuredHour, rows, (*VALUES, "buckets"))
+    by_rank: dict[Place, list[MeasuredBucket]] = defaultdict(list)
+    for bucket in buckets.order_by("attempt", "rank", "at").iterator(chunk_size=BATCH):
+        by_rank[bucket.attempt_id, bucket.rank].append(bucket)
+    attempts = {
+        row.pk: row for row in Attempt.objects.filter(pk__in={pk for pk, _rank in by_rank}).select_related("claim")
+    }
+    rows = [_hour(attempts[place[0]], place[1], hour, of_rank) for place, of_rank in by_rank.items()]
+    _store(MeasuredHour, rows, (*VALUES, "seconds"))
+    _store_work(cluster, hour, rows, attempts)
     return len(rows)
+
+
+def _hour(attempt: Attempt, rank: int, hour: dt.datetime, buckets: Sequence[MeasuredBucket]) -> MeasuredHour:
+    """GPU activity is weighted by how long the attempt ran in each bucket: that is what was allocated."""
+    means = {name: _mean([getattr(bucket, name) for bucket in buckets]) for name in VALUES[:4]}
+    shares = [(bucket.gpu, _overlap(attempt, bucket.at)) for bucket in buckets if bucket.gpu is not None]
+    seconds = sum(length for _gpu, length in shares)
+    gpu = round(sum(share * length for share, length in shares) / seconds) if seconds else None
+    most = max(bucket.cards for bucket in buckets)
+    return MeasuredHour(
+        attempt=attempt, rank=rank, at=hour, gpu=gpu, cards=most, seconds=min(round(seconds), 3600), **means
+    )  # fmt: skip
+
+
+def _mean(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known)) if known else None
+
+
+def _overlap(attempt: Attempt, begin: dt.datetime) -> float:
+    """Seconds of a bucket in which the attempt ran."""
+    first = max(begin, attempt.started_at or begin)
+    last = min(begin + BUCKET, attempt.finished_at or begin + BUCKET)
+    return max(0.0, (last - first).total_seconds())
+
+
+def _store_work(
+    cluster: Cluster, hour: dt.datetime, rows: Sequence[MeasuredHour], attempts: Mapping[int, Attempt]
+) -> None:
+    """What reports read of the hour, in place of what is there."""
+    sums: dict[tuple[int, int, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        claim = attempts[row.attempt_id].claim
+        if row.gpu is not None:
+            unit_seconds = row.seconds * claim.units_per_pod
+            total = sums[claim.department_id, claim.pool_id, claim.person, claim.kind]
+            total[0] += round(unit_seconds * row.gpu / 1000)
+            total[1] += unit_seconds
+    with transaction.atomic():
+        MeasuredWork.objects.filter(hour=hour, pool__group__cluster=cluster).delete()
+        MeasuredWork.objects.bulk_create(
+            MeasuredWork(
+                department_id=d, pool_id=p, person=person, kind=kind, hour=hour, active=active, covered=covered
+            )
+            for (d, p, person, kind), (active, covered) in sums.items()
+        )
 
 
 def _store(model: type[MeasuredBucket] | type[MeasuredHour], rows: list, values: tuple[str, ...]) -> None:  # type: ignore[type-arg]
@@ -116,4 +158,5 @@ def forget_old(*, now: dt.datetime) -> Counter[str]:
     for name, model, age in (("buckets", MeasuredBucket, BUCKETS_KEPT), ("hours", MeasuredHour, HOURS_KEPT)):
         rows = model._default_manager.filter(at__lt=now - age)
         deleted[name] = rows._raw_delete(rows.db)  # nothing refers to them: no row is read first
+    deleted["work"] = MeasuredWork.objects.filter(hour__lt=now - HOURS_KEPT).delete()[0]
     return deleted

@@ -67,9 +67,9 @@ def draw(
 
 
 def _ticks(begin: dt.datetime, end: dt.datetime) -> tuple[Tick, ...]:
-    """At most four full hours or midnights of the zone of `end`, none at the edges."""
+    """At most three full hours or midnights of the zone of `end`, none at the edges."""
     hours = (end - begin) / dt.timedelta(hours=1)
-    step = next((each for each in (1, 2, 4, 6, 12) if hours / each <= 4), 24 * math.ceil(hours / 96))
+    step = next((each for each in (1, 2, 4, 6, 12) if hours / each <= 3), 24 * math.ceil(hours / 72))
     at = begin.astimezone(end.tzinfo).replace(hour=0, minute=0, second=0, microsecond=0)
     ticks = []
     while at < end:

@@ -140,7 +140,7 @@ def _rank_use(
     words: dict[str, tuple[str, Callable[[float], str]]] = {
         "gpu": (_("GPU activity"), percent),
         "gpu_mib": (_("GPU memory"), lambda value: memory(round(value))),
-        "cpu_milli": ("CPU", lambda value: cores(round(value))),
+        "cpu_milli": ("CPU", lambda value: _("%(n)s cores") % {"n": cores(round(value, -1 if value >= 100 else 0))}),
         "memory_mib": (_("Memory"), lambda value: memory(round(value))),
     }
     figures = []

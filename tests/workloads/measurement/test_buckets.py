@@ -7,9 +7,16 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portal.access import SYSTEM
+from portal.models import Role
+from quotas.models import Claim, LedgerEntry
+from quotas.reports.asked import Asked
+from quotas.reports.queries import report
 from tests import builders as make
 from tests.workloads.measurement import bed
 from tests.workloads.measurement.bed import World
@@ -77,7 +84,7 @@ def test_an_hour_is_the_mean_of_its_buckets_without_what_is_missing(here: World,
     for _ in range(2):
         assert buckets.sum_hour(here.cluster, BEGIN) == 1
     row = MeasuredHour.objects.get()
-    assert (row.at, row.gpu, row.buckets, row.memory_mib, row.cards, row.watts) == (BEGIN, 300, 2, 100, 2, None)
+    assert (row.at, row.gpu, row.seconds, row.memory_mib, row.cards, row.watts) == (BEGIN, 300, 600, 100, 2, None)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, job: Attempt, share: str = "0.5") -> list[Any]:
@@ -119,7 +126,7 @@ def test_killed_anywhere_the_next_round_leaves_the_same(
     for minute in (61, 62):
         sample.measure_all(now=BEGIN + minute * MINUTE)
     hour = MeasuredHour.objects.get(at=BEGIN)
-    assert (hour.gpu, hour.buckets) == (500, 12)
+    assert (hour.gpu, hour.seconds) == (500, 3600)
     assert MeasuredBucket.objects.filter(at__lt=BEGIN + HOUR).count() == 12
 
 
@@ -160,3 +167,62 @@ def test_with_the_attempt_goes_what_was_measured_of_it(job: Attempt) -> None:
     buckets.write(window(0), {(job.pk, 0): Use(gpu=0.5)})
     job.delete()
     assert not MeasuredBucket.objects.exists()
+
+
+def test_a_bucket_in_which_it_ran_a_minute_counts_as_a_minute(here: World, job: Attempt) -> None:
+    Attempt.objects.update(finished_at=BEGIN + 6 * MINUTE)
+    buckets.write(window(0), {(job.pk, 0): Use(gpu=0.2)})
+    buckets.write(window(1), {(job.pk, 0): Use(gpu=0.8)})
+    buckets.sum_hour(here.cluster, BEGIN)
+    row = MeasuredHour.objects.get()
+    assert (row.seconds, row.gpu) == (360, 300)  # (5 × 0.2 + 1 × 0.8) / 6
+
+
+def test_reports_tell_what_was_used_of_what_was_allocated(here: World, job: Attempt) -> None:
+    """By department, person and pool; partly measured work says so, and what nobody measured is None, not 0."""
+    other = make.pool("other", cards=2)
+    unmeasured = make.holding(here.vision, other, own=2, person="mia", kind="job", started_at=BEGIN)
+    Claim.objects.filter(pk=job.claim_id).update(person="alice", kind="job", started_at=BEGIN)
+    LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=BEGIN, ended_at=BEGIN + HOUR)
+    LedgerEntry.objects.filter(claim=unmeasured).update(started_at=BEGIN, ended_at=BEGIN + HOUR)
+    for number in range(6):
+        buckets.write(window(number), {(job.pk, 0): Use(gpu=0.25)})
+    for _ in range(2):
+        buckets.sum_hour(here.cluster, BEGIN)
+    for by, key in (("department", "vision"), ("person", "alice"), ("pool", "a100")):
+        result = report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, (by,)))
+        rows = {row.key[0]: row for row in result.rows}
+        assert (rows[key].measured, rows[key].covered) == (450, 1800), by
+        assert rows[key].is_partly
+        assert result.totals[0].measured == 450
+    by_person = {row.key[0]: row for row in report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, ("person",))).rows}
+    assert (by_person["mia"].measured, by_person["mia"].covered) == (None, None)
+
+
+def test_never_more_is_used_than_was_allocated(here: World, job: Attempt) -> None:
+    """A measured hour counts as a whole; a report may end within it."""
+    LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=BEGIN, ended_at=BEGIN + 10 * MINUTE)
+    for number in range(12):
+        buckets.write(window(number), {(job.pk, 0): Use(gpu=1.0)})
+    buckets.sum_hour(here.cluster, BEGIN)
+    (row,) = report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, ("pool",), pool=here.pool)).rows
+    assert (row.allocated, row.measured, row.covered) == (600, 600, 600)
+
+
+def test_the_parts_of_department_and_pool_tell_both(client: Client, here: World, job: Attempt) -> None:
+    last = floor(timezone.now(), HOUR) - HOUR
+    LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=last)
+    Attempt.objects.update(started_at=last)
+    for number in range(12):
+        begin = last + number * BUCKET
+        buckets.write(Window(begin, begin + BUCKET, whole=True), {(job.pk, 0): Use(gpu=0.25)})
+    buckets.sum_hour(here.cluster, last)
+    client.force_login(make.member(here.vision, Role.OWNER, "olga"))
+    for path in ("/d/vision/use/", "/pools/a100/use/"):
+        text = client.get(path).content.decode()
+        assert "0.25" in text, path
+        assert "25 %" in text
+    client.force_login(make.member(make.department("biology"), Role.OWNER, "bea"))
+    assert client.get("/d/vision/use/").status_code == 404
+    assert client.get("/pools/a100/use/").status_code == 200
+    assert client.get("/pools/none/use/").status_code == 404

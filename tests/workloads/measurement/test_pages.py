@@ -149,7 +149,7 @@ def test_the_api_gives_points_of_each_rank(member: Client, here: World) -> None:
     job = bed.attempt(here)
     at = dt.datetime(2026, 5, 4, 10, 0, tzinfo=dt.UTC)
     MeasuredBucket.objects.create(attempt=job, rank=0, at=at, gpu=250, gpu_mib=None, cards=1)
-    MeasuredHour.objects.create(attempt=job, rank=0, at=at, gpu=500, buckets=1)
+    MeasuredHour.objects.create(attempt=job, rank=0, at=at, gpu=500, seconds=300)
     path = f"/api/v1/workloads/{job.workload.public_id}/usage/"
     answer = member.get(path, {"from": "2026-05-04T10:00:00+02:00", "until": "2026-05-04T10:05:00Z"})
     (rank,) = answer.json()["ranks"]
