@@ -47,6 +47,7 @@ def fill_measured(
             anything = True
     for row in table.rows.values():
         if row.measured is not None and row.covered is not None:
+            share = row.measured / row.covered
             row.covered = min(row.covered, row.allocated)
-            row.measured = min(row.measured, row.covered)
+            row.measured = round(share * row.covered)
     return anything

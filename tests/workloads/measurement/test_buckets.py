@@ -203,10 +203,10 @@ def test_never_more_is_used_than_was_allocated(here: World, job: Attempt) -> Non
     """A measured hour counts as a whole; a report may end within it."""
     LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=BEGIN, ended_at=BEGIN + 10 * MINUTE)
     for number in range(12):
-        buckets.write(window(number), {(job.pk, 0): Use(gpu=1.0)})
+        buckets.write(window(number), {(job.pk, 0): Use(gpu=0.5)})
     buckets.sum_hour(here.cluster, BEGIN)
     (row,) = report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, ("pool",), pool=here.pool)).rows
-    assert (row.allocated, row.measured, row.covered) == (600, 600, 600)
+    assert (row.allocated, row.measured, row.covered) == (600, 300, 600)
 
 
 def test_the_parts_of_department_and_pool_tell_both(client: Client, here: World, job: Attempt) -> None:
