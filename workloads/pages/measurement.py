@@ -40,7 +40,7 @@ class SourceForm(forms.Form):
     username = LineInput(label=gettext_lazy("User name"), max_length=200, required=False)
     secret = forms.CharField(
         label=gettext_lazy("Token or password"), required=False, max_length=8000,
-        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        widget=forms.PasswordInput(render_value=True, attrs={"autocomplete": "off"}),
         help_text=gettext_lazy("Stored encrypted, never shown again. Leave empty to keep the stored one."),
     )  # fmt: skip
     ca = forms.CharField(
