@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.base import ApiView
+from portal.text.zones import zone_of
 from quotas.reports.asked import GROUPS, KINDS, RANGES, asked_of
 from quotas.reports.queries import Report, report
 from quotas.reports.sums import Row, hours
@@ -61,8 +63,8 @@ class UsageReportRowOut(serializers.Serializer[Any]):
 
 
 class UsageReportOut(serializers.Serializer[Any]):
-    start = serializers.DateTimeField()
-    end = serializers.DateTimeField(help_text="Not included; never later than now.")
+    start = serializers.DateTimeField(default_timezone=dt.UTC)
+    end = serializers.DateTimeField(default_timezone=dt.UTC, help_text="Not included; never later than now.")
     zone = serializers.CharField(help_text="In which days begin.")
     group = serializers.ListField(child=serializers.CharField())
     currency = serializers.CharField()
@@ -92,9 +94,11 @@ class UsageReport(ApiView):
     @extend_schema(operation_id="usage_report", responses=UsageReportOut, parameters=PARAMETERS)
     def get(self, request: Request) -> Response:
         limit = self.number("limit", 500, MOST) or 500
-        asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
-        result = report(self.actor, asked)
-        return Response(UsageReportOut(_answer(result, limit)).data)
+        chosen = self.user.time_zone  # a token brings no zone of its own
+        with timezone.override(zone_of(chosen) if chosen else timezone.get_current_timezone()):
+            asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
+            answer = _answer(report(self.actor, asked), limit)
+        return Response(UsageReportOut(answer).data)
 
 
 def _answer(result: Report, limit: int) -> dict[str, Any]:

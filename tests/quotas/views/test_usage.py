@@ -111,6 +111,19 @@ def test_a_token_of_one_department_counts_only_there(people: dict[str, User]) ->
     assert client.get("/api/v1/usage/", TIME).json()["results"] == []
 
 
+def test_days_begin_where_the_reader_is_by_session_and_by_token(people: dict[str, User]) -> None:
+    User.objects.filter(username="head").update(time_zone="Asia/Shanghai")
+    _row, secret = token_of(User.objects.get(username="head"), Department.objects.get(slug="bio"), ALL)
+    days = {"from": "2026-03-02", "until": "2026-03-02"}
+    session = Client()
+    session.force_login(User.objects.get(username="head"))
+    for client in (session, Client(headers={"Authorization": f"Bearer {secret}"})):
+        told = client.get("/api/v1/usage/", days).json()
+        assert (told["start"], told["end"], told["zone"]) == (
+            "2026-03-01T16:00:00Z", "2026-03-02T16:00:00Z", "Asia/Shanghai"
+        )  # fmt: skip
+
+
 def test_different_units_are_never_added_up(people: dict[str, User]) -> None:
     totals = {row["unit"]: row for row in asked(people["root"], group="person")["totals"]}
     assert (totals["card"]["own"], totals["card"]["borrowed"]) == (3, 1)
