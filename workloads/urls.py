@@ -26,6 +26,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/presets/<int:preset>/", administration.preset, name="preset"),
     path("operator/presets/new/", administration.preset, name="preset_new"),
     path("pools/<slug:pool>/gives/", modes.pool_gives, name="pool_gives"),
+    path("pools/<slug:pool>/activity/", usage.heat, name="pool_heat"),
     path("search/workloads/", home.search, name="search"),
     path("w/<slug:workload>/", detail.by_id, name="by_id"),
     path(HERE, listing.listing, name="list"),

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.models import Role
+from quotas.models import Claim
 from tests import builders as make
 from tests.workloads.measurement import bed
 from tests.workloads.measurement.bed import World
 from workloads.measurement.buckets import BUCKET, HOUR, floor
 from workloads.measurement.chart import HEIGHT, WIDTH, draw
+from workloads.measurement.heat import heat_of
 from workloads.measurement.history import LOW_FOR, low_use, points_of
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, Workload
 
@@ -232,3 +234,47 @@ def test_before_the_start_there_is_no_gap(member: Client, here: World) -> None:
     Attempt.objects.update(started_at=timezone.now() - dt.timedelta(minutes=2))
     page = page_of(member, job.workload, "?tab=usage&range=30d")
     assert 'class="use-gap" d=' not in page  # of the hour that is not over
+
+
+def placed(attempt: Attempt, *places: dict[str, Any]) -> None:
+    Claim.objects.filter(pk=attempt.claim_id).update(placement=list(places))
+
+
+def activities(text: str) -> list[str]:
+    """What the part says of each card, in order."""
+    labels = re.findall(r'cell-label">(.*?)</span>\s*</li>', text, re.S)
+    return [" ".join(re.sub(r"<.*?>", " ", label).split()) for label in labels]
+
+
+def test_a_pool_tells_how_busy_its_cards_are(member: Client, here: World) -> None:
+    gang, job, old = bed.attempt(here, kind="distributed", pods=2), bed.attempt(here), bed.attempt(here)
+    placed(gang, {"pod": 0, "node": "a100-n1", "cards": [0]}, {"pod": 1, "node": "a100-n1", "cards": [1]})
+    placed(job, {"pod": 0, "node": "a100-n1", "cards": [2]})
+    placed(old, {"pod": 0, "node": "a100-n1", "cards": [3]})
+    measured(gang, 0.25)
+    measured(gang, 0.75, rank=1)
+    MeasuredBucket.objects.create(attempt=old, rank=0, at=timezone.now() - HOUR, gpu=900)
+    text = member.get("/pools/a100/activity/").content.decode()
+    assert activities(text)[:5] == ["0 · 25 %", "1 · 75 %", "2 · not measured", "3 · not measured", "4 · –"]
+
+
+def test_two_that_share_a_card_add_up(here: World) -> None:
+    parts = make.pool("parts", cards=1, unit="MiB", units_per_card=1000, sharing="hami", group=here.pool.group)
+    first, second = (bed.attempt(here, pool=parts, units=500) for _ in range(2))
+    for each, gpu in ((first, 1.0), (second, 0.5)):
+        placed(each, {"pod": 0, "node": "parts-n1", "cards": [0]})
+        measured(each, gpu)
+    (card,) = heat_of(parts, None, now=timezone.now())
+    assert card.activity == pytest.approx(0.75)
+
+
+def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
+    job = bed.attempt(here)
+    placed(job, {"pod": 0, "node": "a100-n1", "cards": [0]})
+    measured(job, 0.25)
+    client.force_login(make.member(make.department("biology"), Role.OWNER, "bea"))
+    answer = client.get("/pools/a100/activity/")
+    assert answer.status_code == 200
+    assert "25 %" not in answer.content.decode()
+    client.force_login(make.user("olga", is_operator=True))
+    assert "25 %" in client.get("/pools/a100/activity/").content.decode()
