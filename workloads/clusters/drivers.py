@@ -18,7 +18,7 @@ from portal.infra.crypt import Undecryptable, decrypt
 from portal.infra.locks import lend_connection
 from quotas.models import Cluster, ClusterKind
 from workloads.models import Image
-from workloads.runtime.base import ClusterDriver, Unreachable
+from workloads.runtime.base import ClusterDriver, Refused, Unreachable
 
 
 class ClusterAway(Problem):
@@ -45,15 +45,19 @@ def driver_for(cluster: Cluster) -> ClusterDriver:
 
 
 def make_driver(cluster: Cluster) -> ClusterDriver:
-    """A new driver, also for an unsaved row (the connection test)."""
+    """A new driver, also for an unsaved row (the connection test). Raises Refused, of options that cannot be read too."""
     if cluster.kind == ClusterKind.EMBEDDED:
-        from workloads.embedded.command import node_from
+        from workloads.embedded.command import nodes_from
         from workloads.embedded.driver import EmbeddedCluster
 
+        try:
+            declared = nodes_from(cluster.options)
+        except ValueError as error:
+            raise Refused(str(error), code="bad_options") from error
         return EmbeddedCluster(
             name=cluster.name,
             root=Path(settings.DATA_DIR) / "cluster" / cluster.name,
-            declared=[node_from(node) for node in cluster.options.get("nodes", [])],
+            declared=declared,
             images=_Interpreters(),
             debug=settings.DEBUG,
             bind_host=settings.BIND_HOST,

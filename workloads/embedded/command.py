@@ -18,9 +18,19 @@ from workloads.runtime.base import CardInfo, NodeInfo, Note, Refused, RunSpec, e
 from workloads.runtime.expansion import for_process
 from workloads.runtime.places import DIRECTORY_VARIABLE
 from workloads.runtime.rank_environment import LOOPBACK, Gang, Template
+from workloads.sharing.nodes import MOST_CARDS
 
 DECLARED = Note(N_("simulated: there is no physical device"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
+OPTIONS: dict[str, type] = {"nodes": list, "namespace_prefix": str, "configurations": dict}
+"""What an embedded cluster's options may have; configurations are what changes of modes write."""
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "name": str, "sharing": str, "product": str, "unit": str, "cards": (int, list), "units_per_card": int, "instances": dict,
+    "mig": str, "cpu_milli": int, "memory_mib": int, "pods": int, "devices": dict, "domain": str, "labels": dict,
+    "held_back": str, "object": dict, "original": dict,
+}  # fmt: skip
+"""The keys of a declared node, and what their values are."""
+NEEDED = ("name", "sharing", "product", "unit", "cards")
 NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "domain", "labels", "held_back")
 
 
@@ -51,6 +61,49 @@ def node_from(data: Mapping[str, Any]) -> NodeInfo:
         because_of=DECLARED,
         **{key: data[key] for key in NODE_KEYS if key in data},
     )
+
+
+def nodes_from(options: Mapping[str, Any]) -> list[NodeInfo]:
+    """The nodes that a cluster's options declare. Raises ValueError that names the node and key: an operator typed this."""
+    if unknown := sorted(set(options) - set(OPTIONS)):
+        raise ValueError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(OPTIONS))}")
+    for key, value in options.items():
+        if not isinstance(value, OPTIONS[key]):
+            raise ValueError(f"option {key} must be of type {OPTIONS[key].__name__}")
+    declared = enumerate(options.get("nodes", ()), start=1)
+    nodes = [_checked(data, f"option nodes: node {place}") for place, data in declared]
+    if len({node.name for node in nodes}) < len(nodes):
+        raise ValueError("option nodes: two nodes have the same name")
+    return nodes
+
+
+def _checked(data: Any, where: str) -> NodeInfo:
+    """Raises ValueError."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be an object")
+    for key, value in data.items():
+        if key not in TYPES:
+            raise ValueError(f"{where}: unknown key {key!r}; known: {', '.join(sorted(TYPES))}")
+        if value is None and key not in NEEDED:
+            continue
+        if not isinstance(value, TYPES[key]) or isinstance(value, bool):
+            raise ValueError(f"{where}: {key} cannot be {value!r:.60}")
+        if isinstance(value, int) and value < (1 if key in ("cards", "units_per_card") else 0):
+            raise ValueError(f"{where}: {key} cannot be {value}")
+    cards = data.get("cards", 0)
+    if (cards if isinstance(cards, int) else len(cards)) > MOST_CARDS:  # before as many are made
+        raise ValueError(f"{where} can have at most {MOST_CARDS} cards")
+    if missing := [key for key in NEEDED if "object" not in data and key not in data]:
+        raise ValueError(f"{where} has no {missing[0]}")
+    try:
+        node = node_from(data)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{where} cannot be read: {error}") from error
+    if node.sharing and node.sharing not in sharing.SYSTEMS:
+        raise ValueError(f"{where}: there is no sharing system {node.sharing[:40]!r}")
+    if not 1 <= len(node.name) <= 253 or not node.name.isprintable():
+        raise ValueError(f"{where}: give a name of one line")
+    return node
 
 
 def free_port() -> int:

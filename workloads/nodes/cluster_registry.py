@@ -30,10 +30,12 @@ class NoConnection(Invalid):
 
 
 def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
-    """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection."""
+    """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection, Invalid (options)."""
     try:
         return make_driver(cluster).nodes()
     except (ClusterError, ValueError) as error:
+        if getattr(error, "code", "") == "bad_options":
+            raise Invalid(N_("These options do not work: %(why)s"), field="options", why=str(error)[:300]) from error
         raise NoConnection(field="kubeconfig", why=plain_error(str(error))[:300]) from error
 
 

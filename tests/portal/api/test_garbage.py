@@ -27,7 +27,10 @@ BODIES: list[Any] = [
     {"guaranteed": 1.5, "borrow_limit": -1, "lend_limit": "∞"}, {"username": "\ud800", "role": None},
     {"name": "\ud800", "env": {"\ud800": "\ud800"}, "command": ["\ud800"]},
     {"units": 10**400}, {"name": 10**400, "cpu": 1e400}, json.loads("[" * 30 + "]" * 30),
-    {"seconds": -1}, {"drained": "perhaps"}, {"options": []}, {"notice": None},
+    {"seconds": -1}, {"drained": "perhaps"}, {"options": []}, {"options": {"nodes": "x"}},
+    {"options": {"nodes": [{"name": "a", "cards": -1}]}},
+    {"options": {"namespace_prefix": [], "tolerations": [5], "image_pull_secrets": {"\0": "\0"}}},
+    {"kubeconfig": "- [}"}, {"notice": None},
 ]  # fmt: skip
 QUERIES = ["\0", "", "²", "-1", "9" * 40, "9" * 5000, "ü" * 300, "a,b,,", "[]", "NaN"]
 HEADERS = [{"If-Match": '"9' + "9" * 30 + '"'}, {"If-None-Match": "*"}, {"If-Match": '"1"', "Idempotency-Key": "k"}]
@@ -43,12 +46,20 @@ def operations() -> list[tuple[str, str, list[str]]]:
 
 
 def filled(path: str) -> str:
-    values = {"department": "vision", "pool": "a100", "username": "alice", "node": "1", "path": "a/b"}
+    values = {
+        "department": "vision",
+        "pool": "a100",
+        "username": "alice",
+        "node": "1",
+        "path": "a/b",
+        "cluster": "here",
+    }
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "x"), path)
 
 
 @pytest.fixture
 def client() -> Any:
+    make.cluster("here")
     pool, vision = make.pool("a100", cards=2), make.department("vision")
     make.quota(vision, pool, 1)
     make.member(vision, Role.MEMBER, "alice")

@@ -1,0 +1,70 @@
+"""Options of clusters as operators type them: what cannot work is refused by its key, and nothing is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from portal.models import User
+from quotas.models import Cluster
+from tests import builders as make
+from tests.clients import person
+
+pytestmark = pytest.mark.django_db
+NODE = {"name": "n1", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return make.user("root", is_operator=True)
+
+
+def change(root: User, options: Any) -> Any:
+    client = person(root)
+    client.raise_request_exception = False
+    return client.patch("/api/v1/clusters/here/", {"options": options}, format="json")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"nodes": "x"}, "option nodes must be of type list"),
+        ({"nodes": None}, "option nodes must be of type list"),
+        ({"nodes": {"n1": NODE}}, "option nodes must be of type list"),
+        ({"nodes": [1]}, "node 1 must be an object"),
+        ({"nodes": [NODE, {"name": "n2"}]}, "node 2 has no sharing"),
+        ({"nodes": [NODE | {"cards": -1}]}, "node 1: cards cannot be -1"),
+        ({"nodes": [NODE | {"cards": 10**9}]}, "at most 256 cards"),
+        ({"nodes": [NODE | {"cards": [3]}]}, "node 1 cannot be read"),
+        ({"nodes": [NODE | {"cards": True}]}, "node 1: cards cannot be True"),
+        ({"nodes": [NODE | {"units_per_card": 0}]}, "node 1: units_per_card cannot be 0"),
+        ({"nodes": [NODE | {"labels": []}]}, "node 1: labels cannot be []"),
+        ({"nodes": [NODE | {"sharing": "magic"}]}, "there is no sharing system"),
+        ({"nodes": [NODE | {"name": "a\nb"}]}, "a name of one line"),
+        ({"nodes": [NODE | {"name": ""}]}, "a name of one line"),
+        ({"nodes": [NODE | {"card": 8}]}, "node 1: unknown key"),
+        ({"nodes": [NODE, NODE]}, "two nodes have the same name"),
+        ({"nodes": [{"object": {"metadata": 5}}]}, "node 1 cannot be read"),
+        ({"node": []}, "unknown option"),
+        ({"\0": "\0"}, "unknown option"),
+        ({"namespace_prefix": 5}, "option namespace_prefix must be of type str"),
+    ],
+)
+def test_options_of_declared_nodes_that_cannot_work_are_refused_and_not_stored(
+    root: User, options: Any, says: str
+) -> None:
+    make.cluster("here", options={"nodes": [NODE]})
+    answer = change(root, options)
+    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, ["options"])
+    assert says in answer.json()["detail"]
+    assert Cluster.objects.get().options == {"nodes": [NODE]}
+
+
+def test_options_that_work_are_stored(root: User, settings: Any, tmp_path: Any) -> None:
+    settings.DEBUG, settings.DATA_DIR = True, tmp_path  # an embedded cluster starts nowhere else
+    make.cluster("here", options={})
+    for options in ({"nodes": [NODE | {"cards": [{"cores": 100}, {}], "labels": {"a": "b"}}]}, {"nodes": []}, {}):
+        answer = change(root, options)
+        assert answer.status_code == 200, answer.content
+        assert Cluster.objects.get().options == options
