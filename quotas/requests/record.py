@@ -18,8 +18,8 @@ LATEST = 5000  # so many starts are looked at
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """GPU-hours of whole cards in the last DAYS days, of the department and all below it; waits in seconds from submission to
-    start, None where nothing started."""
+    """GPU-hours of whole cards in the last DAYS days, of the department and all below it; waits in seconds from queued to
+    started, of each attempt, None where nothing started."""
 
     guaranteed: float
     own: float
@@ -42,8 +42,8 @@ def record_of(department: Department, pool: Pool) -> Record:
     sums = hours.aggregate(*(Sum(name, default=0) for name in ("guaranteed", "own", "borrowed", "lent")))
     guaranteed, own, borrowed, lent = (pool.card_hours(seconds) for seconds in sums.values())
     started = Claim.objects.filter(department__in=inside, pool=pool, started_at__gt=since, pods__gt=0)
-    times = started.order_by("-started_at").values_list("submitted_at", "started_at")[:LATEST]
-    waits = [(start - submitted).total_seconds() for submitted, start in times if start is not None]
+    times = started.order_by("-started_at").values_list("queued_at", "started_at")[:LATEST]
+    waits = [max(0.0, (start - queued).total_seconds()) for queued, start in times if start is not None]
     parts = quantiles(waits, n=20, method="inclusive") if len(waits) > 1 else waits * 19
     median, long = (parts[9], parts[18]) if parts else (None, None)
     return Record(guaranteed, own, borrowed, lent, len(waits), median, long)
