@@ -110,10 +110,10 @@ def export(request: HttpRequest) -> StreamingHttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """What was used in the last day or week: its lines, each with the name of its pool."""
+    """What was used in the last day or week: its lines, each with the names of its pool and unit."""
 
     title: str
-    lines: list[tuple[str, Line]]
+    lines: list[tuple[str, str, Line]]
 
 
 @login_required
@@ -140,7 +140,7 @@ def _spells(request: HttpRequest, actor: Actor, **narrowed: Any) -> HttpResponse
     for title, hours_ago in ((_("Last 24 hours"), 24), (_("Last 7 days"), 7 * 24)):
         asked = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, ("pool",), **narrowed)
         rows = [row for row in report(actor, asked).rows if row.allocated]
-        spells.append(Spell(title, [(names[row.key[0]], Line((), row)) for row in rows]))
+        spells.append(Spell(title, [(names[row.key[0]], unit_hours(row.unit), Line((), row)) for row in rows]))
     return render(request, "quotas/_allocated_used.html", {"spells": spells, "of_pool": "pool" in narrowed})
 
 

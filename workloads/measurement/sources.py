@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.utils import timezone
 
@@ -71,6 +72,8 @@ def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
     if cluster.kind == ClusterKind.EMBEDDED:
         raise Invalid(N_("The cluster on this machine measures itself; it has no Prometheus."), field="url")
     safe_http.checked_parts(wish.url)
+    if urlsplit(wish.url).query or urlsplit(wish.url).fragment:
+        raise Invalid(N_("Enter the address without what follows ? or #: queries are added to it."), field="url")
     if wish.ca.strip():
         safe_http.trust(wish.ca)
     unknown = [name for name in wish.exporters if name not in EXPORTERS]

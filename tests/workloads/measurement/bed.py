@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import ssl
 import subprocess
 import threading
 import time
@@ -48,8 +49,11 @@ def dcgm(
 
 
 @contextmanager
-def serving(answer: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
-    """An HTTP server; `answer` gets the path with its query and the headers, and gives status, headers and body."""
+def serving(
+    answer: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]], *, certificate: Path | None = None
+) -> Iterator[str]:
+    """An HTTP server; `answer` gets the path with its query and the headers, and gives status, headers and body. With a
+    `certificate` (and its key, in one file) it speaks TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -70,9 +74,13 @@ def serving(answer: Callable[[str, dict[str, str]], tuple[int, dict[str, str], b
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from django.test import Client
 from django.utils import timezone
 
@@ -136,6 +143,40 @@ def test_an_address_of_no_other_machine_is_refused(here: World, host: str) -> No
     assert "no address of another machine" in refused.value.detail
 
 
+def test_a_certificate_is_trusted_that_the_operator_entered_and_no_other(
+    here: World, mood: Mood, tmp_path: Path
+) -> None:  # fmt: skip
+    good, other = certificate(tmp_path, "good"), certificate(tmp_path, "other")
+    with bed.serving(mood, certificate=good) as url:
+        found = sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(url, ca=good.read_text()))
+        assert found.is_nothing
+        asked = len(mood.asked)
+        for ca in ("", other.read_text()):
+            with pytest.raises(sources.Invalid) as refused:
+                sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(url, ca=ca))
+            assert "certificate is not trusted" in refused.value.detail
+        assert len(mood.asked) == asked  # nothing was sent, no token either
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A certificate for 127.0.0.1 that signs itself, and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+    made = made.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
+    made = made.not_valid_after(now + dt.timedelta(days=1)).add_extension(address, critical=False)
+    signed = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    (folder / name).write_bytes(signed + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return folder / name
+
+
+def test_an_address_below_a_path_is_asked_there(here: World, mood: Mood) -> None:
+    sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(f"{here.source.url}/prometheus/"))
+    assert {path.split("?")[0] for path, _headers in mood.asked} == {"/prometheus/api/v1/query"}
+
+
 def test_the_token_goes_along_and_only_there(here: World, mood: Mood) -> None:
     wish = sources.Wish(here.source.url, auth="bearer", secret="t0ken")
     sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
@@ -167,6 +208,8 @@ def test_a_secret_without_its_key_fails_alone(here: World, mood: Mood, settings:
         ("url", sources.Wish("")),
         ("url", sources.Wish("ftp://prometheus")),
         ("url", sources.Wish("http://user:secret@prometheus:9090")),
+        ("url", sources.Wish("http://prometheus:9090/?a=b")),
+        ("url", sources.Wish("http://prometheus:9090/#graph")),
         ("ca", sources.Wish("https://prometheus", ca="no certificate")),
         ("exporters", sources.Wish("https://prometheus", exporters=["windows"])),
         ("exporters", sources.Wish("https://prometheus", exporters=[])),
