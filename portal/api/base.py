@@ -104,11 +104,17 @@ class ApiView(APIView):
     parser_classes = [BoundedJSON]
     ordering: str | tuple[str, ...] = "-pk"
     lease: Lease | None = None  # set by @idempotent
+    dry_runs: frozenset[str] = (
+        frozenset()
+    )  # methods that take `dry_run`; whoever sends it to another must not find it done
     without_body = frozenset({"delete"})  # methods that read none: what is sent all the same was meant to do something
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if str(request.method).lower() in self.without_body and request._request.body.strip():
+        method = str(request.method).lower()
+        if method not in {"get", "head", "options", *self.dry_runs} and self.flag("dry_run"):
+            raise Invalid(N_("This operation has no dry run. Nothing was changed."), field="dry_run")
+        if method in self.without_body and request._request.body.strip():
             self.read(Empty)
 
     @cached_property

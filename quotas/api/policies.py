@@ -49,6 +49,8 @@ class PolicyOut(serializers.Serializer[Any]):
 class PolicyView(ApiView):
     """Members read the policies of their departments, everybody those of pools; operators set them."""
 
+    dry_runs = frozenset({"put", "delete"})
+
     def scope(self, department: str, pool: str) -> Scope:
         where = department_for(self.actor, department) if department else None
         return Scope(where, pool_for(pool) if pool else None)

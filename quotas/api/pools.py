@@ -110,6 +110,8 @@ class Pools(ApiView):
 
 
 class PoolView(ApiView):
+    dry_runs = frozenset({"patch"})
+
     def answer(self, pool: Pool) -> Response:
         overview = pool_overview([pool])[0]
         return Response(PoolOut(overview).data, headers={"ETag": f'"{pool.version}"'})
@@ -234,6 +236,8 @@ class Nodes(ApiView):
 
 
 class NodeView(ApiView):
+    dry_runs = frozenset({"patch"})
+
     def node(self, pk: int) -> Node:
         row = nodes().filter(pk=pk).first()
         if row is None:

@@ -156,6 +156,8 @@ class Quotas(ApiView):
 
 
 class QuotaView(ApiView):
+    dry_runs = frozenset({"put"})
+
     @extend_schema(operation_id="quotas_read", responses=QuotaOut)
     def get(self, request: Request, department: str, pool: str) -> Response:
         where = department_for(self.actor, department)
@@ -215,6 +217,8 @@ class UserCaps(ApiView):
 
 
 class UserCapView(ApiView):
+    dry_runs = frozenset({"put"})
+
     @extend_schema(
         operation_id="user_caps_set",
         request=UserCapIn,

@@ -84,6 +84,8 @@ def recalls() -> QuerySet[Claim]:
 
 
 class Recalls(ApiView):
+    dry_runs = frozenset({"post"})
+
     @extend_schema(
         operation_id="recalls_list",
         responses=page_of(RecallOut),

@@ -117,6 +117,8 @@ class Workloads(WorkloadList):
 
 
 class DepartmentWorkloads(WorkloadList):
+    dry_runs = frozenset({"post"})
+
     @extend_schema(operation_id="department_workloads_list", parameters=FILTERS, responses=WORKLOAD_PAGE)
     def get(self, request: Request, department: str) -> Response:
         return self.listing(Workload.objects.filter(department=department_for(self.actor, department)))

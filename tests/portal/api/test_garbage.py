@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import ParseError
 
 from portal.api.base import BoundedJSON
-from portal.models import Role
+from portal.models import AuditEntry, Role
 from quotas.models import ClaimState
 from tests import builders as make
 from tests.clients import person
@@ -81,6 +81,24 @@ def test_no_body_and_no_header_makes_the_api_fall_over(client: Any, settings: An
                 assert answer.status_code < 500, (method, path, body, headers, answer.content[:500])
                 tried += 1
     assert tried > 400
+
+
+def test_who_asks_for_a_dry_run_never_finds_it_done(client: Any, settings: Any) -> None:
+    """Where the schema has none it is refused before anything else of the request is read."""
+    settings.API_RATE_PER_MINUTE = 10**6
+    without = [(method, path) for method, path, names in operations() if method != "get" and "dry_run" not in names]
+    assert len(without) > 20
+    before = AuditEntry.objects.count()
+    for method, path in without:
+        answer = getattr(client, method)(f"{filled(path)}?dry_run=1", "{}", content_type="application/json")
+        refused = answer.status_code == 422 and [each["attr"] for each in answer.json()["errors"]] == ["dry_run"]
+        assert refused, (method, path, answer.content)
+    assert AuditEntry.objects.count() == before
+    offered = [(method, path) for method, path, names in operations() if method != "get" and "dry_run" in names]
+    for method, path in offered:
+        answer = getattr(client, method)(f"{filled(path)}?dry_run=1", "{}", content_type="application/json")
+        assert "has no dry run" not in answer.content.decode(), (method, path)
+    assert AuditEntry.objects.count() == before
 
 
 RAW = [
