@@ -84,3 +84,9 @@ def test_parts_of_a_card_are_shared(tmp_path: Path) -> None:
         driver.ensure(spec("import time; time.sleep(600)", name, sharing="memory"))
     assert len(driver.observe()) == 2
     driver.shutdown(grace=0)
+
+
+def test_what_a_card_does_is_told_as_far_as_its_driver_tells(library: str) -> None:
+    """A card cut by MIG tells nothing of its parts, one off the bus nothing at all, and one may not tell its activity."""
+    assert nvml.usage(library) == {0: nvml.CardUse(None, 0.0, 65.5), 3: nvml.CardUse(0.4, 512.0, 65.5)}
+    assert nvml.usage("libnvidia-ml-of-nobody.so.1") == {}
