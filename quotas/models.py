@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
@@ -115,6 +117,7 @@ class Node(models.Model):
     held_back_by = models.JSONField(default=list, blank=True)  # the same, each reason to be translated
     conflicts = models.JSONField(default=list, blank=True)  # other systems whose marks it bears and must not
     drained = models.BooleanField(default=False)  # the operator takes it out
+    quarantined = models.BooleanField(default=False, editable=False)  # a Quarantine of the whole node is in force
     present = models.BooleanField(default=True)  # the cluster still lists it
     lost_since = models.DateTimeField(null=True, blank=True)
     instances = models.JSONField(default=dict, blank=True)  # fixed MIG geometry: {"1g.10gb": 16}
@@ -138,11 +141,11 @@ class Node(models.Model):
 
     @property
     def takes_pods(self) -> bool:
-        return self.present and not self.drained and not self.held_back
+        return self.present and not self.drained and not self.quarantined and not self.held_back
 
 
 class Card(models.Model):
-    """A card belongs to one pool. `healthy` False: quarantined, no present capacity."""
+    """A card belongs to one pool. Unhealthy (as the cluster says) or quarantined, it is no present capacity."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="cards")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="cards")
@@ -151,6 +154,7 @@ class Card(models.Model):
     cores = models.PositiveIntegerField(null=True)
     uuid = models.CharField(max_length=80, blank=True)
     healthy = models.BooleanField(default=True)
+    quarantined = models.BooleanField(default=False, editable=False)  # a Quarantine of this card is in force
     outside = models.PositiveIntegerField(default=0)  # units that pods have which the portal did not start
     outside_cores = models.PositiveIntegerField(default=0)
 
@@ -160,6 +164,68 @@ class Card(models.Model):
 
     def __str__(self) -> str:
         return f"{self.node}/{self.index}"
+
+    @property
+    def is_usable(self) -> bool:
+        return self.healthy and not self.quarantined
+
+
+class Quarantine(models.Model):
+    """A node, or one card of it, taken out of use because of a fault (quotas/rules/quarantines.py). Rows that have ended
+    are the history.
+
+    A rule's row stays with its sign until that has been away for a while (`sign_over_at`): if an operator ends the
+    quarantine before, the same sign does not begin another one. An operator's row has no sign, and ends both at once.
+    """
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="quarantines")
+    card = models.PositiveSmallIntegerField(null=True, blank=True)  # its index; null: the whole node
+    sign = models.CharField(max_length=160, blank=True)  # source/name, such as condition/GpuMemWatch; "": an operator
+    reason = models.JSONField(default=dict, blank=True)  # of a rule: {"message", "params"}, translated when it is shown
+    why = models.TextField(max_length=500, blank=True, validators=[names.paragraph])  # of an operator
+    began_at = models.DateTimeField(default=timezone.now)
+    began_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
+    until = models.DateTimeField(null=True, blank=True)  # an operator's row ends then by itself
+    away_since = models.DateTimeField(null=True, blank=True)  # the sign is not there, but not yet for long enough
+    sign_over_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)  # in force until then
+    ended_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
+    told = models.JSONField(default=dict)  # {public id of a claim: its deadline; null: not preemptible, only informed}
+
+    class Meta:
+        ordering = ["-public_id"]
+        constraints = [
+            models.UniqueConstraint(
+                "node", Coalesce("card", -1), "sign", condition=Q(sign_over_at=None), name="one_quarantine_a_sign"
+            ),
+            models.CheckConstraint(
+                condition=Q(sign_over_at=None) | Q(ended_at__isnull=False), name="quarantine_ends_with_its_sign"
+            ),
+        ]
+        indexes = [models.Index(fields=["node"], condition=Q(sign_over_at=None), name="quarantine_live")]
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.sign or 'operator'})"
+
+    @property
+    def place(self) -> str:
+        """The node's name, or node/card."""
+        return self.node.name if self.card is None else f"{self.node.name}/{self.card}"
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.ended_at is None
+
+    @property
+    def is_overruled(self) -> bool:
+        """Whether an operator put it back into service though its sign is still there."""
+        return self.ended_at is not None and self.sign_over_at is None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Its reason as a sentence to be translated."""
+        return self.reason or {"message": "%(why)s", "params": {"why": self.why}}
 
 
 class OutsidePod(models.Model):

@@ -16,7 +16,7 @@ from quotas.planning import replay
 from quotas.planning.run_pass import run_pass
 from quotas.reports.monthly import send_monthly
 from quotas.requests import actions as quota_requests
-from quotas.rules import recalls
+from quotas.rules import quarantines, recalls
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 
@@ -28,10 +28,11 @@ def plan(*, group_id: int, **_: Any) -> None:
 
 @shared_task(name="quotas.plan_all")
 def plan_all(*, tick: bool = False, **_: Any) -> None:
-    """Plans all pool groups, in case a hint was lost; also ends recalls whose time is over."""
+    """Plans all pool groups, in case a hint was lost; also ends recalls and quarantines whose time is over."""
     with claimed_tick("quotas.plan_all", tick=tick) as run:
         if run:
             recalls.end_overdue(now=timezone.now())
+            quarantines.keep(now=timezone.now())
             now = timezone.now()
             lately = now - PLANNED_WITHIN, now  # a time to come was written by a clock that is ahead
             for group_id in (

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from portal.background.hints import wake
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
-from portal.text.words import exact, unit_hours, unit_name
+from portal.text.words import exact, stored_sentence, unit_hours, unit_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,25 @@ KINDS: dict[str, Kind] = {
         N_("%(name)s is being recalled: it receives SIGTERM at %(reclaim_at)s. Save your work now; it "
             "will be queued again."),
         mail=True,
+    ),
+    "workload.quarantined": Kind(
+        N_("My workload has to leave faulty hardware"),
+        N_("%(name)s has to leave %(place)s, which is quarantined (%(why)s): it receives SIGTERM at %(reclaim_at)s. Save "
+            "your work now; it will be queued again, and this does not count as a recall or a failure."),
+        mail=True,
+    ),
+    "workload.on_quarantined": Kind(
+        N_("My non-preemptible workload runs on faulty hardware"),
+        N_("%(name)s runs on %(place)s, which is quarantined (%(why)s). It is non-preemptible and is not stopped: check its "
+            "results, or stop it and submit it again."),
+        mail=True,
+    ),
+    "node.quarantined": Kind(
+        N_("A node or card is quarantined"), N_("%(place)s is quarantined: %(why)s."), mail=True, webhooks=False
+    ),
+    "node.quarantine_ended": Kind(
+        N_("A quarantine of a node or card has ended"), N_("%(place)s is no longer quarantined (%(why)s)."),
+        webhooks=False,
     ),
     "workload.withdrawn": Kind(
         N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
@@ -251,6 +270,8 @@ def fact_text(key: str, value: Any) -> str:
     if key == "reason":
         reason = str(value)
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
+    if isinstance(value, Mapping):  # a stored sentence
+        return stored_sentence(value)
     if key == "unit":
         return unit_name(str(value))
     if key == "cause":

@@ -253,12 +253,8 @@ def pager(context: template.Context, page: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def note(stored: dict[str, Any], plain: str = "") -> str:
-    """The translation of a stored sentence, {"message", "params"}; a param may be a stored sentence itself. `plain`
-    if none is stored."""
-    if not stored:
-        return plain
-    params = stored.get("params", {}).items()
-    return _(stored["message"]) % {name: note(value) if isinstance(value, dict) else value for name, value in params}
+    """The translation of a stored sentence; `plain` if none is stored."""
+    return words.stored_sentence(stored) if stored else plain
 
 
 @register.simple_tag

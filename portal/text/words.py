@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -106,3 +106,9 @@ def duration(seconds: float | dt.timedelta | None) -> str:
         if count or (size == 1 and not parts):
             parts.append(f"{count} {label}")
     return " ".join(parts[:2])
+
+
+def stored_sentence(stored: Mapping[str, Any]) -> str:
+    """The translation of a stored sentence, {"message", "params"}; a param may be a stored sentence itself."""
+    params = stored.get("params", {}).items()
+    return _(stored["message"]) % {n: stored_sentence(v) if isinstance(v, Mapping) else v for n, v in params}

@@ -293,7 +293,7 @@ def _row(
 ) -> NodeRow:
     node = cards[0].node
     cells = [
-        Cell(card, tuple(places.get((node.name, card.index), ())), card.healthy and node.takes_pods)
+        Cell(card, tuple(places.get((node.name, card.index), ())), card.is_usable and node.takes_pods)
         for card in sorted(cards, key=lambda card: card.index)
     ]
     instances = [

@@ -83,7 +83,8 @@ def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
     return live
 
 
-IS_PRESENT = Q(healthy=True, node__present=True, node__drained=False, node__held_back="")
+IS_USABLE = Q(healthy=True, quarantined=False)  # Card.is_usable
+IS_PRESENT = IS_USABLE & Q(node__present=True, node__drained=False, node__quarantined=False, node__held_back="")
 
 
 def _read_presence(live: Live) -> None:
@@ -104,13 +105,13 @@ def _read_stranded(live: Live) -> None:
     """Units on cards that are not present, which take nothing of present capacity (units.stranded_units of the
     engine)."""
     rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
-        "pool_id", "node__name", "index", "healthy"
+        "pool_id", "node__name", "index", "healthy", "quarantined"
     )
     absent: dict[tuple[int | None, str], set[int]] = defaultdict(set)
     closed = set()
-    for pool, name, index, healthy in rows:
+    for pool, name, index, healthy, quarantined in rows:
         absent[pool, name].add(index)
-        if healthy:  # so it is the node that takes no pods
+        if healthy and not quarantined:  # so it is the node that takes no pods
             closed.add((pool, name))
     for claim in live.all_claims() if absent else ():
         for place in (claim.placement or ()) if claim.state in OCCUPYING else ():

@@ -112,12 +112,13 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
 def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
     """Pool id → its nodes by name. Cards come as tuples, because a cluster has thousands of them."""
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
-    names = ("pool_id", "node_id", "index", "units", "cores", "healthy", "outside", "outside_cores")
-    for pool_id, node_id, index, units, cores, healthy, outside, more in Card.objects.filter(
+    names = ("pool_id", "node_id", "index", "units", "cores", "healthy", "quarantined", "outside", "outside_cores")
+    for pool_id, node_id, index, units, cores, healthy, quarantined, outside, more in Card.objects.filter(
         pool__in=pools
     ).values_list(*names):
+        usable = healthy and not quarantined
         left = None if cores is None else max(0, cores - more)
-        cards[pool_id or 0, node_id][index] = e.Card(units if healthy else 0, left, outside if healthy else 0)
+        cards[pool_id or 0, node_id][index] = e.Card(units if usable else 0, left, outside if usable else 0)
     fixed = {pool.pk for pool in pools if pool.mig}
     known = Node.objects.filter(pk__in={node for _, node in cards}).defer("labels").in_bulk()
     nodes: dict[int, list[e.Node]] = defaultdict(list)

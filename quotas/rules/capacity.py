@@ -10,8 +10,9 @@ from portal.infra import versions
 from portal.infra.locks import durable
 from portal.notify.events import emit
 from portal.text.words import exact
-from quotas.models import Card, Node, Pool
+from quotas.models import Node, Pool
 from quotas.planning.lock import locked_group
+from quotas.rules.draining import groups_of
 
 
 class OverPromised(Problem):
@@ -56,7 +57,7 @@ def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
 def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:
     """Drains a node or puts it back into use. Running work stays; nothing new starts there. Raises Conflict."""
     actor.require_operator()
-    groups = sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
+    groups = groups_of(node)
     with durable():
         for group_id in groups:
             locked_group(group_id)

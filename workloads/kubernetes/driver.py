@@ -352,7 +352,9 @@ class KubernetesCluster:
             return None
         facts = Facts(node)
         has = facts.allocatable(device) if device else 0
-        return replace(info.held(*manifests.not_tolerated(facts, self.options)), devices={device: has} if has else {})
+        held = info.held(*manifests.not_tolerated(facts, self.options))
+        found = tuple(manifests.faults(facts, self.options))
+        return replace(held, devices={device: has} if has else {}, faults=found)
 
 
 @dataclass(frozen=True, slots=True)

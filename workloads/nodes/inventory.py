@@ -13,9 +13,10 @@ from portal.infra.locks import durable
 from portal.notify.events import emit
 from quotas.models import Card, Cluster, Node, Pool
 from quotas.planning.lock import locked_group
+from quotas.rules import quarantines
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.reachability import mark_reached, mark_unreachable
-from workloads.nodes import outside
+from workloads.nodes import health, outside
 from workloads.nodes.pools import (
     Key,
     carry_over,
@@ -26,7 +27,7 @@ from workloads.nodes.pools import (
     pools_of,
     units_by_pool,
 )
-from workloads.runtime.base import NodeInfo, Note, Unreachable
+from workloads.runtime.base import NodeInfo, Unreachable, as_json
 
 NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a pass reads again what was written
 
@@ -55,6 +56,7 @@ def refresh(cluster: Cluster) -> int:
     for node in known.values():
         changed += node.present and _lost(node, now)
     changed += outside.refresh(cluster, others)
+    health.refresh(cluster, infos, now=now)
     if changed or any(pool.cpu_per_card is None for pool in pools.values()):
         note_shares(cluster)
     Node.objects.filter(cluster=cluster, present=True, seen_at__lt=now - NOTED).update(seen_at=now)
@@ -64,8 +66,8 @@ def refresh(cluster: Cluster) -> int:
 def _as_reported(info: NodeInfo) -> dict[str, object]:
     return {
         "present": True, "sharing": info.sharing, "product": info.product, "because": info.because[:200],
-        "because_of": _as_json(info.because_of), "held_back": info.held_back[:300],
-        "held_back_by": [_as_json(note) for note in info.held_back_by], "conflicts": list(info.conflicts),
+        "because_of": as_json(info.because_of), "held_back": info.held_back[:300],
+        "held_back_by": [as_json(note) for note in info.held_back_by], "conflicts": list(info.conflicts),
         "instances": dict(info.instances), "domain": info.domain, "cpu_milli": info.cpu_milli,
         "memory_mib": info.memory_mib, "pods": info.pods, "devices": dict(info.devices), "labels": dict(info.labels),
     }  # fmt: skip
@@ -75,13 +77,6 @@ FACTS = (
     "present", "sharing", "product", "because", "because_of", "held_back", "held_back_by", "conflicts", "instances",
     "domain", "cpu_milli", "memory_mib", "pods", "devices", "labels",
 )  # fmt: skip
-
-
-def _as_json(note: Note | None) -> dict[str, Any]:
-    if note is None:
-        return {}
-    params = {name: _as_json(value) if isinstance(value, Note) else value for name, value in note.params.items()}
-    return {"message": note.message, "params": params}
 
 
 def _facts(node: Node) -> dict[str, object]:
@@ -115,6 +110,7 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
         )
         before = units_by_pool(node)
         _write_cards(node, info, pools)
+        quarantines.mark(node)  # cards may be new rows
         for pool in pools.values():
             least = Card.objects.filter(pool=pool, cores__gt=0).aggregate(least=Min("cores"))["least"]
             Pool.objects.filter(pk=pool.pk).exclude(card_cores=least).update(card_cores=least)

@@ -31,6 +31,7 @@ from workloads.models import Attempt, StopCause, Workload
 from workloads.requests.request import claim_fields
 from workloads.runtime.base import Observed
 from workloads.runtime.gangs import as_rows
+from workloads.status.out_of_service import is_out_of_service, quarantine_of
 
 BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
 
@@ -50,6 +51,7 @@ OUTCOME = {
     Event.GONE_STUCK: "failed",
     Event.REJECT: "rejected",
 }
+OUT_OF_SERVICE = "out_of_service"  # reason of an attempt that ended because of its hardware: it does not count
 REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started"}
 
 
@@ -64,7 +66,11 @@ def record_event(
 ) -> bool:
     """Moves the workload along the state chart if it is still in the state that the caller saw."""
     workload = attempt.workload
-    if event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
+    if event is Event.EXITED_BAD and quarantine_of(attempt.claim) is not None:
+        event, reason = Event.LOST, OUT_OF_SERVICE  # of a fault of its hardware, as far as anybody can tell
+    elif event is Event.GONE_RECALLED and is_out_of_service(attempt.claim):
+        reason = OUT_OF_SERVICE
+    elif event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
         event = Event.GONE_EXHAUSTED
     if event is Event.EXITED_BAD and workload.restarts < workload.settings.max_restarts:
         event = Event.RETRY
@@ -155,7 +161,8 @@ def _finish(
     if event is Event.RETRY:
         Workload.objects.filter(pk=workload.pk).update(restarts=F("restarts") + 1)
     if state is State.QUEUED:
-        requeue(workload, attempt, recalled=event is Event.GONE_RECALLED, now=now)
+        recalled = event is Event.GONE_RECALLED and reason != OUT_OF_SERVICE
+        requeue(workload, attempt, recalled=recalled, now=now)
     else:
         Workload.objects.filter(pk=workload.pk).update(
             finished_at=now, exit_code=exit_code, reason=reason, message=message[:500]
@@ -336,6 +343,10 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
     if kind is None:
         return
     leave_by = attempt.claim.leave_by
+    facts: dict[str, Any] = {"reclaim_at": leave_by.isoformat()} if leave_by else {}
+    quarantine = quarantine_of(attempt.claim) if event is Event.RECALL else None
+    if quarantine is not None:
+        kind, facts = "workload.quarantined", facts | {"place": quarantine.place, "why": quarantine.said}
     notices.tell(
         kind,
         to=[workload.author] if workload.author else [],
@@ -344,5 +355,5 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
         name=workload.name,
         attempt=attempt.number,
         reason=reason,
-        **({"reclaim_at": leave_by.isoformat()} if leave_by else {}),
+        **facts,
     )

@@ -253,6 +253,22 @@ class Note:
         return self.message % self.params
 
 
+def as_json(note: Note | None) -> dict[str, Any]:
+    """A note as it is stored."""
+    if note is None:
+        return {}
+    params = {name: as_json(value) if isinstance(value, Note) else value for name, value in note.params.items()}
+    return {"message": note.message, "params": params}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A sign that a node's hardware is faulty: `name` is source/what, the same while it lasts."""
+
+    name: str
+    reason: Note
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Cards of a node that another system serves than the rest of it: whole cards beside MIG instances."""
@@ -272,7 +288,7 @@ class NodeInfo:
 
     `because` and `held_back` are English; `because_of` and `held_back_by` are the same to be translated. `conflicts` has
     the keys of other systems it bears marks of and must not. Pools that `beside` and the node itself feed share nodes:
-    they belong to one pool group.
+    they belong to one pool group. `faults` quarantine the node.
     """
 
     name: str
@@ -295,6 +311,7 @@ class NodeInfo:
     because_of: Note | None = None
     held_back_by: tuple[Note, ...] = ()
     conflicts: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def held(self, *notes: Note) -> NodeInfo:
         """It takes no new pods for these reasons, too."""

@@ -13,15 +13,16 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from portal.access import Actor
 from portal.models import Department
-from portal.text.words import amount, duration
+from portal.text.words import amount, duration, stored_sentence
 from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.lending.windows import next_return
-from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry
+from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
 from quotas.wording import Teller, clock, named_claims, return_sentence
 from workloads.lifecycle import State
-from workloads.models import Attempt, Kind, ModeChange, Workload
+from workloads.models import Attempt, Kind, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
+from workloads.status.out_of_service import mode_change_of, quarantine_of
 
 IMAGE = gettext_lazy(
     "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
@@ -171,9 +172,11 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
-    taker = claim.held_for.department.name if claim.held_for else ""
+    taker, quarantine = claim.held_for.department.name if claim.held_for else "", quarantine_of(claim)
     if taker:
         text = _("%(department)s is recalling its capacity: save your work now.") % {"department": taker}
+    elif quarantine is not None:
+        text = _("%(place)s is quarantined: save your work now.") % {"place": place_of(quarantine)}
     elif node := being_changed(claim):
         text = _("%(node)s is being drained: save your work now.") % {"node": node}
     else:
@@ -182,6 +185,8 @@ def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
         "At the deadline it receives SIGTERM, and SIGKILL %(grace)s later; then it is queued again with the same ID."
     )
     details = [then % {"grace": duration(attempt.grace)}]
+    if quarantine is not None:
+        details = [reason_of(quarantine), *details, _("This counts neither as a recall nor as a failure.")]
     if attempt.ready_at:
         details = [_("It reported that its work is saved and is releasing its capacity.")]
     return Situation(text, details, attempt.reclaim_at, "countdown", _("until SIGTERM"), "leave")
@@ -189,11 +194,16 @@ def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
 
 def being_changed(claim: Claim) -> str:
     """Name of its node if an operator is changing that node's mode, else ""."""
-    names = {place["node"] for place in claim.placement or ()}
-    changes = ModeChange.objects.filter(
-        finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
-    )
-    return changes.values_list("node__name", flat=True).first() or ""
+    change = mode_change_of(claim)
+    return change.node.name if change else ""
+
+
+def place_of(quarantine: Quarantine) -> str:
+    return place_text(quarantine.node.name, [] if quarantine.card is None else [quarantine.card])
+
+
+def reason_of(quarantine: Quarantine) -> str:
+    return _("Reason: %(why)s.") % {"why": stored_sentence(quarantine.said)}
 
 
 def stopping(workload: Workload, attempt: Attempt) -> Situation:
@@ -277,6 +287,7 @@ def reason_word(code: str) -> str:
         "ClusterStopped": _("the cluster was stopped"),
         "max_runtime": _("it exceeded its maximum runtime"),
         "max_reclaims": _("it was recalled more often than this pool allows"),
+        "out_of_service": _("its node or card was taken out of service"),
         "not_started": _("the cluster did not start it in time"),
         "max_wait": _("it waited longer than its maximum waiting time"),
         "OOMKilled": _("it used more memory than requested (OOMKilled)"),

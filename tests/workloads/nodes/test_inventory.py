@@ -20,7 +20,7 @@ from workloads import sharing
 from workloads.demo.nodes import NODES
 from workloads.embedded.command import node_from
 from workloads.nodes import inventory, pools
-from workloads.runtime.base import CardInfo, NodeInfo, Offer
+from workloads.runtime.base import CardInfo, NodeInfo, Offer, as_json
 
 pytestmark = pytest.mark.django_db
 DATA = Path(__file__).parents[2] / "cluster/data/kwok_gpu_nodes.yaml"
@@ -186,7 +186,7 @@ def test_cards_of_unknown_products_share_no_pool_though_they_are_of_one_size(loo
 
 
 def test_a_reason_that_quotes_other_sentences_is_translated_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = inventory._as_json(node_from(NODES[-1]).held_back_by[0])
+    told = as_json(node_from(NODES[-1]).held_back_by[0])
     assert tags.note(told).endswith("HAMi and Time-slicing (its nvidia.com/gpu.sharing-strategy is time-slicing)")
     monkeypatch.setattr(tags, "_", lambda text: f"<{text}>")
     assert tags.note(told).endswith(

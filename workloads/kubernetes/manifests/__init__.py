@@ -2,6 +2,7 @@
 
 from workloads.kubernetes.manifests.all_objects import objects
 from workloads.kubernetes.manifests.deployments import deployment, host_of, route, url_of
+from workloads.kubernetes.manifests.faults import faults
 from workloads.kubernetes.manifests.gangs import GATE, job, pin
 from workloads.kubernetes.manifests.labels import (
     ATTEMPT,
@@ -61,6 +62,7 @@ __all__ = [
     "beside",
     "claim",
     "deployment",
+    "faults",
     "host_of",
     "is_selected",
     "job",

@@ -11,6 +11,14 @@ from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
 
+# Conditions that say that GPU hardware is faulty: of NVSentinel (one for each check, True: unhealthy), of AKS's node
+# problem detector, and of the EKS node monitoring agent.
+FAULTY = {
+    "Gpu*Watch": "True", "SysLogsXIDError": "True", "SysLogsSXIDError": "True", "SysLogsGPUFallenOff": "True",
+    "GPUMissing": "True", "NVLinkStatusInactive": "True", "AcceleratedHardwareReady": "False",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What an operator may set for one cluster. The portal's name on it (`instance`) tells two portals' pods apart."""
@@ -39,6 +47,10 @@ class Options:
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, str], ...] = ()
     lost_after: int = 0  # s without a sign of its node until a run is given up; 0: not before the node is removed
+    # What of a node says that its hardware is faulty, and quarantines it: types of conditions (with * for any letters) and
+    # the status that is bad, keys of taints likewise; {} and []: none.
+    health_conditions: Mapping[str, str] = field(default_factory=lambda: dict(FAULTY))
+    health_taints: tuple[str, ...] = ("AggregatedNodeHealth",)  # NVSentinel's
     # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
     plugin_config: str = "gpu-operator/device-plugin-config"
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
@@ -57,7 +69,7 @@ class Options:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Options:
         """Raises ValueError that names the key: an operator typed this."""
-        own = {f.name: f.default for f in fields(cls) if f.name != "sharing"}
+        own = {name: getattr(cls(), name) for name in (f.name for f in fields(cls)) if name != "sharing"}
         systems = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
         known = own | systems
         if unknown := sorted(set(data) - set(known)):
@@ -77,6 +89,7 @@ class Options:
         for key in ("portal_addresses", "egress_addresses"):
             for cidr in getattr(options, key):
                 _network(key, cidr)
+        _health(options)
         check(settings)
         return options
 
@@ -94,6 +107,17 @@ def check(settings: Settings) -> None:
     for node, cards in settings.cards.items():
         if not isinstance(cards, int) or isinstance(cards, bool) or not 1 <= cards <= MOST_CARDS:
             raise ValueError(f"option cards: {node}: give a number of cards from 1 to {MOST_CARDS}")
+
+
+def _health(options: Options) -> None:
+    for kind, status in options.health_conditions.items():
+        if kind.strip("*") in ("", "Ready"):
+            raise ValueError(f"option health_conditions: {kind!r} would quarantine every node: name a condition of GPUs")
+        if status not in ("True", "False", "Unknown"):
+            raise ValueError(f"option health_conditions: {kind}: give the bad status as True, False or Unknown, in quotes")
+    for key in options.health_taints:
+        if not isinstance(key, str) or not key.strip("*"):
+            raise ValueError(f"option health_taints: {key!r} is no key of a taint such as AggregatedNodeHealth")
 
 
 def _network(key: str, cidr: Any) -> None:

@@ -14,10 +14,10 @@ from portal.notify.events import emit
 from portal.web.code_names import plain_error
 from quotas.models import Node, OutsidePod
 from quotas.planning.lock import locked_group
-from quotas.rules.draining import announce_drain, on_node
+from quotas.rules.draining import announce_drain, groups_of, on_node
 from workloads.mode_lifecycle import Stage
 from workloads.models import ModeChange
-from workloads.nodes.modes.changes import deadline_of, groups_of, live
+from workloads.nodes.modes.changes import deadline_of, live
 from workloads.nodes.modes.keepers import Keeper, keeper_for
 from workloads.nodes.modes.previews import check_target
 from workloads.nodes.modes.recipes import Target, recipe

@@ -19,9 +19,9 @@ from portal.access import SYSTEM
 from portal.background.hints import wake
 from portal.infra.locks import durable
 from portal.notify.events import emit
-from quotas.models import Card, Claim, Node, OutsidePod
+from quotas.models import Claim, Node, OutsidePod
 from quotas.planning.lock import locked_group
-from quotas.rules.draining import announce_drain, on_node, withdraw_drain
+from quotas.rules.draining import announce_drain, groups_of, on_node, withdraw_drain
 from workloads.mode_lifecycle import FINAL, PATIENCE, Event, Facts, NotPossible, Stage, due, step
 from workloads.models import ModeChange
 from workloads.nodes import inventory
@@ -134,11 +134,6 @@ def live(node: Node) -> ModeChange | None:
 def still_there(change: ModeChange) -> list[Claim]:
     """The claims it waits for."""
     return list(on_node(change.node)) if change.stage == Stage.DRAINING else []
-
-
-def groups_of(node: Node) -> list[int]:
-    """Groups of pools that lose capacity with the node, in the order in which they are locked."""
-    return sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
 
 
 def _drain(change: ModeChange, *, now: dt.datetime) -> bool:

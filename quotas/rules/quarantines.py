@@ -1,0 +1,337 @@
+"""Quarantine: a faulty node or card is taken out of use, and what runs there leaves within its notice.
+
+Begun by a rule when a sign of a fault appears (`judge`) or by an operator (`quarantine`); ended by the rule when the sign
+has been away for long enough, at the operator's end (`keep`), or by an operator (`put_back`). What it stops counts neither
+as a recall nor as a failure of the workload.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from portal import audit, names
+from portal.access import SYSTEM, Actor
+from portal.background.hints import wake
+from portal.errors import N_, Invalid, Problem
+from portal.infra import versions
+from portal.infra.locks import durable
+from portal.models import User
+from portal.notify import notices
+from portal.notify.events import emit
+from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Node, Quarantine
+from quotas.planning.lock import locked_group
+from quotas.rules.draining import announce, groups_of, notice_ends, on_node, withdraw
+from quotas.rules.fault_signs import Sign, Step, steps
+
+Reason = Mapping[str, Any]  # {"message", "params"}, translated when it is shown
+
+
+class AlreadyQuarantined(Problem):
+    code = "already_quarantined"
+    message = N_("%(place)s is already quarantined by an operator. End that quarantine first.")
+
+
+class HasEnded(Problem):
+    code = "has_ended"
+    message = N_("This quarantine has already ended.")
+
+
+# By rule --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a source says of one node: the signs it sees, and the places (None: the node) it has looked at."""
+
+    seen: Mapping[Sign, Reason]
+    looked_at: Collection[int | None]
+
+
+def judge(cluster: Cluster, source: str, answers: Mapping[int, Answer], *, now: dt.datetime) -> int:
+    """Begins and ends quarantines as a source's signs (source/…) say; `answers` by the node's id. Returns how many nodes
+    changed."""
+    rows = _live(source).filter(node__cluster=cluster).values_list("node", "sign", "card", "away_since")
+    known: dict[int, dict[Sign, dt.datetime | None]] = defaultdict(dict)
+    for node, name, card, away_since in rows:
+        known[node][Sign(name, card)] = away_since
+    changed = 0
+    for node, answer in answers.items():
+        if steps(known.get(node, {}), answer.seen, answer.looked_at, now=now):
+            changed += _judge_node(node, source, answer, now=now)
+    return changed
+
+
+def _live(source: str) -> Any:
+    return Quarantine.objects.filter(sign__startswith=f"{source}/", sign_over_at=None)
+
+
+def _judge_node(pk: int, source: str, answer: Answer, *, now: dt.datetime) -> bool:
+    with durable():
+        node = _locked(pk)
+        rows = {Sign(row.sign, row.card): row for row in _live(source).filter(node=node)}
+        known = {sign: row.away_since for sign, row in rows.items()}
+        began, ended = [], []
+        for sign, step in sorted(steps(known, answer.seen, answer.looked_at, now=now).items(), key=_in_order):
+            if step is Step.BEGIN:
+                reason = dict(answer.seen[sign])
+                began.append(
+                    Quarantine.objects.create(node=node, card=sign.card, sign=sign.name, reason=reason, began_at=now)
+                )
+                continue
+            row = rows[sign]
+            row.away_since = {Step.GONE: now, Step.BACK: None}.get(step, row.away_since)
+            if step is Step.OVER:
+                row.sign_over_at = now
+                if row.is_in_force:
+                    row.ended_at = now
+                    ended.append(row)
+            row.save(update_fields=["away_since", "sign_over_at", "ended_at"])
+        _apply(node, began, ended, SYSTEM, now=now)
+    return bool(began or ended)
+
+
+def _in_order(item: tuple[Sign, Step]) -> tuple[str, int]:
+    sign, _step = item
+    return sign.name, -1 if sign.card is None else sign.card
+
+
+# By an operator -------------------------------------------------------------------------------------------------------
+
+
+def check(node: Node, card: int | None, why: str, until: dt.datetime | None, *, now: dt.datetime) -> None:
+    """Raises Invalid, AlreadyQuarantined."""
+    if not why.strip():
+        raise Invalid(N_("Give the reason: it is shown to everybody whose work is stopped."), field="why")
+    names.checked_paragraph(why, "why")
+    if len(why) > 500:
+        raise Invalid(N_("The reason may have at most %(most)s characters, not %(length)s."), field="why", most=500,
+                      length=len(why))  # fmt: skip
+    if until is not None and until <= now:
+        raise Invalid(N_("The end of the quarantine is in the past."), field="until")
+    if card is not None:
+        check_card(node, card)
+    if Quarantine.objects.filter(node=node, card=card, sign="", ended_at=None).exists():
+        raise AlreadyQuarantined(place=node.name if card is None else f"{node.name}/{card}")
+
+
+def check_card(node: Node, card: int) -> None:
+    """Raises Invalid unless the node has this card and the portal decides which card a workload gets."""
+    if not Card.objects.filter(node=node, index=card).exists():
+        raise Invalid(N_("%(node)s has no card %(card)s."), field="card", node=node.name, card=card)
+    if not cards_are_assigned(node):
+        raise Invalid(
+            N_("On %(node)s the cluster chooses which card a workload gets, so a single card cannot be kept free. "
+               "Quarantine the whole node, or have its device plugin report the card as unhealthy."),
+            field="card", node=node.name,
+        )  # fmt: skip
+
+
+def cards_are_assigned(node: Node) -> bool:
+    """Whether the portal decides which card a workload gets. Kubernetes does not let it: there the device plugin chooses."""
+    return node.cluster.kind == ClusterKind.EMBEDDED and not node.instances
+
+
+def quarantine(
+    *, actor: Actor, node: Node, card: int | None, why: str, until: dt.datetime | None = None, seen: str = ""
+) -> Quarantine:
+    """Takes a node or card out of use. Raises NotVisible for anybody but operators, Invalid, AlreadyQuarantined,
+    Conflict."""
+    actor.require_operator()
+    now = timezone.now()
+    check(node, card, why, until, now=now)
+    with durable():
+        node = _locked(node.pk)
+        check(node, card, why, until, now=now)
+        versions.check(in_force(node), seen)
+        row = Quarantine.objects.create(
+            node=node, card=card, why=why.strip(), until=until, began_at=now, began_by=actor.user
+        )
+        _apply(node, [row], [], actor, now=now)
+    row.refresh_from_db()
+    return row
+
+
+def put_back(*, actor: Actor, row: Quarantine) -> Quarantine:
+    """Ends a quarantine, a rule's too: its sign does not begin another one until it has been away. Raises NotVisible for
+    anybody but operators, HasEnded."""
+    actor.require_operator()
+    now = timezone.now()
+    with durable():
+        node = _locked(row.node_id)
+        row = Quarantine.objects.get(pk=row.pk)
+        if not row.is_in_force:
+            raise HasEnded
+        _end(node, row, actor, now=now)
+    row.refresh_from_db()
+    return row
+
+
+def in_force(node: Node) -> dict[str, Any]:
+    """What a form that begins a quarantine was made for."""
+    rows = node.quarantines.filter(ended_at=None).order_by("public_id")
+    return {"quarantined": [[row.card, row.sign or row.why] for row in rows]}
+
+
+def _end(node: Node, row: Quarantine, actor: Actor, *, now: dt.datetime) -> None:
+    row.ended_at, row.ended_by = now, actor.user
+    if not row.sign:
+        row.sign_over_at = now
+    row.save(update_fields=["ended_at", "ended_by", "sign_over_at"])
+    _apply(node, [], [row], actor, now=now)
+
+
+# What follows ---------------------------------------------------------------------------------------------------------
+
+
+def keep(*, now: dt.datetime) -> int:
+    """Ends what an operator limited in time, and tells claims that came to a quarantined place since (a preemption that was
+    withdrawn, say). Returns how many quarantines had something to do."""
+    rows = list(Quarantine.objects.filter(ended_at=None).select_related("node__cluster"))
+    clusters = {row.node.cluster_id for row in rows}
+    staying = Claim.objects.filter(state=ClaimState.HOLDING, pods__gt=0, pool__group__cluster__in=clusters)
+    staying = staying.select_related("pool__group") if rows else Claim.objects.none()
+    done = 0
+    for row in rows:
+        over = row.until is not None and row.until <= now
+        if not over and not any(_is_untold(claim, row) for claim in staying):
+            continue
+        with durable():
+            node = _locked(row.node_id)
+            row = Quarantine.objects.get(pk=row.pk)
+            row.node = node
+            if not row.is_in_force:
+                continue
+            if over:
+                _end(node, row, SYSTEM, now=now)
+            else:
+                _tell(row, now=now)
+        done += 1
+    return done
+
+
+def _is_untold(claim: Claim, row: Quarantine) -> bool:
+    here = claim.pool.group.cluster_id == row.node.cluster_id and _covers(row, claim)
+    known = row.card is None or cards_are_assigned(row.node)
+    return here and known and (claim.preemptible or claim.public_id not in row.told)
+
+
+def _locked(pk: int) -> Node:
+    """The node, with the locks on its pools' groups and on its own row."""
+    for group_id in groups_of(Node(pk=pk)):
+        locked_group(group_id)
+    return Node.objects.select_for_update(no_key=True, of=("self",)).select_related("cluster").get(pk=pk)
+
+
+def mark(node: Node) -> None:
+    """Writes on the node and its cards what is quarantined: planning and board read it there."""
+    places = set(Quarantine.objects.filter(node=node, ended_at=None).values_list("card", flat=True))
+    Node.objects.filter(pk=node.pk).exclude(quarantined=None in places).update(quarantined=None in places)
+    cards = Card.objects.filter(node=node)
+    cards.filter(quarantined=False, index__in=places - {None}).update(quarantined=True)
+    cards.filter(quarantined=True).exclude(index__in=places - {None}).update(quarantined=False)
+
+
+def _apply(
+    node: Node, began: Collection[Quarantine], ended: Collection[Quarantine], actor: Actor, *, now: dt.datetime
+) -> None:
+    """All consequences, in the same transaction."""
+    if not began and not ended:
+        return
+    mark(node)
+    for row in began:
+        row.node = node
+        _record("node.quarantined", row, actor)
+        _tell(row, now=now)
+    for row in ended:
+        row.node = node
+        _record("node.quarantine_ended", row, actor)
+        _withdraw(row, now=now)
+    for group_id in groups_of(node):
+        wake("quotas.plan", group_id=group_id)
+
+
+def _record(what: str, row: Quarantine, actor: Actor) -> None:
+    facts = {"quarantine": row.public_id, "card": row.card, "sign": row.sign, "reason": english(row.said)}
+    audit.record(actor, what, row.node.name, after=facts | {"until": row.until.isoformat() if row.until else None})
+    emit(what, node=row.node.name, **facts)
+    operators = User.objects.filter(is_operator=True, is_active=True).exclude(pk=actor.user.pk if actor.user else None)
+    notices.tell(what, to=operators, place=row.place, why=row.said)
+
+
+def _tell(row: Quarantine, *, now: dt.datetime) -> None:
+    """Begins the notice of preemptible claims; the author of any other is informed and decides. Where the cluster chooses the
+    card of a workload, nobody knows whom a single one concerns."""
+    if row.card is not None and not cards_are_assigned(row.node):
+        return
+    claims = on_node(row.node, row.card)
+    told = announce(claims, row.told, now=now, ends=notice_ends)
+    for claim in claims:
+        if claim.preemptible or claim.public_id in told or claim.state != ClaimState.HOLDING:
+            continue
+        told[claim.public_id] = None  # type: ignore[assignment]
+        notices.tell(
+            "workload.on_quarantined", to=[claim.user] if claim.user else [], department=claim.department,
+            workload=claim.workload, name=claim.name, place=row.place, why=row.said,
+        )  # fmt: skip
+    if told != row.told:
+        row.told = told
+        Quarantine.objects.filter(pk=row.pk).update(told=told)
+
+
+def _withdraw(row: Quarantine, *, now: dt.datetime) -> None:
+    """Those that have not been sent SIGTERM continue, unless another quarantine in force covers them: then they are its."""
+    others = list(Quarantine.objects.filter(node=row.node, ended_at=None))
+    free = []
+    for claim in on_node(row.node, row.card):
+        other = next((each for each in others if _covers(each, claim)), None)
+        if other is None:
+            free.append(claim)
+        elif row.told.get(claim.public_id):
+            other.told = {**other.told, claim.public_id: row.told[claim.public_id]}
+            Quarantine.objects.filter(pk=other.pk).update(told=other.told)
+    deadlines = {claim: by for claim, by in row.told.items() if by}
+    stay = withdraw(free, deadlines, now=now)
+    row.told = {claim: by for claim, by in row.told.items() if claim not in stay}
+    Quarantine.objects.filter(pk=row.pk).update(told=row.told)
+
+
+def _covers(row: Quarantine, claim: Claim) -> bool:
+    return any(
+        place["node"] == row.node.name and (row.card is None or row.card in place.get("cards", ()))
+        for place in claim.placement or ()
+    )
+
+
+# What others ask ------------------------------------------------------------------------------------------------------
+
+
+def that_stops(claim: Claim) -> Quarantine | None:
+    """The quarantine for which the claim has to leave; None if it leaves for another reason, or not at all."""
+    if claim.state == ClaimState.HOLDING or claim.held_for_id is not None:
+        return None
+    nodes = {place["node"] for place in claim.placement or ()}
+    rows = Quarantine.objects.filter(
+        node__name__in=nodes, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
+    )
+    return next((row for row in rows.select_related("node") if row.told[claim.public_id]), None)
+
+
+def of_places(nodes: Iterable[Node]) -> dict[int, list[Quarantine]]:
+    """Quarantines in force by node id: one query for all."""
+    found: dict[int, list[Quarantine]] = defaultdict(list)
+    for row in Quarantine.objects.filter(Q(node__in=list(nodes)), ended_at=None).select_related("node", "began_by"):
+        found[row.node_id].append(row)
+    return found
+
+
+def english(reason: Reason) -> str:
+    params = reason.get("params", {})
+    said: str = reason["message"] % {name: english(v) if isinstance(v, Mapping) else v for name, v in params.items()}
+    return said

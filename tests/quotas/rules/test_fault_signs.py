@@ -1,0 +1,70 @@
+"""When signs of a fault begin and end a quarantine, whatever order they come and go in."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotas.rules.fault_signs import AWAY, Sign, Step, steps
+
+T = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
+XID, ECC = Sign("node/condition/SysLogsXIDError"), Sign("node/condition/GpuMemWatch")
+CARD = Sign("card/unhealthy", 3)
+
+
+def test_a_new_sign_begins_and_one_that_is_known_does_nothing() -> None:
+    assert steps({}, [XID], {None}, now=T) == {XID: Step.BEGIN}
+    assert steps({XID: None}, [XID, ECC], {None}, now=T) == {ECC: Step.BEGIN}
+
+
+def test_a_sign_must_be_away_for_long_enough() -> None:
+    assert steps({XID: None}, [], {None}, now=T) == {XID: Step.GONE}
+    assert steps({XID: T}, [], {None}, now=T + AWAY - dt.timedelta(seconds=1)) == {}
+    assert steps({XID: T}, [], {None}, now=T + AWAY) == {XID: Step.OVER}
+    assert steps({XID: T}, [XID], {None}, now=T + AWAY) == {XID: Step.BACK}
+
+
+def test_what_was_not_looked_at_stays_as_it_is() -> None:
+    assert steps({CARD: T}, [CARD, XID], {4}, now=T + 2 * AWAY) == {}
+    assert steps({CARD: T}, [], {3}, now=T + 2 * AWAY) == {CARD: Step.OVER}
+
+
+LOOKS = st.lists(
+    st.tuples(st.integers(1, 900), st.sets(st.sampled_from([XID, ECC, CARD])), st.sets(st.sampled_from([None, 3]))),
+    max_size=40,
+)
+
+
+@given(LOOKS)
+def test_a_quarantine_lasts_exactly_while_its_sign_was_seen_within_the_time(
+    looks: list[tuple[int, set[Sign], set[int | None]]],
+) -> None:
+    """The state kept from look to look says the same as the whole history."""
+    known: dict[Sign, dt.datetime | None] = {}
+    missed: dict[Sign, dt.datetime | None] = {}  # the first look at the place that did not show the sign since it was seen
+    now = T
+    for pause, seen, looked_at in looks:
+        now += dt.timedelta(seconds=pause)
+        over = {
+            sign
+            for sign, since in missed.items()
+            if since is not None and sign.card in looked_at and sign not in seen and now - since >= AWAY
+        }
+        for sign, step in steps(known, seen, looked_at, now=now).items():
+            assert sign.card in looked_at
+            assert (step is Step.BEGIN) == (sign not in known)
+            assert (step is Step.OVER) == (sign in over)
+            if step is Step.OVER:
+                del known[sign]
+            else:
+                known[sign] = now if step is Step.GONE else None
+        for sign in (XID, ECC, CARD):
+            if sign.card in looked_at and sign in seen:
+                missed[sign] = None
+            elif sign in over:
+                del missed[sign]
+            elif sign.card in looked_at and sign in missed:
+                missed[sign] = missed[sign] or now
+        assert known == missed

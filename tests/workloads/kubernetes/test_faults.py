@@ -1,0 +1,83 @@
+"""Which conditions and taints of a node quarantine it. The names are those that the agents write: NVSentinel (one condition
+for each check, True while it fails, and the taint AggregatedNodeHealth), AKS's node problem detector, the EKS node
+monitoring agent (AcceleratedHardwareReady, False while it fails)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workloads.kubernetes.manifests import Options, faults
+
+
+def names(*conditions: tuple[str, str], taints: Any = (), **options: Any) -> list[str]:
+    listed = [{"type": kind, "status": status, "message": "m"} for kind, status in conditions]
+    node = {"status": {"conditions": listed}, "spec": {"taints": taints}}
+    return [fault.name for fault in faults(node, Options.from_json(options))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "good"),
+    [
+        ("GpuMemWatch", "True", "False"),
+        ("GpuNvswitchFatalWatch", "True", "False"),
+        ("SysLogsXIDError", "True", "False"),
+        ("SysLogsGPUFallenOff", "True", "False"),
+        ("GPUMissing", "True", "False"),
+        ("AcceleratedHardwareReady", "False", "True"),
+    ],
+)
+def test_conditions_of_the_known_agents(kind: str, bad: str, good: str) -> None:
+    assert names((kind, bad)) == [f"node/condition/{kind}"]
+    assert names((kind, good)) == names((kind, "Unknown")) == []
+
+
+def test_conditions_that_say_nothing_of_hardware() -> None:
+    assert names(("Ready", "False"), ("MemoryPressure", "True"), ("GpuDcgmConnectivityFailure", "True")) == []
+
+
+def test_taints() -> None:
+    taint = {"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}
+    assert names(taints=[taint]) == ["node/taint/AggregatedNodeHealth"]
+    assert names(taints=[taint], health_taints=[]) == []
+    assert names(taints=[{"key": "example.org/sick-gpu"}], health_taints=["example.org/*"]) == [
+        "node/taint/example.org/sick-gpu"
+    ]
+
+
+def test_an_operator_names_others() -> None:
+    assert names(("XIDErrors", "True"), ("GpuMemWatch", "True"), health_conditions={"XID*": "True"}) == [
+        "node/condition/XIDErrors"
+    ]
+    assert names(("GpuMemWatch", "True"), health_conditions={}) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"health_conditions": {"*": "True"}}, "would quarantine every node"),
+        ({"health_conditions": {"Ready": "False"}}, "would quarantine every node"),
+        ({"health_conditions": {"Gpu*": True}}, "in quotes"),
+        ({"health_conditions": {"Gpu*": "yes"}}, "True, False or Unknown"),
+        ({"health_conditions": ["GpuMemWatch"]}, "must be of type dict"),
+        ({"health_taints": ["*"]}, "no key of a taint"),
+        ({"health_taints": [3]}, "no key of a taint"),
+        ({"health_taints": "AggregatedNodeHealth"}, "must be of type tuple"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Options.from_json(options)
+
+
+@pytest.mark.parametrize("conditions", [None, "x", [None], [{}], {"a": 1}, [{"type": 3, "status": True}]])
+def test_what_is_no_condition_raises_nothing(conditions: Any) -> None:
+    assert list(faults({"status": {"conditions": conditions}, "spec": {"taints": conditions}}, Options())) == []
+
+
+def test_a_message_is_one_short_line() -> None:
+    long = {"type": "GpuMemWatch", "status": "True", "message": "XID\n48\x00 " + "x" * 5000}
+    [fault] = faults({"status": {"conditions": [long]}}, Options())
+    assert str(fault.reason).startswith("node condition GpuMemWatch is True: XID 48 xxx")
+    assert len(str(fault.reason)) < 300

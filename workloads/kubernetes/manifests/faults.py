@@ -1,0 +1,36 @@
+"""Which conditions and taints of a node say that its hardware is faulty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from workloads.kubernetes.manifests.options import Options
+from workloads.runtime.base import Fault, Note
+from workloads.sharing.api import N_, Json
+from workloads.sharing.nodes import listing, mapping
+
+SOURCE = "node"  # how the names of these signs begin
+
+
+def faults(node: Json, options: Options) -> Iterator[Fault]:
+    """Of a node as the API gives it: conditions by the option health_conditions, taints by health_taints."""
+    for condition in map(mapping, listing(mapping(node.get("status")).get("conditions"))):
+        kind, status = _line(str(condition.get("type", "")))[:120], str(condition.get("status", ""))
+        if any(fnmatchcase(kind, each) and status == bad for each, bad in options.health_conditions.items()):
+            said = str(condition.get("message") or condition.get("reason") or "")
+            params = {"condition": kind, "status": status, "message": _line(said)}
+            message = N_("node condition %(condition)s is %(status)s: %(message)s") if params["message"] else N_(
+                "node condition %(condition)s is %(status)s"
+            )  # fmt: skip
+            yield Fault(f"{SOURCE}/condition/{kind}", Note(message, params))
+    for taint in map(mapping, listing(mapping(node.get("spec")).get("taints"))):
+        key, value = _line(str(taint.get("key", "")))[:120], _line(str(taint.get("value", "")))[:63]
+        if any(fnmatchcase(key, each) for each in options.health_taints):
+            text = f"{key}={value}" if value else key
+            yield Fault(f"{SOURCE}/taint/{key}", Note(N_("node taint %(taint)s"), {"taint": text}))
+
+
+def _line(text: str) -> str:
+    """One line, as far as it is fit to be shown: agents write whole logs there."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]

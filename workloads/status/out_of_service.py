@@ -1,0 +1,27 @@
+"""Whether a claim leaves because an operator or a fault took its hardware out of service: that is nobody's fault, and
+counts neither as a recall nor as a failure."""
+
+from __future__ import annotations
+
+from quotas.models import Claim, Quarantine
+from quotas.rules.quarantines import that_stops
+from workloads.models import ModeChange
+
+
+def quarantine_of(claim: Claim) -> Quarantine | None:
+    return that_stops(claim)
+
+
+def mode_change_of(claim: Claim) -> ModeChange | None:
+    """The change of its node's mode for which it has to leave."""
+    if claim.held_for_id is not None:
+        return None
+    names = {place["node"] for place in claim.placement or ()}
+    changes = ModeChange.objects.filter(
+        finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
+    )
+    return changes.select_related("node").first()
+
+
+def is_out_of_service(claim: Claim) -> bool:
+    return quarantine_of(claim) is not None or mode_change_of(claim) is not None
