@@ -9,7 +9,8 @@ show(models.Cluster, "name", "kind", "active", "seen_at", "unreachable_since", h
 show(models.PoolGroup, "name", "cluster", "planned_at")
 show(models.Pool, "slug", "name", "group", "product", "sharing", "unit", "nominal", search=("slug", "name"))
 show(models.Node, "name", "cluster", "product", "sharing", "present", "drained", "held_back", search=("name",))
-show(models.Card, "node", "index", "pool", "units", "healthy", search=("node__name",))
+show(models.Card, "node", "index", "pool", "units", "healthy", "quarantined", search=("node__name",))
+show(models.Quarantine, "node", "card", "sign", "began_at", "ended_at", search=("node__name", "public_id"))
 show(
     models.Quota,
     "department",

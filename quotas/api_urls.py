@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, moves, policies, pools, quotas, recalls, requests, usage
+from quotas.api import log, moves, policies, pools, quarantines, quotas, recalls, requests, usage
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("decisions/", log.Decisions.as_view(), name="decisions"),
@@ -48,6 +48,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
         requests.QuotaRequestRenewal.as_view(),
         name="quota-request-renewal",
     ),
+    path("quarantines/", quarantines.Quarantines.as_view(), name="quarantines"),
+    path("quarantines/<slug:quarantine>/", quarantines.QuarantineView.as_view(), name="quarantine"),
     path("recalls/", recalls.Recalls.as_view(), name="recalls"),
     path("recalls/<slug:recall>/", recalls.RecallView.as_view(), name="recall"),
     path("usage/", usage.UsageReport.as_view(), name="usage-report"),

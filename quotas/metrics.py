@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from quotas.board import usage_now
 from quotas.board.usage import PoolUsage, pool_usage
-from quotas.models import Claim, ClaimState, Cluster, OutsidePod, PlanPass, PoolGroup, UsageHour
+from quotas.models import Card, Claim, ClaimState, Cluster, Node, OutsidePod, PlanPass, PoolGroup, UsageHour
 
 PASSES = dt.timedelta(hours=1)
 QUANTILES = (0.5, 0.95, 1.0)
@@ -58,6 +58,18 @@ def pools(now: usage_now.Live) -> Iterator[Metric]:
     for cluster in Cluster.objects.filter(active=True):
         reachable.add_metric([cluster.name], int(cluster.unreachable_since is None))
     yield reachable
+    yield quarantined()
+
+
+def quarantined() -> GaugeMetricFamily:
+    """By cluster, and what: nodes as a whole, or single cards."""
+    gauge = GaugeMetricFamily("portal_quarantined", "Nodes and cards that are quarantined.", labels=["cluster", "what"])
+    for cluster in Cluster.objects.filter(active=True):
+        nodes = Node.objects.filter(cluster=cluster, quarantined=True)
+        cards = Card.objects.filter(node__cluster=cluster, quarantined=True)
+        gauge.add_metric([cluster.name, "node"], nodes.count())
+        gauge.add_metric([cluster.name, "card"], cards.count())
+    return gauge
 
 
 def departments(now: usage_now.Live) -> Iterator[Metric]:

@@ -223,6 +223,10 @@ class Quarantine(models.Model):
         return self.ended_at is not None and self.sign_over_at is None
 
     @property
+    def lasted(self) -> dt.timedelta:
+        return (self.ended_at or timezone.now()) - self.began_at
+
+    @property
     def said(self) -> dict[str, Any]:
         """Its reason as a sentence to be translated."""
         return self.reason or {"message": "%(why)s", "params": {"why": self.why}}

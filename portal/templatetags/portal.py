@@ -257,6 +257,12 @@ def note(stored: dict[str, Any], plain: str = "") -> str:
     return words.stored_sentence(stored) if stored else plain
 
 
+@register.filter
+def sentence(stored: dict[str, Any]) -> str:
+    """The translation of a stored sentence."""
+    return words.stored_sentence(stored)
+
+
 @register.simple_tag
 def notes(stored: list[dict[str, Any]], plain: str = "") -> str:
     return "; ".join(note(each) for each in stored) or plain

@@ -190,7 +190,7 @@ class CardOut(serializers.ModelSerializer[Card]):
 
     class Meta:
         model = Card
-        fields = ["index", "pool", "units", "cores", "healthy"]
+        fields = ["index", "pool", "units", "cores", "healthy", "quarantined"]
 
 
 class NodeOut(serializers.ModelSerializer[Node]):
@@ -204,8 +204,8 @@ class NodeOut(serializers.ModelSerializer[Node]):
     class Meta:
         model = Node
         fields = [
-            "id", "name", "cluster", "product", "sharing", "because", "held_back", "drained", "present", "takes_pods",
-            "lost_since", "domain", "cpu_milli", "memory_mib", "pods", "devices", "instances", "cards", "seen_at",
+            "id", "name", "cluster", "product", "sharing", "because", "held_back", "drained", "quarantined", "present",
+            "takes_pods", "lost_since", "domain", "cpu_milli", "memory_mib", "pods", "devices", "instances", "cards", "seen_at",
         ]  # fmt: skip
 
 

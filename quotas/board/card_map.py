@@ -8,12 +8,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from portal.models import Department, User
 from quotas.board.usage_now import Live, coming, free, held, read
 from quotas.engine.mig_layouts import profile_of
-from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool
+from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
 
 OUTSIDE = "outside"  # the kind of a box: what no quota counts
@@ -117,6 +117,7 @@ class NodeRow:
     node: Node
     cells: tuple[Cell, ...]
     instances: tuple[Instances, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()  # in force there
 
     @property
     def driver(self) -> str:
@@ -197,7 +198,19 @@ def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] 
     strangers: dict[int, list[OutsidePod]] = defaultdict(list)
     for stranger in OutsidePod.objects.filter(pool__in=live.pools).select_related("node"):
         strangers[stranger.pool_id].append(stranger)
-    return [_overview(live, pool, cards[pool], seen, left, strangers[pool]) for pool in live.pools]
+    views = [_overview(live, pool, cards[pool], seen, left, strangers[pool]) for pool in live.pools]
+    return [replace(view, rows=_with_quarantines(view.rows)) for view in views]
+
+
+def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
+    """Rows with what is quarantined there; no query where nothing is."""
+    concerned = {row.node.pk for row in rows if row.node.quarantined or any(c.card.quarantined for c in row.cells)}
+    if not concerned:
+        return rows
+    found: dict[int, list[Quarantine]] = defaultdict(list)
+    for each in Quarantine.objects.filter(node__in=concerned, ended_at=None).order_by("card", "public_id"):
+        found[each.node_id].append(each)
+    return tuple(replace(row, quarantines=tuple(found[row.node.pk])) for row in rows)
 
 
 BESIDE = ("cpu_milli", "memory_mib", "pods")

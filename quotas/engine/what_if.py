@@ -24,12 +24,14 @@ from quotas.engine.snapshot_json import (
     record_to_json,
 )
 from quotas.engine.types import (
+    Card,
     Claim,
     ClaimId,
     ClaimState,
     Decision,
     DecisionKind,
     DepartmentId,
+    Node,
     Plan,
     Pool,
     PoolId,
@@ -70,6 +72,23 @@ def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
         return replace(pool, nodes=nodes, nominal=Ledger(pool, snapshot.departments).nominal)
 
     return replace(snapshot, pools=tuple(map(drained, snapshot.pools)))
+
+
+def without_card(snapshot: Snapshot, name: str, index: int) -> Snapshot:
+    """The snapshot with one card of a node quarantined; nominal capacity stays what it was."""
+
+    def reduced(node: Node) -> Node:
+        if node.name != name:
+            return node
+        return replace(node, cards=tuple(Card(0) if i == index else card for i, card in enumerate(node.cards)))
+
+    def without(pool: Pool) -> Pool:
+        if pool.nodes is None:
+            return pool
+        nominal = Ledger(pool, snapshot.departments).nominal
+        return replace(pool, nodes=tuple(map(reduced, pool.nodes)), nominal=nominal)
+
+    return replace(snapshot, pools=tuple(map(without, snapshot.pools)))
 
 
 Standing = Mapping[str, tuple[ClaimId, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -45,17 +45,18 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
         len(standing),
     )  # fmt: skip
     headline = text % {"count": len(standing), "node": node.name}
-    breaks = (*breaks_of(effect), *_shorter(node))
+    breaks = (*breaks_of(effect), *shorter(node))
     return Preview(tuple(side_of(actor, claim) for claim in standing), None, headline, lines, breaks)
 
 
-def _shorter(node: Node) -> Iterator[Break]:
-    """Pools with more guaranteed than would be present without the node."""
+def shorter(node: Node, card: int | None = None) -> Iterator[Break]:
+    """Pools with more guaranteed than would be present without the node, or that card of it."""
     if not node.takes_pods:
         return
-    for pool in Pool.objects.filter(cards__node=node).distinct():
+    gone = Q(node=node) if card is None else Q(node=node, index=card)
+    for pool in Pool.objects.filter(pk__in=Card.objects.filter(gone).values("pool")):
         cards = Card.objects.filter(IS_PRESENT, pool=pool)
-        left = cards.exclude(node=node).aggregate(total=Sum("units"))["total"] or 0
+        left = cards.exclude(gone).aggregate(total=Sum("units"))["total"] or 0
         promised = pool.total_guaranteed()
         if promised > left:
             text = _("%(pool)s would have %(left)s, but %(promised)s are guaranteed to departments: %(short)s too few.")

@@ -42,7 +42,7 @@ def steps(
     """What changes. `known`: signs that have not been away for long enough yet, each with the time since which it is away.
     `answered`: places the source has answered for."""
     there = {sign for sign in seen if sign.card in answered}
-    found = {sign: Step.BEGIN for sign in there - known.keys()}
+    found = dict.fromkeys(there - known.keys(), Step.BEGIN)
     for sign, away_since in known.items():
         if sign.card not in answered:
             continue

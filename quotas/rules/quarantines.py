@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q
 from django.utils import timezone
 
 from portal import audit, names
@@ -105,7 +104,11 @@ def _in_order(item: tuple[Sign, Step]) -> tuple[str, int]:
 # By an operator -------------------------------------------------------------------------------------------------------
 
 
-def check(node: Node, card: int | None, why: str, until: dt.datetime | None, *, now: dt.datetime) -> None:
+def place(node: Node, card: int | None) -> str:
+    return node.name if card is None else f"{node.name}/{card}"
+
+
+def check(*, node: Node, card: int | None, why: str, until: dt.datetime | None) -> None:
     """Raises Invalid, AlreadyQuarantined."""
     if not why.strip():
         raise Invalid(N_("Give the reason: it is shown to everybody whose work is stopped."), field="why")
@@ -113,12 +116,12 @@ def check(node: Node, card: int | None, why: str, until: dt.datetime | None, *, 
     if len(why) > 500:
         raise Invalid(N_("The reason may have at most %(most)s characters, not %(length)s."), field="why", most=500,
                       length=len(why))  # fmt: skip
-    if until is not None and until <= now:
+    if until is not None and until <= timezone.now():
         raise Invalid(N_("The end of the quarantine is in the past."), field="until")
     if card is not None:
         check_card(node, card)
     if Quarantine.objects.filter(node=node, card=card, sign="", ended_at=None).exists():
-        raise AlreadyQuarantined(place=node.name if card is None else f"{node.name}/{card}")
+        raise AlreadyQuarantined(place=place(node, card))
 
 
 def check_card(node: Node, card: int) -> None:
@@ -145,10 +148,9 @@ def quarantine(
     Conflict."""
     actor.require_operator()
     now = timezone.now()
-    check(node, card, why, until, now=now)
     with durable():
         node = _locked(node.pk)
-        check(node, card, why, until, now=now)
+        check(node=node, card=card, why=why, until=until)
         versions.check(in_force(node), seen)
         row = Quarantine.objects.create(
             node=node, card=card, why=why.strip(), until=until, began_at=now, began_by=actor.user
@@ -233,9 +235,9 @@ def mark(node: Node) -> None:
     """Writes on the node and its cards what is quarantined: planning and board read it there."""
     places = set(Quarantine.objects.filter(node=node, ended_at=None).values_list("card", flat=True))
     Node.objects.filter(pk=node.pk).exclude(quarantined=None in places).update(quarantined=None in places)
-    cards = Card.objects.filter(node=node)
-    cards.filter(quarantined=False, index__in=places - {None}).update(quarantined=True)
-    cards.filter(quarantined=True).exclude(index__in=places - {None}).update(quarantined=False)
+    cards, indexes = Card.objects.filter(node=node), [card for card in places if card is not None]
+    cards.filter(quarantined=False, index__in=indexes).update(quarantined=True)
+    cards.filter(quarantined=True).exclude(index__in=indexes).update(quarantined=False)
 
 
 def _apply(
@@ -258,10 +260,15 @@ def _apply(
 
 
 def _record(what: str, row: Quarantine, actor: Actor) -> None:
-    facts = {"quarantine": row.public_id, "card": row.card, "sign": row.sign, "reason": english(row.said)}
+    facts: dict[str, Any] = {
+        "quarantine": row.public_id,
+        "card": row.card,
+        "sign": row.sign,
+        "reason": english(row.said),
+    }
     audit.record(actor, what, row.node.name, after=facts | {"until": row.until.isoformat() if row.until else None})
     emit(what, node=row.node.name, **facts)
-    operators = User.objects.filter(is_operator=True, is_active=True).exclude(pk=actor.user.pk if actor.user else None)
+    operators = User.objects.filter(is_operator=True, is_active=True).exclude(pk=actor.user.pk if actor.user else 0)
     notices.tell(what, to=operators, place=row.place, why=row.said)
 
 
@@ -323,10 +330,15 @@ def that_stops(claim: Claim) -> Quarantine | None:
     return next((row for row in rows.select_related("node") if row.told[claim.public_id]), None)
 
 
-def of_places(nodes: Iterable[Node]) -> dict[int, list[Quarantine]]:
+def still_there(row: Quarantine) -> list[Claim]:
+    """The claims that were told and have not left."""
+    return [claim for claim in on_node(row.node, row.card) if claim.public_id in row.told]
+
+
+def of_nodes(nodes: Iterable[Node]) -> dict[int, list[Quarantine]]:
     """Quarantines in force by node id: one query for all."""
     found: dict[int, list[Quarantine]] = defaultdict(list)
-    for row in Quarantine.objects.filter(Q(node__in=list(nodes)), ended_at=None).select_related("node", "began_by"):
+    for row in Quarantine.objects.filter(node__in=list(nodes), ended_at=None).select_related("node", "began_by"):
         found[row.node_id].append(row)
     return found
 

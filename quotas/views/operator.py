@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Prefetch
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -26,7 +27,7 @@ from quotas.board.usage_now import read
 from quotas.forms.policies import RulesForm
 from quotas.forms.prices import PriceForm
 from quotas.forms.quotas import NominalForm
-from quotas.models import Cluster, Node, Pool
+from quotas.models import Cluster, Node, Pool, Quarantine
 from quotas.previews.department_move import preview_department
 from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
@@ -51,6 +52,7 @@ def system(request: HttpRequest) -> HttpResponse:
         "queues": operations.queues(live),
         "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],
         "short": [view for view in pool_overview() if view.missing or view.short_by],
+        "quarantines": Quarantine.objects.filter(ended_at=None).select_related("node__cluster"),
         "faults": [violation.detail for violation in invariants.violations()],
     }
     return render(request, "quotas/operator_system.html", context)
@@ -139,7 +141,8 @@ def _saved(request: HttpRequest, pool: Pool) -> HttpResponse:
 @require_safe
 def nodes(request: HttpRequest) -> HttpResponse:
     operator_of(request)
-    rows = Node.objects.select_related("cluster").prefetch_related("cards__pool", "mode_changes")
+    open_rows = Prefetch("quarantines", Quarantine.objects.filter(ended_at=None).order_by("card"), to_attr="in_force")
+    rows = Node.objects.select_related("cluster").prefetch_related("cards__pool", "mode_changes", open_rows)
     return render(request, "quotas/operator_nodes.html", {"nodes": rows})
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from portal.accounts.members import digest_of
 from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
-from quotas.models import ClaimState, Decision, PlanPass, QuotaRequest
+from quotas.models import ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
 from workloads.models import Attempt, Image, ModeChange, Preset, Workload
@@ -104,6 +104,7 @@ def build() -> World:
         "path": "result.json",
         "kind": "jobset",
         "change": change.public_id,
+        "quarantine": Quarantine.objects.create(node=node, why="fan", began_by=people["operator"]).public_id,
         "image": str(workload.image_id),
         "preset": str(preset.pk),
         "item": str(item.pk),

@@ -141,13 +141,16 @@ class Facts:
 
     def unready(self) -> Iterator[Note]:
         """Why it takes no new pods whatever its cards are."""
-        spec, status = mapping(mapping(self.node).get("spec")), mapping(mapping(self.node).get("status"))
-        if spec.get("unschedulable"):
+        if mapping(mapping(self.node).get("spec")).get("unschedulable"):
             yield Note(N_("cordoned"))
-        for condition in map(mapping, listing(status.get("conditions"))):
+        for condition in self.conditions:
             if condition.get("type") == "Ready" and condition.get("status") != "True":
                 since, reason = str(condition.get("lastTransitionTime", "")), str(condition.get("reason", ""))
                 yield Note(N_("not ready since %(since)s: %(reason)s"), {"since": since or "?", "reason": reason[:60]})
+
+    @property
+    def conditions(self) -> Iterator[Mapping[str, Any]]:
+        return map(mapping, listing(mapping(mapping(self.node).get("status")).get("conditions")))
 
     @property
     def taints(self) -> Iterator[tuple[str, str, str]]:

@@ -43,7 +43,9 @@ def test_a_quarantine_lasts_exactly_while_its_sign_was_seen_within_the_time(
 ) -> None:
     """The state kept from look to look says the same as the whole history."""
     known: dict[Sign, dt.datetime | None] = {}
-    missed: dict[Sign, dt.datetime | None] = {}  # the first look at the place that did not show the sign since it was seen
+    missed: dict[
+        Sign, dt.datetime | None
+    ] = {}  # the first look at the place that did not show the sign since it was seen
     now = T
     for pause, seen, looked_at in looks:
         now += dt.timedelta(seconds=pause)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from workloads.kubernetes.manifests import Options, faults
+from workloads.sharing.nodes import Facts
 
 
 def names(*conditions: tuple[str, str], taints: Any = (), **options: Any) -> list[str]:
     listed = [{"type": kind, "status": status, "message": "m"} for kind, status in conditions]
     node = {"status": {"conditions": listed}, "spec": {"taints": taints}}
-    return [fault.name for fault in faults(node, Options.from_json(options))]
+    return [fault.name for fault in faults(Facts(node), Options.from_json(options))]
 
 
 @pytest.mark.parametrize(
@@ -73,11 +74,11 @@ def test_wrong_options_are_named(options: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("conditions", [None, "x", [None], [{}], {"a": 1}, [{"type": 3, "status": True}]])
 def test_what_is_no_condition_raises_nothing(conditions: Any) -> None:
-    assert list(faults({"status": {"conditions": conditions}, "spec": {"taints": conditions}}, Options())) == []
+    assert list(faults(Facts({"status": {"conditions": conditions}, "spec": {"taints": conditions}}), Options())) == []
 
 
 def test_a_message_is_one_short_line() -> None:
     long = {"type": "GpuMemWatch", "status": "True", "message": "XID\n48\x00 " + "x" * 5000}
-    [fault] = faults({"status": {"conditions": [long]}}, Options())
+    [fault] = faults(Facts({"status": {"conditions": [long]}}), Options())
     assert str(fault.reason).startswith("node condition GpuMemWatch is True: XID 48 xxx")
     assert len(str(fault.reason)) < 300

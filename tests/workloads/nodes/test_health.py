@@ -88,7 +88,9 @@ def test_cards_of_a_node_somebody_works_on_are_not_judged(look: Any, state: dict
 def test_a_node_that_is_cut_otherwise_keeps_the_quarantine_of_its_card(look: Any) -> None:
     """A change of mode writes the cards anew."""
     look(whole("n1"))
-    row = quarantines.quarantine(actor=Actor(make.user("op", is_operator=True)), node=Node.objects.get(), card=3, why="x")
+    row = quarantines.quarantine(
+        actor=Actor(make.user("op", is_operator=True)), node=Node.objects.get(), card=3, why="x"
+    )
     Card.objects.all().delete()
     look(whole("n1"))
     assert list(Card.objects.filter(quarantined=True).values_list("index", flat=True)) == [row.card]
@@ -125,7 +127,9 @@ def test_real_work_is_told_stopped_and_queued_again_and_nothing_is_counted(bed: 
 def test_what_crashes_on_quarantined_hardware_has_not_failed(bed: Bed) -> None:
     Pool.objects.update(notice=600)
     bed.pool.refresh_from_db()
-    crashes_later = "import pathlib, time\nwhile not pathlib.Path('crash').exists(): time.sleep(0.05)\nraise SystemExit(1)\n"
+    crashes_later = (
+        "import pathlib, time\nwhile not pathlib.Path('crash').exists(): time.sleep(0.05)\nraise SystemExit(1)\n"
+    )
     job = bed.submit(bed.alice, bed.vision, crashes_later)
     bed.until(lambda: bed.state(job) == "running")
     operator = Actor(make.user("op", is_operator=True))
@@ -136,7 +140,12 @@ def test_what_crashes_on_quarantined_hardware_has_not_failed(bed: Bed) -> None:
     (bed.folder(job) / "crash").touch()
     bed.until(lambda: job.attempts.count() == 2)
     first = job.attempts.first()
-    assert (first.outcome, first.reason, first.exit_code, bed.state(job) != "failed") == ("lost", "out_of_service", 1, True)
+    assert (first.outcome, first.reason, first.exit_code, bed.state(job) != "failed") == (
+        "lost",
+        "out_of_service",
+        1,
+        True,
+    )
 
 
 def test_an_ended_quarantine_lets_the_work_go_on(bed: Bed) -> None:

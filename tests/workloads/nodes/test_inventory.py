@@ -13,6 +13,7 @@ from django.utils import timezone
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.templatetags import portal as tags
+from portal.text import words
 from quotas.models import Card, Cluster, Node, Pool
 from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
@@ -188,7 +189,7 @@ def test_cards_of_unknown_products_share_no_pool_though_they_are_of_one_size(loo
 def test_a_reason_that_quotes_other_sentences_is_translated_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     told = as_json(node_from(NODES[-1]).held_back_by[0])
     assert tags.note(told).endswith("HAMi and Time-slicing (its nvidia.com/gpu.sharing-strategy is time-slicing)")
-    monkeypatch.setattr(tags, "_", lambda text: f"<{text}>")
+    monkeypatch.setattr(words, "_", lambda text: f"<{text}>")
     assert tags.note(told).endswith(
         "<HAMi> and <Time-slicing> (<its nvidia.com/gpu.sharing-strategy is time-slicing>)>"
     )

@@ -7,15 +7,15 @@ from fnmatch import fnmatchcase
 
 from workloads.kubernetes.manifests.options import Options
 from workloads.runtime.base import Fault, Note
-from workloads.sharing.api import N_, Json
-from workloads.sharing.nodes import listing, mapping
+from workloads.sharing.api import N_
+from workloads.sharing.nodes import Facts
 
 SOURCE = "node"  # how the names of these signs begin
 
 
-def faults(node: Json, options: Options) -> Iterator[Fault]:
-    """Of a node as the API gives it: conditions by the option health_conditions, taints by health_taints."""
-    for condition in map(mapping, listing(mapping(node.get("status")).get("conditions"))):
+def faults(node: Facts, options: Options) -> Iterator[Fault]:
+    """Conditions by the option health_conditions, taints by health_taints."""
+    for condition in node.conditions:
         kind, status = _line(str(condition.get("type", "")))[:120], str(condition.get("status", ""))
         if any(fnmatchcase(kind, each) and status == bad for each, bad in options.health_conditions.items()):
             said = str(condition.get("message") or condition.get("reason") or "")
@@ -24,8 +24,7 @@ def faults(node: Json, options: Options) -> Iterator[Fault]:
                 "node condition %(condition)s is %(status)s"
             )  # fmt: skip
             yield Fault(f"{SOURCE}/condition/{kind}", Note(message, params))
-    for taint in map(mapping, listing(mapping(node.get("spec")).get("taints"))):
-        key, value = _line(str(taint.get("key", "")))[:120], _line(str(taint.get("value", "")))[:63]
+    for key, value in ((_line(key)[:120], _line(value)[:63]) for key, value, _effect in node.taints):
         if any(fnmatchcase(key, each) for each in options.health_taints):
             text = f"{key}={value}" if value else key
             yield Fault(f"{SOURCE}/taint/{key}", Note(N_("node taint %(taint)s"), {"taint": text}))

@@ -10,7 +10,6 @@ from typing import Any
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
-
 # Conditions that say that GPU hardware is faulty: of NVSentinel (one for each check, True: unhealthy), of AKS's node
 # problem detector, and of the EKS node monitoring agent.
 FAULTY = {
@@ -112,9 +111,13 @@ def check(settings: Settings) -> None:
 def _health(options: Options) -> None:
     for kind, status in options.health_conditions.items():
         if kind.strip("*") in ("", "Ready"):
-            raise ValueError(f"option health_conditions: {kind!r} would quarantine every node: name a condition of GPUs")
+            raise ValueError(
+                f"option health_conditions: {kind!r} would quarantine every node: name a condition of GPUs"
+            )
         if status not in ("True", "False", "Unknown"):
-            raise ValueError(f"option health_conditions: {kind}: give the bad status as True, False or Unknown, in quotes")
+            raise ValueError(
+                f"option health_conditions: {kind}: give the bad status as True, False or Unknown, in quotes"
+            )
     for key in options.health_taints:
         if not isinstance(key, str) or not key.strip("*"):
             raise ValueError(f"option health_taints: {key!r} is no key of a taint such as AggregatedNodeHealth")

@@ -12,7 +12,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('quotas', '0015_requests_for_quota'),
+        ('quotas', '0016_metered_work'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,0 +1,141 @@
+"""`quarantines/`: nodes and cards that are out of use because of a fault, and those that were. For operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.access import NotVisible
+from portal.api.base import ApiView, Moment, Paragraph, Strict
+from portal.api.idempotency import idempotent
+from portal.api.schema import CONFIRM, DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.infra import confirm
+from portal.text.words import stored_sentence
+from quotas.api.quotas import PreviewOut, preview_answer
+from quotas.models import Node, Quarantine
+from quotas.previews.quarantine import preview_quarantine
+from quotas.rules import quarantines
+
+
+class ToldOut(serializers.Serializer[Any]):
+    claim = serializers.CharField(help_text="The claim of the attempt that has to leave.")
+    leave_by = serializers.DateTimeField(allow_null=True, help_text="null: non-preemptible, informed and not stopped.")
+
+
+class QuarantineOut(serializers.ModelSerializer[Quarantine]):
+    id = serializers.CharField(source="public_id")
+    node = serializers.CharField(source="node.name")
+    node_id = serializers.CharField()
+    cluster = serializers.CharField(source="node.cluster.name")
+    card = serializers.IntegerField(allow_null=True, help_text="Its index on the node; null: the whole node.")
+    sign = serializers.CharField(help_text="What a rule has seen, as source/name; empty: begun by an operator.")
+    reason = serializers.SerializerMethodField()
+    by = serializers.CharField(source="began_by.username", default=None, allow_null=True, help_text="null: a rule.")
+    ended_by = serializers.CharField(source="ended_by.username", default=None, allow_null=True)
+    overruled = serializers.BooleanField(
+        source="is_overruled", help_text="An operator ended it though the sign is still there: it does not begin again "
+        "until the sign has been away."
+    )  # fmt: skip
+    told = serializers.SerializerMethodField(help_text="Whose notice it began.")
+
+    class Meta:
+        model = Quarantine
+        fields = [
+            "id", "node", "node_id", "cluster", "card", "sign", "reason", "by", "began_at", "until", "ended_at", "ended_by",
+            "overruled", "told",
+        ]  # fmt: skip
+
+    def get_reason(self, row: Quarantine) -> str:
+        return stored_sentence(row.said)
+
+    def get_told(self, row: Quarantine) -> list[dict[str, Any]]:
+        return list(ToldOut([{"claim": claim, "leave_by": by} for claim, by in row.told.items()], many=True).data)
+
+
+class QuarantineIn(Strict):
+    node = serializers.IntegerField(min_value=1, max_value=2**31 - 1, help_text="Its id.")
+    card = serializers.IntegerField(
+        min_value=0, max_value=2**15 - 1, allow_null=True, default=None,
+        help_text="Only where the portal decides which card a workload gets; null: the whole node.",
+    )  # fmt: skip
+    why = Paragraph(max_length=500, help_text="Shown to everybody whose workload has to leave.")
+    until = Moment(allow_null=True, default=None, help_text="It ends then by itself.")
+
+
+def rows() -> QuerySet[Quarantine]:
+    return Quarantine.objects.select_related("node__cluster", "began_by", "ended_by")
+
+
+class Quarantines(ApiView):
+    ordering = "-public_id"
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.actor.require_operator()
+
+    @extend_schema(
+        operation_id="quarantines_list",
+        responses=page_of(QuarantineOut),
+        parameters=[
+            OpenApiParameter("node", int),
+            OpenApiParameter("card", int),
+            OpenApiParameter("in_force", bool, description="Only those that have not ended."),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        found = rows()
+        for name in ("node", "card"):
+            if (number := self.number(name)) is not None:
+                found = found.filter(**{name: number})
+        if self.flag("in_force"):
+            found = found.filter(ended_at=None)
+        return self.page(found, QuarantineOut)
+
+    @extend_schema(
+        operation_id="quarantines_begin",
+        request=QuarantineIn,
+        responses={201: QuarantineOut, 200: PreviewOut},
+        parameters=[DRY_RUN, CONFIRM, IDEMPOTENCY_KEY],
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Nothing new starts there; what runs there has its notice, is queued again, and nothing is counted against it."""
+        asked = self.read(QuarantineIn)
+        node = Node.objects.select_related("cluster").filter(pk=asked["node"]).first()
+        if node is None:
+            raise NotVisible
+        asked |= {"node": node}
+        quarantines.check(**asked)
+        foreseen = preview_quarantine(actor=self.actor, node=node, card=asked["card"])
+        place = quarantines.place(node, asked["card"])
+        if self.flag("dry_run"):
+            return preview_answer(foreseen, None, place)
+        confirm.require(foreseen.breaks, self.confirmed, facts=place)
+        row = rows().get(pk=quarantines.quarantine(actor=self.actor, **asked).pk)
+        location = reverse("api:quarantine", args=[row.public_id])
+        return Response(QuarantineOut(row).data, status=201, headers={"Location": location})
+
+
+class QuarantineView(ApiView):
+    def quarantine(self, public_id: str) -> Quarantine:
+        self.actor.require_operator()
+        row = rows().filter(public_id=public_id).first()
+        if row is None:
+            raise NotVisible
+        return row
+
+    @extend_schema(operation_id="quarantines_read", responses=QuarantineOut)
+    def get(self, request: Request, quarantine: str) -> Response:
+        return Response(QuarantineOut(self.quarantine(quarantine)).data)
+
+    @extend_schema(operation_id="quarantines_end", responses={204: None})
+    def delete(self, request: Request, quarantine: str) -> Response:
+        """Puts it back into service; what was told and has not left may stay. 409 if it has already ended."""
+        quarantines.put_back(actor=self.actor, row=self.quarantine(quarantine))
+        return Response(status=204)

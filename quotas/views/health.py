@@ -1,0 +1,106 @@
+"""The health of a node: quarantines in force with who has to leave, the form for another one, and the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import operator_of
+from portal.errors import Problem
+from portal.infra import confirm, versions
+from portal.web.forms import blame
+from quotas.forms.quarantine import QuarantineForm
+from quotas.models import Claim, Node, Quarantine
+from quotas.previews.quarantine import preview_quarantine
+from quotas.rules import quarantines
+from quotas.rules.fault_signs import AWAY
+
+ON_A_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A quarantine, the claims it told that are still there, and whether its sign is."""
+
+    row: Quarantine
+    leaving: list[Claim]
+    informed: list[Claim]
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def health(request: HttpRequest, node: int) -> HttpResponse:
+    """POST begins a quarantine, after what it stops was confirmed."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    form = QuarantineForm(request.POST or None, node=row)
+    if request.method == "POST" and form.is_valid():
+        asked = {"node": row, "card": form.cleaned_data["card"], "why": form.cleaned_data["why"]}
+        try:
+            quarantines.check(**asked, until=form.until)
+            place = quarantines.place(row, asked["card"])
+            foreseen = preview_quarantine(actor=actor, node=row, card=asked["card"])
+            confirm.require(
+                foreseen.breaks, request.POST.get(confirm.FIELD, ""), facts=place, action=_("Quarantine"),
+                asks=_("Quarantine %(place)s?") % {"place": place}, also=[foreseen.sentence, *foreseen.lines],
+            )  # fmt: skip
+            seen = request.POST.get(versions.FIELD, "")
+            quarantines.quarantine(actor=actor, **asked, until=form.until, seen=seen)
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(place)s is quarantined.") % {"place": place})
+            return redirect("quotas:node_health", row.pk)
+    past = row.quarantines.exclude(ended_at=None).select_related("node", "began_by", "ended_by")
+    context: dict[str, Any] = {
+        "node": row,
+        "form": form,
+        "seen": versions.mark(quarantines.in_force(row)),
+        "in_force": [_in_force(each) for each in quarantines.of_nodes([row]).get(row.pk, [])],
+        "away": AWAY,
+        "unhealthy": row.cards.filter(healthy=False),
+        "history": Paginator(past, ON_A_PAGE).get_page(request.GET.get("page")),
+    }
+    return render(request, "quotas/node_health.html", context, status=422 if form.errors else 200)
+
+
+def _in_force(row: Quarantine) -> InForce:
+    claims = quarantines.still_there(row)
+    leaving = [claim for claim in claims if row.told[claim.public_id]]
+    return InForce(row, leaving, [claim for claim in claims if not row.told[claim.public_id]])
+
+
+@login_required
+@require_safe
+def preview(request: HttpRequest, node: int) -> HttpResponse:
+    """The panel beside the form."""
+    actor = operator_of(request)
+    row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
+    form = QuarantineForm(request.GET, node=row)
+    del form.fields["why"]  # what it would do does not depend on it
+    context: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        card = form.cleaned_data["card"]
+        foreseen = preview_quarantine(actor=actor, node=row, card=card)
+        mark = confirm.mark_of(foreseen.breaks, quarantines.place(row, card))
+        context |= {"preview": foreseen, "confirmed": mark, "form_id": "quarantine"}
+    return render(request, "quotas/preview.html", context)
+
+
+@login_required
+@require_POST
+def end(request: HttpRequest, node: int, quarantine: str) -> HttpResponse:
+    """Puts the place back into service."""
+    actor = operator_of(request)
+    row = get_object_or_404(Quarantine.objects.select_related("node"), node=node, public_id=quarantine)
+    quarantines.put_back(actor=actor, row=row)
+    messages.success(request, _("The quarantine of %(place)s has ended.") % {"place": row.place})
+    return redirect("quotas:node_health", node)
