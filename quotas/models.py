@@ -171,7 +171,7 @@ class Card(models.Model):
 
 
 class Quarantine(models.Model):
-    """A node, or one card of it, taken out of use because of a fault (quotas/rules/quarantines.py). Rows that have ended
+    """A node, or one card of it, taken out of use because of a fault (quotas/health/quarantines.py). Rows that have ended
     are the history.
 
     A rule's row stays with its sign until that has been away for a while (`sign_over_at`): if an operator ends the
@@ -191,7 +191,9 @@ class Quarantine(models.Model):
     sign_over_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)  # in force until then
     ended_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
-    told = models.JSONField(default=dict)  # {public id of a claim: its deadline; null: not preemptible, only informed}
+    deadlines = models.JSONField(
+        default=dict
+    )  # {public id of a claim: its deadline; null: not preemptible, only informed}
 
     class Meta:
         ordering = ["-public_id"]
@@ -227,7 +229,7 @@ class Quarantine(models.Model):
         return (self.ended_at or timezone.now()) - self.began_at
 
     @property
-    def said(self) -> dict[str, Any]:
+    def sentence(self) -> dict[str, Any]:
         """Its reason as a sentence to be translated."""
         return self.reason or {"message": "%(why)s", "params": {"why": self.why}}
 

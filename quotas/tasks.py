@@ -11,12 +11,13 @@ from django.utils import timezone
 from portal.background.jobs import claimed_tick
 from portal.errors import Busy
 from quotas.board import metering
+from quotas.health import quarantines
 from quotas.models import PoolGroup
 from quotas.planning import replay
 from quotas.planning.run_pass import run_pass
 from quotas.reports.monthly import send_monthly
 from quotas.requests import actions as quota_requests
-from quotas.rules import quarantines, recalls
+from quotas.rules import recalls
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 

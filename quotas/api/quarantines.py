@@ -18,12 +18,12 @@ from portal.api.schema import CONFIRM, DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.infra import confirm
 from portal.text.words import stored_sentence
 from quotas.api.quotas import PreviewOut, preview_answer
+from quotas.health import quarantines
+from quotas.health.previews import preview_quarantine
 from quotas.models import Node, Quarantine
-from quotas.previews.quarantine import preview_quarantine
-from quotas.rules import quarantines
 
 
-class ToldOut(serializers.Serializer[Any]):
+class NoticeOut(serializers.Serializer[Any]):
     claim = serializers.CharField(help_text="The claim of the attempt that has to leave.")
     leave_by = serializers.DateTimeField(allow_null=True, help_text="null: non-preemptible, informed and not stopped.")
 
@@ -42,20 +42,22 @@ class QuarantineOut(serializers.ModelSerializer[Quarantine]):
         source="is_overruled", help_text="An operator ended it though the sign is still there: it does not begin again "
         "until the sign has been away."
     )  # fmt: skip
-    told = serializers.SerializerMethodField(help_text="Whose notice it began.")
+    notices = serializers.SerializerMethodField(help_text="The claims that were given notice.")
 
     class Meta:
         model = Quarantine
         fields = [
             "id", "node", "node_id", "cluster", "card", "sign", "reason", "by", "began_at", "until", "ended_at", "ended_by",
-            "overruled", "told",
+            "overruled", "notices",
         ]  # fmt: skip
 
     def get_reason(self, row: Quarantine) -> str:
-        return stored_sentence(row.said)
+        return stored_sentence(row.sentence)
 
-    def get_told(self, row: Quarantine) -> list[dict[str, Any]]:
-        return list(ToldOut([{"claim": claim, "leave_by": by} for claim, by in row.told.items()], many=True).data)
+    def get_notices(self, row: Quarantine) -> list[dict[str, Any]]:
+        return list(
+            NoticeOut([{"claim": claim, "leave_by": by} for claim, by in row.deadlines.items()], many=True).data
+        )
 
 
 class QuarantineIn(Strict):
@@ -89,13 +91,13 @@ class Quarantines(ApiView):
         ],
     )
     def get(self, request: Request) -> Response:
-        found = rows()
+        matches = rows()
         for name in ("node", "card"):
             if (number := self.number(name)) is not None:
-                found = found.filter(**{name: number})
+                matches = matches.filter(**{name: number})
         if self.flag("in_force"):
-            found = found.filter(ended_at=None)
-        return self.page(found, QuarantineOut)
+            matches = matches.filter(ended_at=None)
+        return self.page(matches, QuarantineOut)
 
     @extend_schema(
         operation_id="quarantines_begin",

@@ -207,10 +207,10 @@ def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
     concerned = {row.node.pk for row in rows if row.node.quarantined or any(c.card.quarantined for c in row.cells)}
     if not concerned:
         return rows
-    found: dict[int, list[Quarantine]] = defaultdict(list)
+    by_node: dict[int, list[Quarantine]] = defaultdict(list)
     for each in Quarantine.objects.filter(node__in=concerned, ended_at=None).order_by("card", "public_id"):
-        found[each.node_id].append(each)
-    return tuple(replace(row, quarantines=tuple(found[row.node.pk])) for row in rows)
+        by_node[each.node_id].append(each)
+    return tuple(replace(row, quarantines=tuple(by_node[row.node.pk])) for row in rows)
 
 
 BESIDE = ("cpu_milli", "memory_mib", "pods")

@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
                 ('away_since', models.DateTimeField(blank=True, null=True)),
                 ('sign_over_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('told', models.JSONField(default=dict)),
+                ('deadlines', models.JSONField(default=dict)),
                 ('began_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('ended_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='quarantines', to='quotas.node')),

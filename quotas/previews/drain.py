@@ -53,10 +53,10 @@ def shorter(node: Node, card: int | None = None) -> Iterator[Break]:
     """Pools with more guaranteed than would be present without the node, or that card of it."""
     if not node.takes_pods:
         return
-    gone = Q(node=node) if card is None else Q(node=node, index=card)
-    for pool in Pool.objects.filter(pk__in=Card.objects.filter(gone).values("pool")):
+    place = Q(node=node) if card is None else Q(node=node, index=card)
+    for pool in Pool.objects.filter(pk__in=Card.objects.filter(place).values("pool")):
         cards = Card.objects.filter(IS_PRESENT, pool=pool)
-        left = cards.exclude(gone).aggregate(total=Sum("units"))["total"] or 0
+        left = cards.exclude(place).aggregate(total=Sum("units"))["total"] or 0
         promised = pool.total_guaranteed()
         if promised > left:
             text = _("%(pool)s would have %(left)s, but %(promised)s are guaranteed to departments: %(short)s too few.")

@@ -57,18 +57,18 @@ def announce(
 
     A claim whose recall was withdrawn by a plan in between keeps its first deadline.
     """
-    told = dict(deadlines)
+    all_deadlines = dict(deadlines)
     for claim in claims:
         if claim.state != ClaimState.HOLDING or not claim.preemptible:
             continue
-        first = told.get(claim.public_id)
+        first = all_deadlines.get(claim.public_id)
         leave_by = max(now, dt.datetime.fromisoformat(first)) if first else ends(claim, now=now)
         if Claim.objects.filter(pk=claim.pk, state=ClaimState.HOLDING).update(
             state=ClaimState.LEAVING, leave_by=leave_by, held_for=None
         ):
-            told[claim.public_id] = leave_by.isoformat()
+            all_deadlines[claim.public_id] = leave_by.isoformat()
             wake("workloads.converge", claim=claim.public_id)
-    return told
+    return all_deadlines
 
 
 def withdraw_drain(node: Node, deadlines: Mapping[str, str], *, now: dt.datetime) -> int:

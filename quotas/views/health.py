@@ -17,11 +17,11 @@ from portal.access import operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.web.forms import blame
-from quotas.forms.quarantine import QuarantineForm
+from quotas.health import quarantines
+from quotas.health.forms import QuarantineForm
+from quotas.health.previews import preview_quarantine
+from quotas.health.signs import AWAY
 from quotas.models import Claim, Node, Quarantine
-from quotas.previews.quarantine import preview_quarantine
-from quotas.rules import quarantines
-from quotas.rules.fault_signs import AWAY
 
 ON_A_PAGE = 50
 
@@ -74,8 +74,8 @@ def health(request: HttpRequest, node: int) -> HttpResponse:
 
 def _in_force(row: Quarantine) -> InForce:
     claims = quarantines.still_there(row)
-    leaving = [claim for claim in claims if row.told[claim.public_id]]
-    return InForce(row, leaving, [claim for claim in claims if not row.told[claim.public_id]])
+    leaving = [claim for claim in claims if row.deadlines[claim.public_id]]
+    return InForce(row, leaving, [claim for claim in claims if not row.deadlines[claim.public_id]])
 
 
 @login_required

@@ -1,4 +1,4 @@
-"""Signs of faulty hardware, from what a cluster reports: they begin and end quarantines (quotas/rules/quarantines.py).
+"""Signs of faulty hardware, from what a cluster reports: they begin and end quarantines (quotas/health/quarantines.py).
 
 Conditions and taints of a node concern the whole node, a card that is unhealthy or missing only that card. Nothing is
 concluded from a node that is lost, drained or held back: its cards may be away because somebody works on it.
@@ -10,9 +10,9 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Sequence
 
+from quotas.health.quarantines import Answer, Reason, judge
+from quotas.health.signs import Sign
 from quotas.models import Card, Cluster, Node, Quarantine
-from quotas.rules.fault_signs import Sign
-from quotas.rules.quarantines import Answer, Reason, judge
 from workloads.runtime.base import NodeInfo, Note, as_json
 from workloads.sharing.api import N_
 

@@ -11,9 +11,9 @@ from django.utils import timezone
 from portal.background.hints import wake
 from portal.infra.locks import durable
 from portal.notify.events import emit
+from quotas.health import quarantines
 from quotas.models import Card, Cluster, Node, Pool
 from quotas.planning.lock import locked_group
-from quotas.rules import quarantines
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.reachability import mark_reached, mark_unreachable
 from workloads.nodes import health, outside

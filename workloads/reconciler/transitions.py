@@ -346,7 +346,7 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
     facts: dict[str, Any] = {"reclaim_at": leave_by.isoformat()} if leave_by else {}
     quarantine = quarantine_of(attempt.claim) if event is Event.RECALL else None
     if quarantine is not None:
-        kind, facts = "workload.quarantined", facts | {"place": quarantine.place, "why": quarantine.said}
+        kind, facts = "workload.quarantined", facts | {"place": quarantine.place, "why": quarantine.sentence}
     notices.tell(
         kind,
         to=[workload.author] if workload.author else [],

@@ -3,8 +3,8 @@ counts neither as a recall nor as a failure."""
 
 from __future__ import annotations
 
+from quotas.health.quarantines import that_stops
 from quotas.models import Claim, Quarantine
-from quotas.rules.quarantines import that_stops
 from workloads.models import ModeChange
 
 

@@ -203,7 +203,7 @@ def place_of(quarantine: Quarantine) -> str:
 
 
 def reason_of(quarantine: Quarantine) -> str:
-    return _("Reason: %(why)s.") % {"why": stored_sentence(quarantine.said)}
+    return _("Reason: %(why)s.") % {"why": stored_sentence(quarantine.sentence)}
 
 
 def stopping(workload: Workload, attempt: Attempt) -> Situation:

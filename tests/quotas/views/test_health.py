@@ -97,7 +97,7 @@ def test_the_api_does_the_same(world: Any, root: Any) -> None:
     made = api.post(f"/api/v1/quarantines/?confirm={asked.json()['confirm']}", body)
     assert made.status_code == 201, made.json()
     row = made.json()
-    assert (row["card"], row["reason"], row["by"], row["told"][0]["claim"]) == (
+    assert (row["card"], row["reason"], row["by"], row["notices"][0]["claim"]) == (
         0,
         "ECC errors",
         "root",

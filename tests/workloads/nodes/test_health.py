@@ -12,9 +12,9 @@ from django.utils import timezone
 from portal.access import Actor
 from portal.models import InboxItem
 from portal.notify import notices
+from quotas.health import quarantines
+from quotas.health.signs import AWAY
 from quotas.models import Card, Claim, ClaimState, Cluster, Node, Pool, Quarantine
-from quotas.rules import quarantines
-from quotas.rules.fault_signs import AWAY
 from tests import builders as make
 from tests.workloads.conftest import Bed
 from tests.workloads.nodes.test_inventory import Listing, whole

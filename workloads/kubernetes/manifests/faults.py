@@ -18,8 +18,8 @@ def faults(node: Facts, options: Options) -> Iterator[Fault]:
     for condition in node.conditions:
         kind, status = _line(str(condition.get("type", "")))[:120], str(condition.get("status", ""))
         if any(fnmatchcase(kind, each) and status == bad for each, bad in options.health_conditions.items()):
-            said = str(condition.get("message") or condition.get("reason") or "")
-            params = {"condition": kind, "status": status, "message": _line(said)}
+            message_of = str(condition.get("message") or condition.get("reason") or "")
+            params = {"condition": kind, "status": status, "message": _line(message_of)}
             message = N_("node condition %(condition)s is %(status)s: %(message)s") if params["message"] else N_(
                 "node condition %(condition)s is %(status)s"
             )  # fmt: skip

@@ -24,10 +24,10 @@ from portal.infra.locks import durable
 from portal.models import User
 from portal.notify import notices
 from portal.notify.events import emit
+from quotas.health.signs import Sign, Step, steps
 from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Node, Quarantine
 from quotas.planning.lock import locked_group
 from quotas.rules.draining import announce, groups_of, notice_ends, on_node, withdraw
-from quotas.rules.fault_signs import Sign, Step, steps
 
 Reason = Mapping[str, Any]  # {"message", "params"}, translated when it is shown
 
@@ -85,7 +85,7 @@ def _judge_node(pk: int, source: str, answer: Answer, *, now: dt.datetime) -> bo
                 )
                 continue
             row = rows[sign]
-            row.away_since = {Step.GONE: now, Step.BACK: None}.get(step, row.away_since)
+            row.away_since = {Step.LEFT: now, Step.BACK: None}.get(step, row.away_since)
             if step is Step.OVER:
                 row.sign_over_at = now
                 if row.is_in_force:
@@ -219,9 +219,9 @@ def keep(*, now: dt.datetime) -> int:
 
 
 def _is_untold(claim: Claim, row: Quarantine) -> bool:
-    here = claim.pool.group.cluster_id == row.node.cluster_id and _covers(row, claim)
+    covers = claim.pool.group.cluster_id == row.node.cluster_id and _covers(row, claim)
     known = row.card is None or cards_are_assigned(row.node)
-    return here and known and (claim.preemptible or claim.public_id not in row.told)
+    return covers and known and (claim.preemptible or claim.public_id not in row.deadlines)
 
 
 def _locked(pk: int) -> Node:
@@ -264,12 +264,12 @@ def _record(what: str, row: Quarantine, actor: Actor) -> None:
         "quarantine": row.public_id,
         "card": row.card,
         "sign": row.sign,
-        "reason": english(row.said),
+        "reason": english(row.sentence),
     }
     audit.record(actor, what, row.node.name, after=facts | {"until": row.until.isoformat() if row.until else None})
     emit(what, node=row.node.name, **facts)
     operators = User.objects.filter(is_operator=True, is_active=True).exclude(pk=actor.user.pk if actor.user else 0)
-    notices.tell(what, to=operators, place=row.place, why=row.said)
+    notices.tell(what, to=operators, place=row.place, why=row.sentence)
 
 
 def _tell(row: Quarantine, *, now: dt.datetime) -> None:
@@ -278,18 +278,18 @@ def _tell(row: Quarantine, *, now: dt.datetime) -> None:
     if row.card is not None and not cards_are_assigned(row.node):
         return
     claims = on_node(row.node, row.card)
-    told = announce(claims, row.told, now=now, ends=notice_ends)
+    deadlines = announce(claims, row.deadlines, now=now, ends=notice_ends)
     for claim in claims:
-        if claim.preemptible or claim.public_id in told or claim.state != ClaimState.HOLDING:
+        if claim.preemptible or claim.public_id in deadlines or claim.state != ClaimState.HOLDING:
             continue
-        told[claim.public_id] = None  # type: ignore[assignment]
+        deadlines[claim.public_id] = None  # type: ignore[assignment]
         notices.tell(
             "workload.on_quarantined", to=[claim.user] if claim.user else [], department=claim.department,
-            workload=claim.workload, name=claim.name, place=row.place, why=row.said,
+            workload=claim.workload, name=claim.name, place=row.place, why=row.sentence,
         )  # fmt: skip
-    if told != row.told:
-        row.told = told
-        Quarantine.objects.filter(pk=row.pk).update(told=told)
+    if deadlines != row.deadlines:
+        row.deadlines = deadlines
+        Quarantine.objects.filter(pk=row.pk).update(deadlines=deadlines)
 
 
 def _withdraw(row: Quarantine, *, now: dt.datetime) -> None:
@@ -300,13 +300,13 @@ def _withdraw(row: Quarantine, *, now: dt.datetime) -> None:
         other = next((each for each in others if _covers(each, claim)), None)
         if other is None:
             free.append(claim)
-        elif row.told.get(claim.public_id):
-            other.told = {**other.told, claim.public_id: row.told[claim.public_id]}
-            Quarantine.objects.filter(pk=other.pk).update(told=other.told)
-    deadlines = {claim: by for claim, by in row.told.items() if by}
+        elif row.deadlines.get(claim.public_id):
+            other.deadlines = {**other.deadlines, claim.public_id: row.deadlines[claim.public_id]}
+            Quarantine.objects.filter(pk=other.pk).update(deadlines=other.deadlines)
+    deadlines = {claim: by for claim, by in row.deadlines.items() if by}
     stay = withdraw(free, deadlines, now=now)
-    row.told = {claim: by for claim, by in row.told.items() if claim not in stay}
-    Quarantine.objects.filter(pk=row.pk).update(told=row.told)
+    row.deadlines = {claim: by for claim, by in row.deadlines.items() if claim not in stay}
+    Quarantine.objects.filter(pk=row.pk).update(deadlines=row.deadlines)
 
 
 def _covers(row: Quarantine, claim: Claim) -> bool:
@@ -325,25 +325,25 @@ def that_stops(claim: Claim) -> Quarantine | None:
         return None
     nodes = {place["node"] for place in claim.placement or ()}
     rows = Quarantine.objects.filter(
-        node__name__in=nodes, node__cluster=claim.pool.group.cluster_id, told__has_key=claim.public_id
+        node__name__in=nodes, node__cluster=claim.pool.group.cluster_id, deadlines__has_key=claim.public_id
     )
-    return next((row for row in rows.select_related("node") if row.told[claim.public_id]), None)
+    return next((row for row in rows.select_related("node") if row.deadlines[claim.public_id]), None)
 
 
 def still_there(row: Quarantine) -> list[Claim]:
     """The claims that were told and have not left."""
-    return [claim for claim in on_node(row.node, row.card) if claim.public_id in row.told]
+    return [claim for claim in on_node(row.node, row.card) if claim.public_id in row.deadlines]
 
 
 def of_nodes(nodes: Iterable[Node]) -> dict[int, list[Quarantine]]:
     """Quarantines in force by node id: one query for all."""
-    found: dict[int, list[Quarantine]] = defaultdict(list)
+    by_node: dict[int, list[Quarantine]] = defaultdict(list)
     for row in Quarantine.objects.filter(node__in=list(nodes), ended_at=None).select_related("node", "began_by"):
-        found[row.node_id].append(row)
-    return found
+        by_node[row.node_id].append(row)
+    return by_node
 
 
 def english(reason: Reason) -> str:
     params = reason.get("params", {})
-    said: str = reason["message"] % {name: english(v) if isinstance(v, Mapping) else v for name, v in params.items()}
-    return said
+    text: str = reason["message"] % {name: english(v) if isinstance(v, Mapping) else v for name, v in params.items()}
+    return text

@@ -30,8 +30,8 @@ def preview_quarantine(*, actor: Actor, node: Node, card: int | None) -> Preview
         for each in snapshots
     ))  # fmt: skip
     own = Effect(stopped=tuple(side_of(actor, claim) for claim in leaving))
-    told = {claim.public_id for claim in there}
-    others = [each for each in breaks_of(effect) if each.kind != "stopped" or each.about[0] not in told]
+    leavers = {claim.public_id for claim in there}
+    others = [each for each in breaks_of(effect) if each.kind != "stopped" or each.about[0] not in leavers]
     last = max((notice_ends(claim, now=now) for claim in leaving), default=None)
     sentence = _headline(leaving, last)
     lines = [_staying(staying)] if staying else []

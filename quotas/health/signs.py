@@ -27,7 +27,7 @@ class Sign:
 
 class Step(enum.Enum):
     BEGIN = "begin"  # a new sign: quarantine
-    GONE = "gone"  # it is not there any more: wait whether it comes back
+    LEFT = "left"  # it is not there any more: wait whether it comes back
     BACK = "back"  # it came back in time
     OVER = "over"  # it has been away for long enough
 
@@ -42,15 +42,15 @@ def steps(
     """What changes. `known`: signs that have not been away for long enough yet, each with the time since which it is away.
     `answered`: places the source has answered for."""
     there = {sign for sign in seen if sign.card in answered}
-    found = dict.fromkeys(there - known.keys(), Step.BEGIN)
+    changes = dict.fromkeys(there - known.keys(), Step.BEGIN)
     for sign, away_since in known.items():
         if sign.card not in answered:
             continue
         if sign in there:
             if away_since is not None:
-                found[sign] = Step.BACK
+                changes[sign] = Step.BACK
         elif away_since is None:
-            found[sign] = Step.GONE
+            changes[sign] = Step.LEFT
         elif now - away_since >= AWAY:
-            found[sign] = Step.OVER
-    return found
+            changes[sign] = Step.OVER
+    return changes

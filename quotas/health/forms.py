@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from portal import names
+from quotas.health.quarantines import cards_are_assigned
 from quotas.models import Node
-from quotas.rules.quarantines import cards_are_assigned
 
 
 class QuarantineForm(forms.Form):

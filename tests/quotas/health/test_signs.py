@@ -7,7 +7,7 @@ import datetime as dt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.rules.fault_signs import AWAY, Sign, Step, steps
+from quotas.health.signs import AWAY, Sign, Step, steps
 
 T = dt.datetime(2026, 11, 26, 12, tzinfo=dt.UTC)
 XID, ECC = Sign("node/condition/SysLogsXIDError"), Sign("node/condition/GpuMemWatch")
@@ -20,7 +20,7 @@ def test_a_new_sign_begins_and_one_that_is_known_does_nothing() -> None:
 
 
 def test_a_sign_must_be_away_for_long_enough() -> None:
-    assert steps({XID: None}, [], {None}, now=T) == {XID: Step.GONE}
+    assert steps({XID: None}, [], {None}, now=T) == {XID: Step.LEFT}
     assert steps({XID: T}, [], {None}, now=T + AWAY - dt.timedelta(seconds=1)) == {}
     assert steps({XID: T}, [], {None}, now=T + AWAY) == {XID: Step.OVER}
     assert steps({XID: T}, [XID], {None}, now=T + AWAY) == {XID: Step.BACK}
@@ -61,7 +61,7 @@ def test_a_quarantine_lasts_exactly_while_its_sign_was_seen_within_the_time(
             if step is Step.OVER:
                 del known[sign]
             else:
-                known[sign] = now if step is Step.GONE else None
+                known[sign] = now if step is Step.LEFT else None
         for sign in (XID, ECC, CARD):
             if sign.card in looked_at and sign in seen:
                 missed[sign] = None

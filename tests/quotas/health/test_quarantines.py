@@ -14,12 +14,12 @@ from portal.errors import Invalid
 from portal.infra.versions import Conflict
 from portal.models import AuditEntry, Department, InboxItem
 from quotas.board import usage_now
+from quotas.health import quarantines
+from quotas.health.quarantines import Answer
+from quotas.health.signs import AWAY, Sign
 from quotas.models import Card, Claim, ClaimState, ClusterKind, Node, Pool, Quarantine
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import load_snapshot
-from quotas.rules import quarantines
-from quotas.rules.fault_signs import AWAY, Sign
-from quotas.rules.quarantines import Answer
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db
@@ -87,7 +87,7 @@ def test_a_sign_takes_the_node_out_and_tells_who_is_there_without_waiting_for_th
     assert (state(here), here.leave_by) == (ClaimState.LEAVING, now + dt.timedelta(seconds=600))
     assert state(elsewhere) == ClaimState.HOLDING
     row = Quarantine.objects.get()
-    assert row.told == {here.public_id: here.leave_by.isoformat()}
+    assert row.deadlines == {here.public_id: here.leave_by.isoformat()}
     assert quarantines.that_stops(here) == row
     assert quarantines.that_stops(elsewhere) is None
     assert AuditEntry.objects.filter(action="node.quarantined", target="a100-n1", actor=None).count() == 1
@@ -108,7 +108,12 @@ def test_when_the_sign_has_been_away_long_enough_the_node_is_back_and_who_has_no
     assert node().quarantined
     judged(now=now + 2 * AWAY)
     row = Quarantine.objects.get()
-    assert (node().quarantined, row.ended_at, row.sign_over_at, row.told) == (False, now + 2 * AWAY, now + 2 * AWAY, {})
+    assert (node().quarantined, row.ended_at, row.sign_over_at, row.deadlines) == (
+        False,
+        now + 2 * AWAY,
+        now + 2 * AWAY,
+        {},
+    )
     assert (state(claim), claim.leave_by, quarantines.that_stops(claim)) == (ClaimState.HOLDING, None, None)
     judged(XID, now=now + 3 * AWAY)
     assert Quarantine.objects.count() == 2, "a second time is a second row of the history"
@@ -173,7 +178,7 @@ def test_non_preemptible_work_is_not_stopped_and_its_author_is_told_once(
     claim = holding(vision, pool, 0, preemptible=False, user=author)
     row = quarantines.quarantine(actor=operator, node=node(), card=None, why="XID 79")
     assert quarantines.keep(now=timezone.now()) == 0
-    assert (state(claim), row.told) == (ClaimState.HOLDING, {claim.public_id: None})
+    assert (state(claim), row.deadlines) == (ClaimState.HOLDING, {claim.public_id: None})
     [item] = InboxItem.objects.filter(user=author)
     assert (item.kind, item.data["place"], item.data["why"]["params"]) == (
         "workload.on_quarantined", "a100-n1", {"why": "XID 79"},

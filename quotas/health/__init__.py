@@ -1,0 +1,1 @@
+"""Health of hardware: signs of faults, and quarantines of nodes and cards."""
