@@ -68,7 +68,9 @@ MORE = {
     "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
     "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each
     "quotas/engine": 69,  # types and reasons
-    "quotas/rules": 37,  # one name for each thing that is set, and for its check
+    "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
+    "quotas/previews": 17,
+    "quotas/rules": 41,  # one name for each thing that is set, and for its check
     "quotas/board": 29,
     "quotas/lending": 17,
     "quotas/planning": 17,

@@ -353,8 +353,8 @@ class KubernetesCluster:
         facts = Facts(node)
         has = facts.allocatable(device) if device else 0
         held = info.held(*manifests.not_tolerated(facts, self.options))
-        found = tuple(manifests.faults(facts, self.options))
-        return replace(held, devices={device: has} if has else {}, faults=found)
+        faults = tuple(manifests.faults(facts, self.options))
+        return replace(held, devices={device: has} if has else {}, faults=faults)
 
 
 @dataclass(frozen=True, slots=True)
