@@ -171,7 +171,8 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "token": "no-such-invitation", "prefix": token.prefix,
         "username": family.people["team_member"].username if marked else "robot",
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
-        "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine", "image": str(image.pk), "preset": "0",
+        "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
+        "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id,
     }  # fmt: skip
 
