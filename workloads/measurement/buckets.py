@@ -15,7 +15,7 @@ from django.db import transaction
 
 from quotas.models import Cluster
 from workloads.measurement.series import Place, Use
-from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MeasuredWork
+from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MeasuredWork, MetricsSource
 
 BUCKET = dt.timedelta(minutes=5)
 HOUR = dt.timedelta(hours=1)
@@ -126,7 +126,8 @@ def _store_work(
             total = sums[claim.department_id, claim.pool_id, claim.person, claim.kind]
             total[0] += round(unit_seconds * row.gpu / 1000)
             total[1] += unit_seconds
-    with transaction.atomic():
+    with transaction.atomic():  # the lock first: of two rounds at once the later one must see what the other wrote
+        MetricsSource.objects.select_for_update(no_key=True).filter(cluster=cluster).first()
         MeasuredWork.objects.filter(hour=hour, pool__group__cluster=cluster).delete()
         MeasuredWork.objects.bulk_create(
             MeasuredWork(
