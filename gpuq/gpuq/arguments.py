@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import math
 import os
 import re
 from collections.abc import Callable
@@ -32,6 +33,17 @@ def memory(text: str) -> int:
             f"{text} GiB is more than a machine has: write {text}MiB, or the number of GiB"
         )
     return int(found[1]) * MEBIBYTES.get(found[2], 1024)
+
+
+def cores(text: str) -> float:
+    """ "0.5", "4": JSON knows neither NaN nor infinity."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores such as 0.5 or 4")
+    return number
 
 
 def in_gib(units: int, unit: str, digits: int = 1) -> int | float:
@@ -185,7 +197,7 @@ def request(made: argparse.ArgumentParser) -> None:
     made.add_argument("--ready-path", help="of a service, such as /healthz")
     made.add_argument("--image")
     made.add_argument("--name")
-    made.add_argument("--cpu", type=float, metavar="CORES")
+    made.add_argument("--cpu", type=cores, metavar="CORES")
     made.add_argument("--memory", type=memory, metavar="8GiB", dest="memory_mib")
     made.add_argument("--env", "-e", type=variable, action="append", default=[], metavar="NAME[=VALUE]")
     made.add_argument("--secret", type=variable, action="append", default=[], metavar="NAME[=VALUE]")

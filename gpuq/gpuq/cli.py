@@ -252,6 +252,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as failure:
         say(str(failure))
         return failure.code
+    except UnicodeEncodeError:  # its text may be a secret's
+        say("an argument or a variable has bytes that are not UTF-8, which cannot be sent; write it in UTF-8")
+        return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more can be said there
         return 1

@@ -51,6 +51,15 @@ def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
         assert end.value.code == 2
 
 
+@pytest.mark.parametrize("wrong", ["NaN", "1e400", "inf", "four", "", "4 cores"])
+def test_cores_are_a_number(cli: Any, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert body(cli, "--cpu", "0.5")["cpu"] == 0.5
+    with pytest.raises(SystemExit) as end:
+        body(cli, "--cpu", wrong)
+    assert end.value.code == 2
+    assert "is not a number of cores such as 0.5 or 4" in capsys.readouterr().err
+
+
 def test_a_request_for_quota_names_its_last_day(cli: Any) -> None:
     words = ["request", "--pool", "a100", "--total", "60GiB", "--why", "a paper"]
     given = cli.parser().parse_args([*words, "--until", "2027-01-31"])

@@ -217,6 +217,26 @@ def test_a_problem_with_escapes_and_a_token_in_it_is_told_harmlessly(portal: Fro
     assert ran.err.strip().isprintable()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "--preset", "p", "--name", "a\udcff"),
+        ("submit", "--preset", "p", "--env", "A=\udcff"),
+        ("submit", "--preset", "p", "--secret", "A=hunter2\udcff"),
+        ("verdict", "--preset", "p", "--", "echo", "\udcc4\udce3"),
+        ("request", "--pool", "p", "--total", "2", "--why", "\udcff"),
+        ("list", "--department", "\udcff"),
+        ("list", "--state", "\udcff"),
+    ],
+)
+def test_bytes_that_are_no_text_are_not_sent(portal: Front, words: tuple[str, ...]) -> None:
+    portal.body = b"{}"
+    ran = gpuq(*words, GPUQ_URL=portal.url)
+    refused(ran, "bytes that are not UTF-8")
+    assert "hunter2" not in ran.err
+    assert portal.asked == []
+
+
 @pytest.mark.parametrize("name", ["../../departments", "a/b", "a?b=c", "a#b", "%2e%2e", "ä b", "\udcff"])
 def test_a_name_stays_one_part_of_the_address(portal: Front, name: str) -> None:
     portal.body = b"{}"
