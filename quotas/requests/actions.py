@@ -60,6 +60,12 @@ class TooManyRequests(Problem):
     message = N_("%(department)s has %(most)s open requests. Withdraw one, or wait until one is decided.")
 
 
+class AlreadyRequested(Problem):
+    status = 409
+    code = "already_requested"
+    message = N_("%(department)s has an open request for the same already. Comment on it, or withdraw it first.")
+
+
 # What is, and who may decide ------------------------------------------------------------------------------------------
 
 
@@ -160,7 +166,7 @@ def ask_for_quota(
     ends_at: dt.datetime | None = None,
 ) -> QuotaRequest:
     """`units` is the total that the department would have; None: no borrow limit. Raises Invalid, TooManyRequests,
-    Forbidden."""
+    AlreadyRequested (sent twice), Forbidden."""
     actor.require(Right.SUBMIT, department)
     now = timezone.now()
     starts_at = starts_at if starts_at is not None and starts_at > now else None
@@ -199,7 +205,11 @@ def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
     with durable():
         # The bound holds for all who ask at once.
         Department.objects.select_for_update(no_key=True).get(pk=department.pk)
-        if QuotaRequest.objects.filter(department=department, state=RequestState.OPEN).count() >= MOST_OPEN:
+        open_ones = QuotaRequest.objects.filter(department=department, state=RequestState.OPEN)
+        same = open_ones.filter(pool=pool, wanted=row.wanted, units=row.units, ends_at=row.ends_at)
+        if row.renews is None and same.filter(starts_at=row.starts_at).exists():
+            raise AlreadyRequested(department=department.name)
+        if open_ones.count() >= MOST_OPEN:
             raise TooManyRequests(department=department.name, most=MOST_OPEN)
         row.save(force_insert=True)
         audit.record(actor, "quota.requested", row.public_id, department=department, after=_audited(row))

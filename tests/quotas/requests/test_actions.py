@@ -109,12 +109,24 @@ class TestAsking:
         self, vision: Department, pool: Pool, mia: User, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(requests, "MOST_OPEN", 2)
-        asked(vision, mia, pool)
-        first = asked(vision, mia, pool)
+        asked(vision, mia, pool, 5)
+        first = asked(vision, mia, pool, 6)
         with pytest.raises(requests.TooManyRequests):
-            asked(vision, mia, pool)
+            asked(vision, mia, pool, 7)
+        requests.withdraw(actor=Actor(mia), request=first)
+        asked(vision, mia, pool, 7)
+
+    def test_what_is_sent_twice_is_asked_once(self, vision: Department, pool: Pool, mia: User) -> None:
+        ends = timezone.now() + dt.timedelta(days=9)
+        first = asked(vision, mia, pool)
+        asked(vision, mia, pool, 7)
+        asked(vision, mia, pool, ends_at=ends)
+        for again in ({}, {"ends_at": ends}, {"why": "Once more."}):
+            with pytest.raises(requests.AlreadyRequested):
+                asked(vision, mia, pool, **again)
         requests.withdraw(actor=Actor(mia), request=first)
         asked(vision, mia, pool)
+        assert QuotaRequest.objects.count() == 4
 
 
 class TestDeciding:
