@@ -90,7 +90,8 @@ def usage(request: HttpRequest) -> HttpResponse:
     query = QueryDict(mutable=True) if problem else request.GET
     context: dict[str, Any] = {
         "report": result, "asked": asked, "sections": _sections(result, query), "problem": problem,
-        "now": timezone.now(), "groups": _groups(asked, query), "ranges": _ranges(asked, query),
+        "now": timezone.now(), "zone": timezone.get_current_timezone_name(),
+        "groups": _groups(asked, query), "ranges": _ranges(asked, query),
         "filters": list(_filters(asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
         "first_day": timezone.localdate(asked.start), "last_day": asked.last_day, "sent": request.GET,
         "kept": [(name, value) for name, value in query.items() if name in (*GROUPS, "group") and value],

@@ -67,8 +67,9 @@ def test_a_long_unbroken_name_widens_no_page_and_leaves_buttons_their_size(named
     who, workload = named
     pages = {
         "alice": ["/", "/d/vision/", "/d/vision/workloads/", workload, workload + "?tab=files", "/d/vision/workloads/new/",
-                  "/d/vision/members/", "/pools/", "/decisions/", "/inbox/", "/profile/", "/tokens/"],
-        "oscar": ["/", "/d/vision/", "/d/vision/members/", "/d/vision/quotas/", "/operator/", "/operator/users/",
+                  "/d/vision/members/", "/pools/", "/decisions/", "/inbox/", "/profile/", "/tokens/", "/usage/"],
+        "oscar": ["/", "/usage/", "/usage/?group=person,department,pool&person=alice", "/operator/pools/a100/", "/d/vision/",
+                  "/d/vision/members/", "/d/vision/quotas/", "/operator/", "/operator/users/",
                   "/operator/users/alice/", "/operator/departments/", "/operator/departments/vision/", "/operator/policies/",
                   "/operator/pools/", "/operator/nodes/", "/operator/clusters/", "/operator/images/", "/operator/audit/"],
     }  # fmt: skip

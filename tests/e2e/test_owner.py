@@ -22,6 +22,8 @@ PAGES = [
     "/d/vision/members/",
     "/d/vision/members/alice/remove/",
     "/d/vision/webhooks/",
+    "/usage/",
+    "/usage/?group=pool&range=last_month",
     "/pools/",
     "/pools/a100/",
     "/pools/t4/",
@@ -30,6 +32,31 @@ PAGES = [
     "/inbox/",
     "/inbox/settings/",
 ]
+
+
+def test_use_is_looked_into_line_by_line_and_taken_along_as_csv(person: Arrive) -> None:
+    """From the board to the people of a department, and into one of them; the choice of days stays."""
+    olivia = person("olivia")
+    page = olivia.go("/d/vision/")
+    page.get_by_role("link", name="Usage report").click()
+    page.get_by_role("link", name="Last 7 days").click()
+    page.get_by_role("link", name="Person", exact=True).click()
+    expect(page.locator(".usage-table").first).to_contain_text("not measured")
+    page.locator(".usage-table").first.get_by_role("link", name="Alice Chen").click()
+    page.wait_for_url(re.compile("range=7d"))
+    expect(page.locator(".usage-filter", has_text="alice")).to_be_visible()
+    expect(page.locator(".usage-table tbody tr").first).to_contain_text(re.compile("job|notebook"))
+    page.locator(".usage-filter", has_text="Computer Vision").click()
+    expect(page.locator(".usage-filter", has_text="Computer Vision")).to_have_count(0)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export CSV").click()
+    text = download.value.path().read_text()
+    assert text.startswith("\ufeffkind,unit,own_hours")
+    page.fill("[name=from]", "2026-02-02")
+    page.fill("[name=until]", "2026-02-01")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("alert")).to_contain_text("ends before it begins")
+    olivia.heard = [text for text in olivia.heard if "422" not in text]
 
 
 def test_cards_are_called_back_watched_coming_and_given_up_again(person: Arrive) -> None:
