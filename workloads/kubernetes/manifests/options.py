@@ -17,6 +17,11 @@ FAULTY = {
     "GPUMissing": "True", "NVLinkStatusInactive": "True", "AcceleratedHardwareReady": "False",
 }  # fmt: skip
 
+# Errors of the NVIDIA driver after which a GPU has to be reset or replaced (memory, NVLink, bus, firmware), and those that
+# programs cause.
+XIDS = (46, 48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143)
+OF_PROGRAMS = (13, 31, 43, 45)
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -50,6 +55,7 @@ class Options:
     # the status that is bad, keys of taints likewise; {} and []: none.
     health_conditions: Mapping[str, str] = field(default_factory=lambda: dict(FAULTY))
     health_taints: tuple[str, ...] = ("AggregatedNodeHealth",)  # NVSentinel's
+    health_xids: tuple[int, ...] = XIDS  # errors of the NVIDIA driver that quarantine the node; []: none
     # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
     plugin_config: str = "gpu-operator/device-plugin-config"
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
@@ -118,6 +124,11 @@ def _health(options: Options) -> None:
             raise ValueError(
                 f"option health_conditions: {kind}: give the bad status as True, False or Unknown, in quotes"
             )
+    for xid in options.health_xids:
+        if not isinstance(xid, int) or isinstance(xid, bool) or not 1 <= xid <= 999:
+            raise ValueError(f"option health_xids: {xid!r} is no number of an XID error such as 79")
+        if xid in OF_PROGRAMS:
+            raise ValueError(f"option health_xids: XID {xid} is caused by programs, and would empty the node for a bug")
     for key in options.health_taints:
         if not isinstance(key, str) or not key.strip("*"):
             raise ValueError(f"option health_taints: {key!r} is no key of a taint such as AggregatedNodeHealth")

@@ -1,0 +1,58 @@
+"""Quarantines nodes whose GPUs have reported a hardware error, as their cluster's Prometheus says.
+
+On Kubernetes the device plugin chooses the card of a pod, so an error of one GPU concerns its whole node. A Prometheus that does
+not answer, or does not know a node or GPU any more, changes nothing: what fell off the bus is not well.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+import structlog
+
+from portal.errors import Problem
+from quotas.health.quarantines import Answer, Reason, judge
+from quotas.health.signs import Sign
+from quotas.models import Cluster, ClusterKind, Node, Quarantine
+from workloads.kubernetes.manifests import Options
+from workloads.measurement.prometheus import ask_texts, server_of
+from workloads.measurement.xids import SOURCE, LastErrors, last_errors, query_of
+from workloads.models import MetricsSource
+from workloads.runtime.base import as_json
+
+log = structlog.get_logger(__name__)
+
+
+def judge_all(*, now: dt.datetime) -> int:
+    """Returns how many nodes changed. One cluster's trouble is not another's."""
+    changed = 0
+    sources = MetricsSource.objects.filter(cluster__active=True, cluster__kind=ClusterKind.KUBERNETES).exclude(url="")
+    for source in sources.select_related("cluster"):
+        if "dcgm" not in (source.exporters or ["dcgm"]):
+            continue
+        try:
+            xids = Options.from_json({"instance": source.cluster.name} | source.cluster.options).health_xids
+            server = server_of(source)
+            [samples] = ask_texts(server, [query_of(server.selector)], at=now)
+        except (Problem, ValueError) as error:  # the measuring job and the cluster's page say it
+            log.info("xids.not_asked", cluster=source.cluster.name, error=str(error)[:300])
+            continue
+        changed += judge_cluster(source.cluster, last_errors(samples, xids), now=now)
+    return changed
+
+
+def judge_cluster(cluster: Cluster, errors: Mapping[str, LastErrors], *, now: dt.datetime) -> int:
+    live = Quarantine.objects.filter(node__cluster=cluster, sign__startswith=f"{SOURCE}/", sign_over_at=None)
+    reasons: dict[int, dict[str, Reason]] = {}
+    for node, sign, reason in live.values_list("node", "sign", "reason"):
+        reasons.setdefault(node, {})[sign] = reason
+    answers: dict[int, Answer] = {}
+    for pk, name in Node.objects.filter(cluster=cluster, present=True).values_list("pk", "name"):
+        own = errors.get(name) or errors.get(name.split(".")[0])
+        if own is None:
+            continue
+        lasting = {sign: reason for sign, reason in reasons.get(pk, {}).items() if sign not in own.well}
+        seen = lasting | {sign: as_json(note) for sign, note in own.faults.items()}
+        answers[pk] = Answer({Sign(sign): reason for sign, reason in seen.items()}, {None})
+    return judge(cluster, SOURCE, answers, now=now)
