@@ -24,7 +24,7 @@ from portal.infra.locks import durable
 from portal.models import User
 from portal.notify import notices
 from portal.notify.events import emit
-from quotas.health.signs import Sign, Step, steps
+from quotas.health.signs import AWAY, Sign, Step, steps
 from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Node, Quarantine
 from quotas.planning.lock import locked_group
 from quotas.rules.draining import announce, groups_of, notice_ends, on_node, withdraw
@@ -47,10 +47,12 @@ class HasEnded(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a source says of one node: the signs it sees, and the places (None: the node) it has looked at."""
+    """What a source says of one node: the signs it sees, the places (None: the node) it has looked at, and for how long a sign
+    must be away until its quarantine ends."""
 
     seen: Mapping[Sign, Reason]
     looked_at: Collection[int | None]
+    away: dt.timedelta = AWAY
 
 
 def judge(cluster: Cluster, source: str, answers: Mapping[int, Answer], *, now: dt.datetime) -> int:
@@ -62,7 +64,7 @@ def judge(cluster: Cluster, source: str, answers: Mapping[int, Answer], *, now: 
         known[node][Sign(name, card)] = away_since
     changed = 0
     for node, answer in answers.items():
-        if steps(known.get(node, {}), answer.seen, answer.looked_at, now=now):
+        if steps(known.get(node, {}), answer.seen, answer.looked_at, now=now, away=answer.away):
             changed += _judge_node(node, source, answer, now=now)
     return changed
 
@@ -77,7 +79,9 @@ def _judge_node(pk: int, source: str, answer: Answer, *, now: dt.datetime) -> bo
         rows = {Sign(row.sign, row.card): row for row in _live(source).filter(node=node)}
         known = {sign: row.away_since for sign, row in rows.items()}
         began, ended = [], []
-        for sign, step in sorted(steps(known, answer.seen, answer.looked_at, now=now).items(), key=_in_order):
+        for sign, step in sorted(
+            steps(known, answer.seen, answer.looked_at, now=now, away=answer.away).items(), key=_in_order
+        ):
             if step is Step.BEGIN:
                 reason = dict(answer.seen[sign])
                 began.append(

@@ -38,9 +38,10 @@ def steps(
     answered: Collection[int | None],
     *,
     now: dt.datetime,
+    away: dt.timedelta = AWAY,
 ) -> dict[Sign, Step]:
     """What changes. `known`: signs that have not been away for long enough yet, each with the time since which it is away.
-    `answered`: places the source has answered for."""
+    `answered`: places the source has answered for. `away`: for how long a sign must be away."""
     there = {sign for sign in seen if sign.card in answered}
     changes = dict.fromkeys(there - known.keys(), Step.BEGIN)
     for sign, away_since in known.items():
@@ -49,8 +50,8 @@ def steps(
         if sign in there:
             if away_since is not None:
                 changes[sign] = Step.BACK
+        elif now - (away_since or now) >= away:
+            changes[sign] = Step.OVER
         elif away_since is None:
             changes[sign] = Step.LEFT
-        elif now - away_since >= AWAY:
-            changes[sign] = Step.OVER
     return changes

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import pytest
 from django.test import Client
 
-from quotas.models import Card, Claim, ClaimState, Cluster
+from portal.access import Actor
+from quotas.health.quarantines import put_back
+from quotas.models import Card, Claim, ClaimState, Cluster, Pool, Quarantine
+from tests import builders as make
 from tests.clusters.node_bed import NodeBed, bed, ready  # noqa: F401 a fixture
 from workloads.clusters.drivers import driver_for
 from workloads.kubernetes.driver import KubernetesCluster
@@ -91,6 +94,28 @@ def test_nothing_is_placed_on_a_node_with_a_taint_that_is_not_tolerated(bed: Nod
     bed.patch({"spec": {"taints": None}})
     inventory.refresh(bed.cluster)
     bed.until(lambda: bed.state(late) == "running")
+
+
+def test_a_condition_of_nvsentinel_quarantines_the_node_and_its_work_is_queued_again(bed: NodeBed) -> None:  # noqa: F811
+    Pool.objects.update(notice=1, grace=1)
+    bed.pool.refresh_from_db()
+    job = bed.running()
+    fault = {"type": "SysLogsXIDError", "status": "True", "reason": "SysLogsXIDErrorIsNotHealthy", "message": "XID 79"}
+    bed.patch({"status": {"conditions": [ready("True"), fault]}}, "/status")
+    inventory.refresh(bed.cluster)
+    row = Quarantine.objects.get()
+    assert (row.node.name, row.sign) == (bed.name, "node/condition/SysLogsXIDError")
+    assert row.reason["params"]["message"] == "XID 79"
+    bed.until(lambda: bed.state(job) == "queued" and job.attempts.count() == 2, 60)
+    assert (job.attempts.first().reason, job.reclaims) == ("out_of_service", 0)  # type: ignore[union-attr]
+    put_back(actor=Actor(make.user("op", is_operator=True)), row=row)
+    bed.until(lambda: bed.state(job) == "running", 60)
+    inventory.refresh(bed.cluster)
+    assert not bed.cluster.nodes.get(name=bed.name).quarantined, "its sign is still there, and it was overruled"
+    bed.patch({"status": {"conditions": [ready("True"), fault | {"status": "False"}]}}, "/status")
+    inventory.refresh(bed.cluster)
+    row.refresh_from_db()
+    assert row.away_since is not None
 
 
 def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from quotas.health.quarantines import Answer, Reason, judge
-from quotas.health.signs import Sign
-from quotas.models import Card, Cluster, Node, Quarantine
+from quotas.health.signs import AWAY, Sign
+from quotas.models import Card, Cluster, ClusterKind, Node, Quarantine
 from workloads.runtime.base import NodeInfo, Note, as_json
 from workloads.sharing.api import N_
 
@@ -32,7 +32,11 @@ def refresh(cluster: Cluster, infos: Sequence[NodeInfo], *, now: dt.datetime) ->
 
 
 def _of_cards(cluster: Cluster) -> dict[int, Answer]:
-    """Answers for nodes with an unhealthy card, or with a card that was not long ago."""
+    """Answers for nodes with an unhealthy card, or with a card that was not long ago.
+
+    On Kubernetes a card counts again as soon as its device plugin offers it: the plugin decides which one a pod gets, so
+    keeping one back would keep nobody off it.
+    """
     seen: dict[int, dict[Sign, Reason]] = defaultdict(dict)
     cards = Card.objects.filter(healthy=False, pool__isnull=False, node__cluster=cluster)
     for node, index in cards.values_list("node", "index"):
@@ -42,7 +46,8 @@ def _of_cards(cluster: Cluster) -> dict[int, Answer]:
     for node, card in live.values_list("node", "card"):
         places[node].add(card)
     concerned = Node.objects.filter(pk__in=seen.keys() | places.keys(), present=True, drained=False, held_back="")
+    away = AWAY if cluster.kind == ClusterKind.EMBEDDED else dt.timedelta()
     return {
-        node: Answer(seen[node], places[node] | {sign.card for sign in seen[node]})
+        node: Answer(seen[node], places[node] | {sign.card for sign in seen[node]}, away)
         for node in concerned.values_list("pk", flat=True)
     }

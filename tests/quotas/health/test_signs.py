@@ -26,6 +26,10 @@ def test_a_sign_must_be_away_for_long_enough() -> None:
     assert steps({XID: T}, [XID], {None}, now=T + AWAY) == {XID: Step.BACK}
 
 
+def test_a_source_may_end_it_at_once() -> None:
+    assert steps({CARD: None}, [], {3}, now=T, away=dt.timedelta()) == {CARD: Step.OVER}
+
+
 def test_what_was_not_looked_at_stays_as_it_is() -> None:
     assert steps({CARD: T}, [CARD, XID], {4}, now=T + 2 * AWAY) == {}
     assert steps({CARD: T}, [], {3}, now=T + 2 * AWAY) == {CARD: Step.OVER}

@@ -14,7 +14,7 @@ from portal.models import InboxItem
 from portal.notify import notices
 from quotas.health import quarantines
 from quotas.health.signs import AWAY
-from quotas.models import Card, Claim, ClaimState, Cluster, Node, Pool, Quarantine
+from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Node, Pool, Quarantine
 from tests import builders as make
 from tests.workloads.conftest import Bed
 from tests.workloads.nodes.test_inventory import Listing, whole
@@ -72,6 +72,15 @@ def test_an_unhealthy_card_is_quarantined_and_waits_when_it_is_well_again(look: 
     assert Card.objects.get(index=7).healthy
     assert not Card.objects.get(index=7).is_usable
     look(whole("n1"), after=2 * AWAY)
+    assert Card.objects.get(index=7).is_usable
+
+
+def test_on_kubernetes_a_card_counts_again_when_its_plugin_offers_it(look: Any) -> None:
+    look(whole("n1"))
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    look(whole("n1", healthy=7))
+    look(whole("n1"))
+    assert places() == [("n1", 7, "card/unhealthy", False)]
     assert Card.objects.get(index=7).is_usable
 
 
