@@ -42,10 +42,10 @@ def draw(
     end: dt.datetime,
     step: dt.timedelta,
     limit: float | None = None,
-    since: dt.datetime | None = None,
+    ran: Sequence[tuple[dt.datetime, dt.datetime]] | None = None,
 ) -> Chart:
-    """`begin` is before `end`; before `since` (None: `begin`) nothing could be measured, which is no gap. The scale reaches to
-    the limit or the highest value, whichever is more."""
+    """`begin` is before `end`. `ran`: from when to when it ran (None: all the time), in order; at other times there was nothing
+    to measure, which is no gap. The scale reaches to the limit or the highest value, whichever is more."""
     known = [(at, value) for at, value in values if value is not None and begin - step < at < end]
     top = max([limit or 0, *(value for _at, value in known)]) or 1.0
 
@@ -56,11 +56,13 @@ def draw(
         return HEIGHT - value / top * HEIGHT
 
     area = "".join(f"M{x(at):.1f} {HEIGHT}V{y(value):.1f}H{x(at + step):.1f}V{HEIGHT}Z" for at, value in known)
-    gaps, reached = [], since or begin
-    for at, _value in [*known, (end, 0.0)]:
-        if at - reached >= step:
-            gaps.append(f"M{x(reached):.1f} 0H{x(at):.1f}V{HEIGHT}H{x(reached):.1f}Z")
-        reached = max(reached, at + step)
+    gaps = []
+    for first, last in ((begin, end),) if ran is None else ran:
+        reached, stop = max(first, begin), min(last, end)
+        for at in [*(at for at, _value in known if reached - step < at < stop), stop]:
+            if at - reached >= step:
+                gaps.append(f"M{x(reached):.1f} 0H{x(at):.1f}V{HEIGHT}H{x(reached):.1f}Z")
+            reached = max(reached, at + step)
     line = f"M0 {y(limit):.1f}H{WIDTH}" if limit and limit < top else ""
     recent = [value for at, value in known if at + 2 * step >= end]
     return Chart(area, "".join(gaps), line, _ticks(begin, end), top, recent[-1] if recent else None, not known)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Min
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -37,12 +36,12 @@ RANKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What charts show, in steps of a point; before `since` the workload had not started."""
+    """What charts show, in steps of a point; `ran` is from when to when each attempt ran."""
 
     begin: dt.datetime
     end: dt.datetime
     step: dt.timedelta
-    since: dt.datetime
+    ran: tuple[tuple[dt.datetime, dt.datetime], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,9 @@ def heat(request: HttpRequest, pool: str) -> HttpResponse:
 
 def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt | None) -> dict[str, Any]:
     """The context of `_use.html`. `use` is None where there is nothing to show: it has not started yet."""
-    started = workload.attempts.aggregate(first=Min("started_at"))["first"]
-    if last is None or started is None:
+    attempts = workload.attempts.filter(started_at__isnull=False).order_by("started_at")
+    times = list(attempts.values_list("started_at", "finished_at"))
+    if last is None or not times:
         return {"use": None}
     now = timezone.localtime()
     source = source_for(last)
@@ -102,12 +102,13 @@ def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt
     end = min(now, timezone.localtime(workload.finished_at)) if workload.finished_at else now
     begin = max(
         end - dt.timedelta(hours=hours),
-        min(timezone.localtime(started), end - LEAST_POINTS * dt.timedelta(seconds=step)),
+        min(timezone.localtime(times[0][0]), end - LEAST_POINTS * dt.timedelta(seconds=step)),
     )
     by_rank = points_of(workload, begin - dt.timedelta(seconds=step), end, step)
     first = min(natural(request.GET.get("ranks", ""), workload.pods - 1) or 0, workload.pods - 1)
     numbers = range(first, min(first + RANKS, workload.pods))
-    span = Span(begin, end, dt.timedelta(seconds=step), max(begin, timezone.localtime(started)))
+    ran = tuple((started, finished or end) for started, finished in times if started is not None)
+    span = Span(begin, end, dt.timedelta(seconds=step), ran)
     limits = limits_of(workload)
     parts = [_rank_use(number, by_rank.get(number, []), span, limits) for number in numbers]
     if workload.pods > 1:
@@ -161,7 +162,7 @@ def _rank_use(
     figures = []
     for key, (label, written) in words.items():
         values = [(point.at, getattr(point, key)) for point in points]
-        chart = draw(values, begin=span.begin, end=span.end, step=span.step, limit=limits[key], since=span.since)
+        chart = draw(values, begin=span.begin, end=span.end, step=span.step, limit=limits[key], ran=span.ran)
         figures.append(Figure(key, label, chart, "" if chart.last is None else written(chart.last), written(chart.top)))
     recent = [point.watts for point in points if point.watts is not None and point.at + 2 * span.step >= span.end]
     return RankUse(rank, tuple(figures), recent[-1] if recent else None)

@@ -228,7 +228,7 @@ def test_nothing_measured_is_one_gap_and_no_zero() -> None:
 
 
 def test_before_the_start_there_is_no_gap(member: Client, here: World) -> None:
-    chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, since=BEGIN + HOUR / 2)
+    chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=[(BEGIN + HOUR / 2, BEGIN + HOUR)])
     assert chart.gaps == f"M{WIDTH / 2:.1f} 0H{WIDTH:.1f}V{HEIGHT}H{WIDTH / 2:.1f}Z"
     job = bed.attempt(here)
     Attempt.objects.update(started_at=timezone.now() - dt.timedelta(minutes=2))
@@ -278,3 +278,12 @@ def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
     assert "25 %" not in answer.content.decode()
     client.force_login(make.user("olga", is_operator=True))
     assert "25 %" in client.get("/pools/a100/activity/").content.decode()
+
+
+def test_while_it_waited_between_two_attempts_nothing_is_missing() -> None:
+    ran = [(BEGIN, BEGIN + 2 * BUCKET), (BEGIN + 9 * BUCKET, BEGIN + HOUR)]
+    chart = draw([(BEGIN, 0.5), (BEGIN + 10 * BUCKET, 0.5)], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=ran)
+    widths = [float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 0H([\d.]+)V", chart.gaps)]
+    assert (
+        widths == [pytest.approx(WIDTH / 12, abs=0.2)] * 3
+    )  # the second of the first, the first and last of the second
