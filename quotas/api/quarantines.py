@@ -75,6 +75,7 @@ def rows() -> QuerySet[Quarantine]:
 
 
 class Quarantines(ApiView):
+    dry_runs = frozenset({"post"})
     ordering = "-public_id"
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
