@@ -282,7 +282,8 @@ ELSEWHERE = {
     "mode_changes_start",
     "recalls_ask",
     "quota_requests_decide",
-}  # tests/workloads/api/test_modes.py; a recall says itself that it stops; tests/quotas/views/test_requests.py
+    "quarantines_begin",
+}  # tests/workloads/api/test_modes.py; a recall says itself that it stops; tests/quotas/views/test_requests.py, test_health.py
 
 
 def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Client) -> None:
@@ -302,5 +303,5 @@ def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Cl
 def test_every_page_with_a_preview_beside_it_is_in_this_walk() -> None:
     names = {str(name) for name in get_resolver("quotas.page_urls").reverse_dict if isinstance(name, str)}
     previews = {name for name in names if name.endswith("preview")}
-    elsewhere = {"request_preview"}  # tests/quotas/views/test_requests.py
+    elsewhere = {"request_preview", "quarantine_preview"}  # tests/quotas/views/test_requests.py, test_health.py
     assert previews - elsewhere == {"quota_preview", "recall_preview", "department_preview", "operator_pool_preview"}
