@@ -11,7 +11,7 @@ from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from portal.models import AuditEntry, Event, Role
-from quotas.models import ClaimState, Decision, PlanPass, QuotaRequest, UserCap
+from quotas.models import ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
 from tests.clients import person, token_of
@@ -44,6 +44,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         Image.objects.create(name=f"image-{n}", title="The same title")
         Preset.objects.create(slug=f"preset-{n}", title="The same", kind="job", pool=pool, image=workload.image)
         node = pool.group.cluster.nodes.get()
+        Quarantine.objects.create(node=node, why="fan")
         ModeChange.objects.create(
             node=node, target={"mode": "whole"}, labels={}, stage="done", finished_at=timezone.now(),
             before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},

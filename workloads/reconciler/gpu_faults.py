@@ -1,6 +1,6 @@
-"""Quarantines nodes whose GPUs have reported a hardware error, as their cluster's Prometheus says.
+"""Quarantines nodes whose GPUs have reported a fault, as their cluster's Prometheus says.
 
-On Kubernetes the device plugin chooses the card of a pod, so an error of one GPU concerns its whole node. A Prometheus that does
+On Kubernetes the device plugin chooses the card of a pod, so a fault of one GPU concerns its whole node. A Prometheus that does
 not answer, or does not know a node or GPU any more, changes nothing: what fell off the bus is not well.
 """
 
@@ -16,8 +16,8 @@ from quotas.health.quarantines import Answer, Reason, judge
 from quotas.health.signs import Sign
 from quotas.models import Cluster, ClusterKind, Node, Quarantine
 from workloads.kubernetes.manifests import Options
+from workloads.measurement.gpu_faults import SOURCE, GpuFaults, faults_of, queries_of
 from workloads.measurement.prometheus import ask_texts, server_of
-from workloads.measurement.xids import SOURCE, LastErrors, last_errors, query_of
 from workloads.models import MetricsSource
 from workloads.runtime.base import as_json
 
@@ -34,22 +34,22 @@ def judge_all(*, now: dt.datetime) -> int:
         try:
             xids = Options.from_json({"instance": source.cluster.name} | source.cluster.options).health_xids
             server = server_of(source)
-            [samples] = ask_texts(server, [query_of(server.selector)], at=now)
+            xid_samples, health_samples = ask_texts(server, queries_of(server.selector), at=now)
         except (Problem, ValueError) as error:  # the measuring job and the cluster's page say it
-            log.info("xids.not_asked", cluster=source.cluster.name, error=str(error)[:300])
+            log.info("gpu_faults.not_asked", cluster=source.cluster.name, error=str(error)[:300])
             continue
-        changed += judge_cluster(source.cluster, last_errors(samples, xids), now=now)
+        changed += judge_cluster(source.cluster, faults_of(xid_samples, health_samples, xids), now=now)
     return changed
 
 
-def judge_cluster(cluster: Cluster, errors: Mapping[str, LastErrors], *, now: dt.datetime) -> int:
+def judge_cluster(cluster: Cluster, faults: Mapping[str, GpuFaults], *, now: dt.datetime) -> int:
     live = Quarantine.objects.filter(node__cluster=cluster, sign__startswith=f"{SOURCE}/", sign_over_at=None)
     reasons: dict[int, dict[str, Reason]] = {}
     for node, sign, reason in live.values_list("node", "sign", "reason"):
         reasons.setdefault(node, {})[sign] = reason
     answers: dict[int, Answer] = {}
     for pk, name in Node.objects.filter(cluster=cluster, present=True).values_list("pk", "name"):
-        own = errors.get(name) or errors.get(name.split(".")[0])
+        own = faults.get(name) or faults.get(name.split(".")[0])
         if own is None:
             continue
         lasting = {sign: reason for sign, reason in reasons.get(pk, {}).items() if sign not in own.well}

@@ -14,11 +14,11 @@ from quotas.health.signs import AWAY
 from quotas.models import Cluster, ClusterKind, Node, Quarantine
 from tests import builders as make
 from workloads.kubernetes.manifests import Options
+from workloads.measurement.gpu_faults import faults_of
 from workloads.measurement.prometheus import NotMeasured
 from workloads.measurement.series import Sample
-from workloads.measurement.xids import last_errors
 from workloads.models import MetricsSource
-from workloads.reconciler import xid_errors
+from workloads.reconciler import gpu_faults
 
 XIDS = Options().health_xids
 
@@ -28,22 +28,23 @@ def series(xid: float, gpu: str = "GPU-1", node: str = "a100-n1", **labels: str)
 
 
 def test_errors_of_hardware_are_faults_and_those_of_programs_are_not() -> None:
-    errors = last_errors([series(79), series(31, "GPU-2"), series(0, "GPU-3")], XIDS)["a100-n1"]
-    assert {sign: str(note) for sign, note in errors.faults.items()} == {"xid/GPU-1": "XID 79 on GPU GPU-1"}
-    assert errors.well == {"xid/GPU-3"}
+    errors = faults_of([series(79), series(31, "GPU-2"), series(0, "GPU-3")], [], XIDS)["a100-n1"]
+    assert {sign: str(note) for sign, note in errors.faults.items()} == {"gpu/xid/GPU-1": "XID 79 on GPU GPU-1"}
+    assert errors.well == {"gpu/xid/GPU-3"}
 
 
 def test_a_fault_counts_more_than_a_stale_series_of_the_same_gpu() -> None:
-    errors = last_errors([series(0), series(48, err_code="48")], XIDS)["a100-n1"]
-    assert (list(errors.faults), errors.well) == (["xid/GPU-1"], set())
+    errors = faults_of([series(0), series(48, err_code="48")], [], XIDS)["a100-n1"]
+    assert (list(errors.faults), errors.well) == (["gpu/xid/GPU-1"], set())
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False), st.sampled_from(["GPU-1", ""]), st.sampled_from(["n", ""]))))
 def test_whatever_prometheus_answers(values: list[tuple[float, str, str]]) -> None:
-    errors = last_errors([Sample({"UUID": gpu, "Hostname": node}, value) for value, gpu, node in values], XIDS)
+    samples = [Sample({"UUID": gpu, "Hostname": node}, value) for value, gpu, node in values]
+    errors = faults_of(samples, samples, XIDS)
     for own in errors.values():
         assert not own.faults.keys() & own.well
-        assert all(note.params["xid"] in XIDS for note in own.faults.values())
+        assert all(note.params.get("xid", XIDS[0]) in XIDS for note in own.faults.values())
 
 
 @pytest.mark.parametrize("xids", [[0], [True], ["79"], [13], [31], [43], [45], [1000]])
@@ -60,10 +61,15 @@ def cluster(db: None) -> Cluster:
     return cluster
 
 
-def look(monkeypatch: pytest.MonkeyPatch, *samples: Sample, after: dt.timedelta = dt.timedelta()) -> bool:
+def look(
+    monkeypatch: pytest.MonkeyPatch,
+    *samples: Sample,
+    health: tuple[Sample, ...] = (),
+    after: dt.timedelta = dt.timedelta(),
+) -> bool:
     """One round; whether the node is quarantined afterwards."""
-    monkeypatch.setattr(xid_errors, "ask_texts", lambda server, texts, at: [samples])
-    xid_errors.judge_all(now=timezone.now() + after)
+    monkeypatch.setattr(gpu_faults, "ask_texts", lambda server, texts, at: [samples, health])
+    gpu_faults.judge_all(now=timezone.now() + after)
     return Node.objects.get().quarantined
 
 
@@ -81,14 +87,26 @@ def test_a_node_is_quarantined_until_its_gpu_was_reset(cluster: Cluster, monkeyp
     assert Quarantine.objects.count() == 1
 
 
+def test_a_failed_health_watch_quarantines_until_all_pass(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def watches(*values: int) -> tuple[Sample, ...]:
+        names = ("PCIE", "MEM", "INFOROM")
+        return tuple(series(value, health_watch=name) for value, name in zip(values, names, strict=False))
+
+    assert not look(monkeypatch, health=watches(0, 10))
+    assert look(monkeypatch, health=watches(0, 20))
+    assert Quarantine.objects.get().sign == "gpu/health/GPU-1"
+    look(monkeypatch, health=watches(0, 10))
+    assert not look(monkeypatch, health=watches(0, 0), after=2 * AWAY)
+
+
 def test_a_prometheus_that_does_not_answer_changes_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     look(monkeypatch, series(79))
 
     def away(server: Any, texts: Any, at: Any) -> Any:
         raise NotMeasured("away")
 
-    monkeypatch.setattr(xid_errors, "ask_texts", away)
-    assert xid_errors.judge_all(now=timezone.now() + 2 * AWAY) == 0
+    monkeypatch.setattr(gpu_faults, "ask_texts", away)
+    assert gpu_faults.judge_all(now=timezone.now() + 2 * AWAY) == 0
     assert Node.objects.get().quarantined
 
 
