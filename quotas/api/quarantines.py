@@ -77,7 +77,6 @@ def rows() -> QuerySet[Quarantine]:
 class Quarantines(ApiView):
     dry_runs = frozenset({"post"})
     ordering = "-public_id"
-    dry_runs = frozenset({"post"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
