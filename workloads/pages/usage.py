@@ -84,7 +84,12 @@ def heat(request: HttpRequest, pool: str) -> HttpResponse:
     by_node: dict[str, list[Heat]] = {}
     for each in cards:
         by_node.setdefault(each.card.node.name, []).append(each)
-    context = {"pool": row, "nodes": by_node, "any": any(each.activity is not None for each in cards), "all": actor.sees_all}
+    context = {
+        "pool": row,
+        "nodes": by_node,
+        "any": any(each.activity is not None for each in cards),
+        "all": actor.sees_all,
+    }
     return render(request, "workloads/pool_heat.html", context)
 
 

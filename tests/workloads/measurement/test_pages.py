@@ -251,7 +251,9 @@ def test_a_pool_tells_how_busy_its_cards_are(member: Client, here: World) -> Non
     placed(gang, {"pod": 0, "node": "a100-n1", "cards": [0]}, {"pod": 1, "node": "a100-n1", "cards": [1]})
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [2]})
     placed(old, {"pod": 0, "node": "a100-n1", "cards": [3]})
-    assert "heat-title" not in member.get("/pools/a100/activity/").content.decode()  # nothing is measured of any of them
+    assert (
+        "heat-title" not in member.get("/pools/a100/activity/").content.decode()
+    )  # nothing is measured of any of them
     measured(gang, 0.25)
     measured(gang, 0.75, rank=1)
     MeasuredBucket.objects.create(attempt=old, rank=0, at=timezone.now() - HOUR, gpu=900)
