@@ -31,7 +31,7 @@ class State(models.TextChoices):
     ADMITTED = S.ADMITTED.value, _("admitted")
     STARTING = S.STARTING.value, _("starting")
     RUNNING = S.RUNNING.value, _("running")
-    RECALLED = S.RECALLED.value, _("restoring")
+    RECALLED = S.RECALLED.value, _("being recalled")
     STOPPING = S.STOPPING.value, _("stopping")
     SUCCEEDED = S.SUCCEEDED.value, _("succeeded")
     FAILED = S.FAILED.value, _("failed")

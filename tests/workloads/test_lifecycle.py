@@ -1,7 +1,9 @@
 """The chart of a workload's states: every arrow leads where it says, and there are no others."""
 
 import pytest
+from django.utils import translation
 
+from workloads import models
 from workloads.lifecycle import FINAL, LIVE, TRANSITIONS, Event, NotPossible, State, may, step
 
 
@@ -29,3 +31,9 @@ def test_everything_that_lives_can_end() -> None:
         before = set(reached)
         reached |= {state for (state, _), after in TRANSITIONS.items() if after in reached}
     assert reached == {*State}
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "being recalled"), ("zh-hans", "召回中")])
+def test_a_workload_that_is_recalled_is_called_so(language: str, word: str) -> None:
+    with translation.override(language):
+        assert str(models.State.RECALLED.label) == word
