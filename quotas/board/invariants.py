@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from django.utils.translation import gettext
 
 from portal.errors import N_
-from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
+from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool, Quarantine
 
 Place = tuple[int, str, int]  # pool, node, card
 
@@ -43,6 +43,7 @@ def violations() -> Iterator[Violation]:
     yield from fixed_work_is_guaranteed()
     yield from reservations_belong_to_those_who_wait()
     yield from the_ledger_tells_what_is_held(occupying)
+    yield from what_is_quarantined_is_marked()
 
 
 def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Place]]:
@@ -140,3 +141,16 @@ def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
     for entry in open_entries.filter(Q(claim__state=ClaimState.RELEASED)).select_related("claim"):
         message = N_("the ledger still counts %(units)s units of %(claim)s, which is over")
         yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})
+
+
+def what_is_quarantined_is_marked() -> Iterator[Violation]:
+    """Planning reads the marks on nodes and cards, and nothing else."""
+    quarantines = Quarantine.objects.filter(ended_at=None)
+    nodes = Node.objects.filter(Q(quarantined=True) | Q(cards__quarantined=True) | Q(quarantines__in=quarantines))
+    for node in nodes.distinct().prefetch_related("cards"):
+        places = set(quarantines.filter(node=node).values_list("card", flat=True))
+        marks = [(None, node.quarantined), *((card.index, card.quarantined) for card in node.cards.all())]
+        for index, is_marked in marks:
+            if is_marked != (index in places):
+                message = N_("%(place)s is quarantined in one record and not in the other")
+                yield Violation(message, {"place": node.name if index is None else f"{node.name}/{index}"})

@@ -10,7 +10,8 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.models import Card, Claim, ClaimState, Cluster, LedgerEntry, Node, Pool, Quota
+from quotas.health import quarantines
+from quotas.models import Card, Claim, ClaimState, Cluster, LedgerEntry, Node, Pool, Quarantine, Quota
 from tests import builders as make
 from tests.architecture.doors import workload_of
 from workloads.management.commands.check_invariants import violations
@@ -111,3 +112,17 @@ def test_a_live_workload_without_attempt_and_a_finished_one_with(workload: Workl
         f"{workload.public_id} is running and has 0 live attempts",
         f"w-{workload.public_id}-1 is over and its claim is holding",
     ]
+
+
+def test_a_quarantine_that_is_not_marked_and_a_mark_without_one(pool: Pool) -> None:
+    card = pool.cards.select_related("node").first()
+    assert card is not None
+    Card.objects.filter(pk=card.pk).update(quarantined=True)
+    Quarantine.objects.create(node=card.node, why="fan")
+    told = [line for line in map(str, violations()) if "quarantined" in line]
+    assert sorted(told) == sorted(
+        f"{place} is quarantined in one record and not in the other"
+        for place in (card.node.name, f"{card.node.name}/{card.index}")
+    )
+    quarantines.mark(card.node)
+    assert not [line for line in map(str, violations()) if "quarantined" in line]

@@ -15,9 +15,11 @@ from portal.notify import notices
 from quotas.health import quarantines
 from quotas.health.signs import AWAY
 from quotas.models import Card, Claim, ClaimState, Cluster, ClusterKind, Node, Pool, Quarantine
+from quotas.rules.draining import announce
 from tests import builders as make
 from tests.workloads.conftest import Bed
 from tests.workloads.nodes.test_inventory import Listing, whole
+from workloads.models import ModeChange
 from workloads.nodes import inventory
 from workloads.runtime.base import Fault, Note
 from workloads.status.status_line import situation_of
@@ -170,3 +172,17 @@ def test_an_ended_quarantine_lets_the_work_go_on(bed: Bed) -> None:
     bed.until(lambda: bed.state(job) == "running")
     assert Claim.objects.get().state == ClaimState.HOLDING
     assert job.attempts.get().reclaim_at is None
+
+
+def test_leaving_for_a_change_of_mode_is_not_counted_either(bed: Bed) -> None:
+    Pool.objects.update(max_reclaims=0)
+    bed.pool.refresh_from_db()
+    job = wait_to_run(bed, 1)
+    claim = job.attempts.get().claim
+    change = ModeChange.objects.create(
+        node=Node.objects.get(), target={"mode": "mig"}, labels={}, stage="draining",
+        before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},
+    )  # fmt: skip
+    ModeChange.objects.filter(pk=change.pk).update(told=announce([claim], {}, now=timezone.now()))
+    bed.until(lambda: job.attempts.count() == 2)
+    assert (bed.state(job) != "failed", job.reclaims, job.attempts.first().reason) == (True, 0, "out_of_service")
