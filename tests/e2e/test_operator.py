@@ -21,6 +21,7 @@ PAGES = [
     "/operator/images/new/",
     "/operator/nodes/",
     "/operator/nodes/1/",
+    "/operator/nodes/1/health/",
     "/operator/pools/",
     "/operator/pools/a100/",
     "/operator/presets/new/",
@@ -54,6 +55,32 @@ def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) ->
     with page.expect_download() as download:
         page.get_by_role("link", name="Export CSV").click()
     assert "node.returned" in download.value.path().read_text()
+
+
+def test_a_faulty_node_is_quarantined_and_returned_to_service_in_both_languages(person: Arrive) -> None:
+    page = person("oscar").go("/operator/nodes/")
+    page.locator("tr", has_text="dgx-2").get_by_role("link", name="Health").click()
+    expect(page.locator("#preview")).to_contain_text(re.compile("to leave"))
+    page.get_by_label("Reason").fill("XID 79 in slot 3")
+    page.locator("#quarantine").get_by_role("button", name="Quarantine").click()
+    if page.locator("[data-confirm]").count():  # who is there has changed since the preview
+        page.locator("[data-confirm] button.btn-danger, button[data-confirm]").first.click()
+    banner = page.locator("section", has_text="The node is quarantined")
+    expect(banner).to_contain_text("XID 79 in slot 3")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator("#system .notice", has_text="quarantined")).to_contain_text("XID 79 in slot 3")
+    page.goto(page.url.replace("/operator/", "/pools/a100/"))
+    expect(page.locator("#map")).to_contain_text("quarantined: XID 79 in slot 3")
+    page.go_back()
+    page.get_by_role("link", name="Nodes").click()
+    page.locator("tr", has_text="dgx-2").get_by_role("link", name="Health").click()
+    page.get_by_role("button", name="中文").click()
+    expect(page.locator("main")).to_contain_text("该节点已隔离")
+    page.get_by_role("button", name="恢复使用").click()
+    expect(page.locator("main")).to_contain_text("此处没有被隔离的硬件")
+    expect(page.locator("tbody tr", has_text="XID 79 in slot 3")).to_contain_text("Oscar")
+    page.get_by_role("button", name="English").click()
+    expect(page.locator("main")).to_contain_text("Nothing here is quarantined.")
 
 
 def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arrive) -> None:
