@@ -40,8 +40,7 @@ def pytest_report_header() -> list[str]:
 
 ONE_BY_ONE = {
     "tests/faults/": "faults",  # on a cluster of its own
-    **{f"tests/clusters/test_{name}.py": "pods" for name in ("contract", "farewell", "files", "gangs", "kubernetes")},
-    "tests/clusters/": "cluster",  # the machine has one, which the pods of the row above share
+    "tests/clusters/": "cluster",  # the machine has one
     "tests/e2e/test_production.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/": "browser",
