@@ -346,13 +346,13 @@ class MetricsSource(models.Model):
     """
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="metrics_source")
-    url = models.CharField(max_length=500, blank=True)
+    url = LineField(max_length=500, blank=True)
     auth = models.CharField(max_length=8, choices=MetricsAuth.choices, default=MetricsAuth.NONE)
     username = models.CharField(max_length=200, blank=True)
     secret = models.TextField(blank=True, editable=False)  # encrypted: the token or the password
     ca = models.TextField(blank=True)  # PEM; "": the system's certificates
     exporters = models.JSONField(default=list)  # keys of measurement.series.EXPORTERS
-    selector = models.CharField(max_length=300, blank=True)  # further label matchers: cluster="a"
+    selector = LineField(max_length=300, blank=True)  # further label matchers: cluster="a"
     measured_at = models.DateTimeField(null=True, editable=False)  # the last time that all was answered
     ranks = models.PositiveIntegerField(default=0, editable=False)  # measured then
     gpu_ranks = models.PositiveIntegerField(default=0, editable=False)  # of them with GPU activity

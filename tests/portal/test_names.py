@@ -144,7 +144,8 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
               "lane"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",
-                 "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane"},
+                 "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane",
+                 "sign"},
     "copies": {"person", "set_by"},  # of a login name
     "choices": {"language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip

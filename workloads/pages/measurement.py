@@ -51,7 +51,7 @@ class SourceForm(forms.Form):
     exporters = forms.MultipleChoiceField(
         label=gettext_lazy("Exporters"), choices=list(EXPORTER_NAMES.items()), widget=forms.CheckboxSelectMultiple
     )
-    selector = forms.CharField(
+    selector = LineInput(
         label=gettext_lazy("Label matchers"), required=False, max_length=300,
         widget=forms.TextInput(attrs={"spellcheck": "false", "class": "font-monospace"}),
         help_text=gettext_lazy('Added to every query. Where one Prometheus has several clusters: cluster="a".'),
