@@ -85,7 +85,7 @@ ADDS_OR_ACTS = (
     ("/withdraw/", "withdraws"),
     ("/recall/", "adds"), ("/comment/", "adds"), ("/renew/", "adds"),
     ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
-    ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/sessions/end/", "ends"),
+    ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/end/", "ends"),
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
     ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"),
     ("/files/", "adds"), ("/an-invitation-that-nobody-knows/", "joins"), ("/upload/", "adds"),
