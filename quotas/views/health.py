@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.access import operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
+from portal.web import conflicts
 from portal.web.forms import blame
 from quotas.health import quarantines
 from quotas.health.forms import QuarantineForm
@@ -42,7 +43,10 @@ def health(request: HttpRequest, node: int) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     form = QuarantineForm(request.POST or None, node=row)
-    if request.method == "POST" and form.is_valid():
+    seen, present = request.POST.get(versions.FIELD, ""), quarantines.in_force(row)
+    if request.method == "POST" and seen not in ("", versions.mark(present)):
+        blame(form, versions.Conflict(present))  # before its fields: what was decided on is no longer so
+    elif request.method == "POST" and form.is_valid():
         asked = {"node": row, "card": form.cleaned_data["card"], "why": form.cleaned_data["why"]}
         try:
             quarantines.check(**asked, until=form.until)
@@ -52,7 +56,6 @@ def health(request: HttpRequest, node: int) -> HttpResponse:
                 foreseen.breaks, request.POST.get(confirm.FIELD, ""), facts=place, action=_("Quarantine"),
                 asks=_("Quarantine %(place)s?") % {"place": place}, also=[foreseen.sentence, *foreseen.lines],
             )  # fmt: skip
-            seen = request.POST.get(versions.FIELD, "")
             quarantines.quarantine(actor=actor, **asked, until=form.until, seen=seen)
         except Problem as problem:
             blame(form, problem)
@@ -63,13 +66,13 @@ def health(request: HttpRequest, node: int) -> HttpResponse:
     context: dict[str, Any] = {
         "node": row,
         "form": form,
-        "seen": versions.mark(quarantines.in_force(row)),
+        "seen": versions.mark(present),
         "in_force": [_in_force(each) for each in quarantines.of_nodes([row]).get(row.pk, [])],
         "away": AWAY,
         "unhealthy": row.cards.filter(healthy=False),
         "history": Paginator(past, ON_A_PAGE).get_page(request.GET.get("page")),
     }
-    return render(request, "quotas/node_health.html", context, status=422 if form.errors else 200)
+    return render(request, "quotas/node_health.html", context, status=conflicts.status_of(form))
 
 
 def _in_force(row: Quarantine) -> InForce:
