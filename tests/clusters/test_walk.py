@@ -227,6 +227,9 @@ def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_dow
 
 
 def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:
+    tolerated = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]  # the taint of every simulated node here
+    Cluster.objects.update(options=bed.cluster.options | {"tolerations": tolerated})
+    bed.cluster.refresh_from_db()
     node: dict[str, Any] = {"spec": {"unschedulable": True}}
     path, merge = "/api/v1/nodes/kai-a100-80", "application/merge-patch+json"
     try:

@@ -30,7 +30,7 @@ TABLE = Table(
             cards=("1",),
             bad={"units_per_pod": 1024, "env": {"LD_PRELOAD": "mine.so"}},
             blamed="env",
-            said="LD_PRELOAD is set by the portal",
+            said="LD_PRELOAD is reserved: it could change which cards",
         ),
     ),
 )

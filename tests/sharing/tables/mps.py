@@ -56,7 +56,7 @@ TABLE = Table(
             cards=("GPU-5",),
             bad={"units_per_pod": 1, "env": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}},
             blamed="env",
-            said="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is set by the portal",
+            said="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is reserved: it could change which cards",
         ),
     ),
 )

@@ -144,7 +144,7 @@ TABLE = Table(
             cards=("GPU-00000002-0000-4000-8000-000000000002",),
             bad={"units_per_pod": 3000, "env": {"CUDA_DISABLE_CONTROL": "true"}},
             blamed="env",
-            said="CUDA_DISABLE_CONTROL is set by the portal",
+            said="CUDA_DISABLE_CONTROL is reserved: it could change which cards",
         ),
     ),
 )

@@ -82,7 +82,7 @@ TABLE = Table(
             cards=("GPU-0", "GPU-1", "GPU-2", "GPU-3"),
             bad={"units_per_pod": 1, "env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
             blamed="env",
-            said="NVIDIA_VISIBLE_DEVICES is set by the portal",
+            said="NVIDIA_VISIBLE_DEVICES is reserved: it could change which cards",
         ),
         Live(
             node="dgx-a100-80-whole-1gpu-lost",
