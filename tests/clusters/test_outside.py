@@ -66,7 +66,7 @@ def free(bed: NodeBed) -> int:  # noqa: F811
 def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy: str) -> None:  # noqa: F811
     path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "3", "cpu": "2", "memory": "1Gi"})
     assert free(bed) == 1
-    [row] = OutsidePod.objects.all()
+    [row] = OutsidePod.objects.filter(node__name=bed.name)
     assert (row.name, row.units, row.node.name) == ("train-0", 3, bed.name)
     assert row.node.outside["cpu_milli"] == 2_000
     small, large = (bed.submit(bed.alice, bed.vision, "train", cards=cards) for cards in (1, 2))
@@ -123,4 +123,4 @@ def test_the_watch_tells_within_seconds_that_one_came_and_went(bed: NodeBed, leg
 def test_our_own_pods_are_not_outside(bed: NodeBed) -> None:  # noqa: F811
     bed.running()
     assert free(bed) == 3
-    assert not OutsidePod.objects.exists()
+    assert not OutsidePod.objects.filter(node__name=bed.name).exists()
