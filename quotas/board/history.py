@@ -11,6 +11,7 @@ from django.db.models import Max, Q, Sum
 from django.utils import timezone
 
 from portal.models import Department
+from quotas.board.metering import hour_of
 from quotas.models import LedgerEntry, Pool, UsageHour
 
 HOUR = dt.timedelta(hours=1)
@@ -74,7 +75,7 @@ def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, 
         end = entry.ended_at or now
         at = max(entry.started_at, begin)
         while at < end:
-            hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+            hour = hour_of(at)
             until = min(end, hour + HOUR)
             unit_seconds[entry.pool_id, hour] += entry.units * (until - at).total_seconds()
             at = until

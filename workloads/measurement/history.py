@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Avg, Count, Min
+from django.db.models import Avg, Count
 
 from workloads.measurement.buckets import BUCKET, HOUR
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, State, Workload
@@ -68,12 +68,6 @@ def low_use(workloads: Collection[int], *, now: dt.datetime) -> dict[int, float]
             by_workload[workload].append(float(mean) / 1000)
     shares = {pk: sum(of) / len(of) for pk, of in by_workload.items() if len(of) == ranks.get(pk)}
     return {pk: share for pk, share in shares.items() if share < LOW_SHARE}
-
-
-def first_measured(workload: Workload) -> dt.datetime | None:
-    attempts = workload.attempts.values("pk")
-    first: dt.datetime | None = MeasuredHour.objects.filter(attempt__in=attempts).aggregate(first=Min("at"))["first"]
-    return first
 
 
 def source_for(attempt: Attempt | None) -> MetricsSource | None:

@@ -23,6 +23,7 @@ from portal.models import Event as EventRow
 from portal.notify import notices
 from portal.notify.events import emit, emit_all
 from portal.prepared import insert
+from quotas.health.quarantines import that_stops
 from quotas.models import Claim, ClaimState
 from quotas.planning import claims
 from workloads.clusters.run_spec import namespace_of, new_secrets
@@ -31,7 +32,7 @@ from workloads.models import Attempt, StopCause, Workload
 from workloads.requests.request import claim_fields
 from workloads.runtime.base import Observed
 from workloads.runtime.gangs import as_rows
-from workloads.status.out_of_service import is_out_of_service, quarantine_of
+from workloads.status.out_of_service import is_out_of_service
 
 BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
 
@@ -66,7 +67,7 @@ def record_event(
 ) -> bool:
     """Moves the workload along the state chart if it is still in the state that the caller saw."""
     workload = attempt.workload
-    if event is Event.EXITED_BAD and quarantine_of(attempt.claim) is not None:
+    if event is Event.EXITED_BAD and that_stops(attempt.claim) is not None:
         event, reason = Event.LOST, OUT_OF_SERVICE  # of a fault of its hardware, as far as anybody can tell
     elif event is Event.GONE_RECALLED and is_out_of_service(attempt.claim):
         reason = OUT_OF_SERVICE
@@ -344,7 +345,7 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
         return
     leave_by = attempt.claim.leave_by
     facts: dict[str, Any] = {"reclaim_at": leave_by.isoformat()} if leave_by else {}
-    quarantine = quarantine_of(attempt.claim) if event is Event.RECALL else None
+    quarantine = that_stops(attempt.claim) if event is Event.RECALL else None
     if quarantine is not None:
         kind, facts = "workload.quarantined", facts | {"place": quarantine.place, "why": quarantine.sentence}
     notices.tell(

@@ -4,12 +4,8 @@ counts neither as a recall nor as a failure."""
 from __future__ import annotations
 
 from quotas.health.quarantines import that_stops
-from quotas.models import Claim, Quarantine
+from quotas.models import Claim
 from workloads.models import ModeChange
-
-
-def quarantine_of(claim: Claim) -> Quarantine | None:
-    return that_stops(claim)
 
 
 def mode_change_of(claim: Claim) -> ModeChange | None:
@@ -24,4 +20,4 @@ def mode_change_of(claim: Claim) -> ModeChange | None:
 
 
 def is_out_of_service(claim: Claim) -> bool:
-    return quarantine_of(claim) is not None or mode_change_of(claim) is not None
+    return that_stops(claim) is not None or mode_change_of(claim) is not None

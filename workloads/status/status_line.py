@@ -15,6 +15,7 @@ from portal.access import Actor
 from portal.models import Department
 from portal.text.words import amount, duration, stored_sentence
 from quotas.engine.explain import STARTS_BY_ITSELF
+from quotas.health.quarantines import that_stops
 from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
@@ -22,7 +23,7 @@ from quotas.wording import Teller, clock, named_claims, return_sentence
 from workloads.lifecycle import State
 from workloads.models import Attempt, Kind, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
-from workloads.status.out_of_service import mode_change_of, quarantine_of
+from workloads.status.out_of_service import mode_change_of
 
 IMAGE = gettext_lazy(
     "The image cannot be pulled. Check its name and tag; if they are right, the cluster may not be allowed to read its registry."
@@ -172,7 +173,7 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
-    taker, quarantine = claim.held_for.department.name if claim.held_for else "", quarantine_of(claim)
+    taker, quarantine = claim.held_for.department.name if claim.held_for else "", that_stops(claim)
     if taker:
         text = _("%(department)s is recalling its capacity: save your work now.") % {"department": taker}
     elif quarantine is not None:
