@@ -5,6 +5,7 @@ A program is known by name. Drivers that execute run its Python code; doubles in
 
 from __future__ import annotations
 
+import re
 import secrets
 import sys
 import time
@@ -165,4 +166,4 @@ def log(driver: ClusterDriver, ref: RunRef, **part: Any) -> str:
 
 def up(driver: ClusterDriver, ref: RunRef) -> None:
     """Its program has begun and has its signal handlers."""
-    eventually(lambda: "up" in log(driver, ref))
+    eventually(lambda: re.search("(?m)^up.*\\n", log(driver, ref)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -52,10 +53,8 @@ class Table:
         run = eventually(
             lambda: (found := self.seen(spec)) and found.phase is Phase.RUNNING and found.cards and found, PATIENCE
         )
-        told = eventually(
-            lambda: [x for x in log(self.bed.driver, spec.ref).splitlines() if x.startswith("cards")], PATIENCE
-        )
-        cards = set(told[0].split(" ", 1)[1].split(","))
+        told = eventually(lambda: re.findall("(?m)^cards (.*)\\n", log(self.bed.driver, spec.ref)), PATIENCE)
+        cards = set(told[0].split(","))
         assert (len(cards), set(run.cards)) == (asked, cards)
         with self.lock:
             for other, taken in self.here.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -108,8 +109,8 @@ def processes_of(driver: EmbeddedCluster) -> list[int]:
 
 
 def up(driver: EmbeddedCluster, name: str = "w-one-1") -> None:
-    """Waits until the program has said so."""
-    eventually(lambda: "up" in log(driver, name))
+    """Waits until the program has said so, to the end of the line: unbuffered, `print` writes it in parts."""
+    eventually(lambda: re.search("(?m)^up.*\\n", log(driver, name)))
 
 
 @pytest.fixture
