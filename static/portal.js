@@ -238,6 +238,10 @@
   });
   addEventListener("pageshow", (event) => {
     if (event.persisted) for (const button of all("button[type=submit]:disabled")) button.disabled = false;
+    // Whoever went back to a form means to send it again: it becomes a form of its own.
+    if (event.persisted || performance.getEntriesByType("navigation")[0]?.type === "back_forward") {
+      for (const field of all("input[name=form_key]")) field.value += `-${Date.now()}`;
+    }
   });
 
   // Keys: Ctrl-K, ?, g + letter; arrows inside the palette.

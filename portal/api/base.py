@@ -21,13 +21,13 @@ from rest_framework.views import APIView
 
 from portal import names
 from portal.access import Actor, NotVisible, actor_of
-from portal.api.idempotency import Lease
 from portal.api.pagination import CursorPages
 from portal.api.throttle import rate_headers
 from portal.errors import N_, Invalid, Problem
 from portal.infra.confirm import PARAMETER
 from portal.models import User
 from portal.text.numbers import LARGEST, natural
+from portal.web.once import Lease
 
 
 class PreconditionMissing(Problem):

@@ -1,82 +1,30 @@
 """`Idempotency-Key`: a POST that is sent twice is carried out once and answered twice with the same answer.
 
-A key belongs to (holder, method, path) and lives 24 hours. Same body: the stored answer. Other body: 422.
-Still in flight: 409 and Retry-After. Answers 5xx and 429, and questions (portal/infra/confirm.py) are not stored: the next try
-runs.
-
-How nothing is doubled when a process dies, or is merely slow:
-
-1. A row in its own transaction says "in flight". Its `created_at` is a lease of 60 seconds.
-2. What creates something calls `Lease.keep(answer)` **inside the transaction that creates it** (`on_commit_row` of the
-   actions). Row and answer commit together, so after a crash either both are there, and a retry gets the answer, or
-   neither is, and a retry starts afresh once the lease is over.
-3. `keep` is compare-and-set on the lease. Whoever was so slow that another took the lease over cannot commit: `keep`
-   raises inside the transaction, which takes back what it had created.
-
-An action that does not call `keep` has its answer stored right after it. If the process dies between the two, the
-retry runs again: fine for what is unique by itself (a member, a token's revocation), not for what creates work.
+Same body: the stored answer. Other body: 422. Still in flight: 409 and Retry-After. Answers 5xx and 429, and questions
+(portal/infra/confirm.py) are not stored: the next try runs. How nothing is doubled: portal/web/once.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django.db import IntegrityError
 from django.http import HttpResponse
-from django.utils import timezone
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.throttle import holder_of
-from portal.errors import N_, Invalid, Problem
+from portal.errors import N_, Invalid
 from portal.infra.confirm import Unconfirmed
-from portal.infra.crypt import decrypt, encrypt
-from portal.infra.locks import durable
+from portal.infra.crypt import decrypt
 from portal.models import IdempotencyKey
+from portal.web.once import InFlight, Lease, begin
 
-KEPT = dt.timedelta(hours=24)
-LEASE = dt.timedelta(seconds=60)
 HEADERS = ("Content-Type", "Location", "ETag")
 View = TypeVar("View", bound=Callable[..., Any])
-
-
-class InFlight(Problem):
-    code = "idempotency_in_flight"
-    message = N_("A request with this Idempotency-Key is still being processed. Try again in a moment.")
-    retry_after = 2
-
-
-class OtherBody(Problem):
-    status = 422
-    code = "idempotency_key_reused"
-    message = N_("This Idempotency-Key was used for a different request. Use a new key for a new request.")
-
-
-@dataclass
-class Lease:
-    """The right to answer a key; over after LEASE."""
-
-    row: int
-    since: dt.datetime
-    is_stored: bool = field(default=False)
-
-    def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
-        """Stores the answer for good. Raises InFlight if the lease was taken over: then roll back."""
-        own_row = IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None)
-        body = "" if data is None else encrypt(JSONRenderer().render(data).decode())  # may hold a secret shown once
-        if not own_row.update(status=status, body=body, headers=headers or {}):
-            raise InFlight
-        self.is_stored = True
-
-    def drop(self) -> None:
-        IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None).delete()
 
 
 def idempotent(method: View) -> View:
@@ -87,7 +35,7 @@ def idempotent(method: View) -> View:
         given = request.headers.get("Idempotency-Key")
         if given is None or self.flag("dry_run"):
             return method(self, request, *args, **kwargs)  # type: ignore[no-any-return]
-        lease = begin(request, given)
+        lease = lease_for(request, given)
         if not isinstance(lease, Lease):
             return replay(lease)
         self.lease = lease
@@ -106,39 +54,12 @@ def idempotent(method: View) -> View:
     return post  # type: ignore[return-value]
 
 
-def begin(request: Request, key: str) -> Lease | IdempotencyKey:
+def lease_for(request: Request, key: str) -> Lease | IdempotencyKey:
     """A lease for a new key, or the stored row of an answered one. Raises InFlight, OtherBody, Invalid."""
     if not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
         raise Invalid(N_("An Idempotency-Key has 1 to 255 printable ASCII characters."), field="Idempotency-Key")
     digest = hashlib.sha256(request._request.META.get("QUERY_STRING", "").encode() + b"\0" + request.body).hexdigest()
-    name = {"holder": holder_of(request), "method": str(request.method), "path": request.path[:300], "key": key}
-    for _try in range(3):
-        now = timezone.now()
-        try:
-            with durable():
-                row = IdempotencyKey.objects.create(**name, body_digest=digest, created_at=now)
-            return Lease(row.pk, row.created_at)
-        except IntegrityError:
-            stored = IdempotencyKey.objects.filter(**name).first()
-        if stored is None:
-            continue  # dropped meanwhile
-        if stored.created_at < now - KEPT:
-            IdempotencyKey.objects.filter(pk=stored.pk, created_at=stored.created_at).delete()
-            continue
-        if stored.body_digest != digest:
-            raise OtherBody
-        if stored.status is not None:
-            return stored
-        return take_over(stored, now)
-    raise InFlight
-
-
-def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
-    """Takes over the key of a process that has died or is too slow. Raises InFlight if another one was faster."""
-    abandoned = IdempotencyKey.objects.filter(pk=row.pk, created_at=row.created_at, status=None)
-    if row.created_at > now - LEASE or not abandoned.update(created_at=now):
-        raise InFlight
-    return Lease(row.pk, now)
+    return begin(holder=holder_of(request), path=request.path, key=key, digest=digest)
 
 
 def settle(lease: Lease, response: Response) -> None:

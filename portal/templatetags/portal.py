@@ -15,8 +15,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from portal.ids import new_id
 from portal.text import words
 from portal.web import code_names
+from portal.web.once import FIELD
 
 register = template.Library()
 
@@ -32,6 +34,12 @@ STATE_ICONS = {
     "cancelled": "ban",
     "rejected": "circle-x",
 }
+
+
+@register.simple_tag
+def once() -> SafeString:
+    """The key of a form that adds something: sent twice, it is carried out once (portal/web/once.py)."""
+    return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_id())
 
 
 @register.simple_tag

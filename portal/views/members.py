@@ -28,6 +28,7 @@ from portal.names import LineInput, printable
 from portal.text.numbers import natural
 from portal.web import one_time_secrets
 from portal.web.forms import blame
+from portal.web.once import once
 
 
 class AddForm(forms.Form):
@@ -107,6 +108,7 @@ def _owners_above(department: Department) -> list[Membership]:
 
 @login_required
 @require_POST
+@once
 def add(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
@@ -127,6 +129,7 @@ def add(request: HttpRequest, department: str) -> HttpResponse:
 
 @login_required
 @require_POST
+@once
 def invite(request: HttpRequest, department: str) -> HttpResponse:
     """Creates an invitation. Its link is shown once, on the next page."""
     actor = actor_of(request)
@@ -227,6 +230,7 @@ def membership_for(actor: Actor, department: str, username: str) -> Membership:
 
 @login_required
 @require_POST
+@once
 def add_service_account(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)

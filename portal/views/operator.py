@@ -30,6 +30,7 @@ from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
 from portal.web import conflicts, one_time_secrets
 from portal.web.forms import blame
+from portal.web.once import once
 from portal.web.pages import render_part
 
 PER_PAGE = 50
@@ -87,6 +88,7 @@ class UserForm(forms.Form):
 @sensitive_variables("password")
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def users(request: HttpRequest) -> HttpResponse:
     actor = operator_of(request)
     form = UserForm(request.POST or None)
@@ -243,6 +245,7 @@ class DepartmentChangeForm(DepartmentForm):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def departments(request: HttpRequest) -> HttpResponse:
     actor = operator_of(request)
     below = Department.objects.filter(slug=request.GET.get("below", "")).first()

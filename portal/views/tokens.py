@@ -27,6 +27,7 @@ from portal.models import ApiToken, Department, Membership
 from portal.names import LineInput, NameInput
 from portal.views.members import membership_for
 from portal.web import one_time_secrets
+from portal.web.once import once
 
 SCOPES = [
     (Right.SEE.value, gettext_lazy("read: view boards, workloads and logs")),
@@ -111,6 +112,7 @@ class AccountTokenForm(TokenForm):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def tokens(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
@@ -122,6 +124,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def member_tokens(request: HttpRequest, department: str, username: str) -> HttpResponse:
     """A member's tokens in this department, for its owners, who can create new ones for a service account."""
     actor = actor_of(request)

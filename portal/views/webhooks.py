@@ -21,6 +21,7 @@ from portal.names import NameInput
 from portal.notify import notices
 from portal.notify import webhooks as actions
 from portal.web.forms import blame
+from portal.web.once import once
 from portal.web.pages import render_part
 
 DELIVERIES_SHOWN = 20
@@ -55,6 +56,7 @@ class WebhookForm(forms.Form):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def webhooks(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)

@@ -18,6 +18,7 @@ from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.web import conflicts
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.health import quarantines
 from quotas.health.forms import QuarantineForm
 from quotas.health.previews import preview_quarantine
@@ -38,6 +39,7 @@ class InForce:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def health(request: HttpRequest, node: int) -> HttpResponse:
     """POST begins a quarantine, after what it stops was confirmed."""
     actor = operator_of(request)

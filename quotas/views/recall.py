@@ -15,6 +15,7 @@ from portal.infra import confirm
 from portal.models import Department
 from portal.text.words import amount
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.amounts import written
 from quotas.board.usage import PoolUsage, department_usage
 from quotas.forms.quotas import RecallForm
@@ -25,6 +26,7 @@ from quotas.rules import recalls
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def recall(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)

@@ -21,6 +21,7 @@ from portal.models import Department
 from portal.web import conflicts
 from portal.web.facets import facet, narrow
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.amounts import written
 from quotas.board import usage_now
 from quotas.models import Pool, Quota, QuotaRequest, RequestState, Wanted
@@ -57,6 +58,7 @@ def requests(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def new(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
@@ -193,6 +195,7 @@ def preview(request: HttpRequest, department: str, quota_request: str) -> HttpRe
 
 @login_required
 @require_POST
+@once
 def say(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
     actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.require_voice(actor, row)
@@ -220,6 +223,7 @@ def withdraw(request: HttpRequest, department: str, quota_request: str) -> HttpR
 
 @login_required
 @require_POST
+@once
 def renew(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
     actor, row = _actor_and_row(request, department, quota_request)
     made = quota_requests.renew(actor=actor, request=row)

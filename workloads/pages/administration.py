@@ -21,6 +21,7 @@ from portal.infra import confirm, versions
 from portal.names import LineInput
 from portal.web import conflicts
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
@@ -60,6 +61,7 @@ class ClusterForm(forms.Form):
 @sensitive_post_parameters("kubeconfig")
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def clusters(request: HttpRequest) -> HttpResponse:
     """Lists and adds clusters. Adding tests the connection first; "Test only" stores nothing."""
     actor = operator_of(request)
@@ -219,6 +221,7 @@ def images(request: HttpRequest) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Image, pk=image) if image else Image()
@@ -232,6 +235,7 @@ def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Preset, pk=preset) if preset else Preset()

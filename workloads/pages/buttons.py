@@ -16,6 +16,7 @@ from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import Problem
 from portal.infra import versions
 from portal.text.words import duration
+from portal.web.once import once
 from quotas.wording import clock_of
 from workloads import actions
 from workloads.models import Workload
@@ -31,6 +32,7 @@ def button(done: Callable[[Actor, Workload, HttpRequest], tuple[Workload, str]])
 
     @login_required
     @require_POST
+    @once
     def view(request: HttpRequest, department: str, workload: str) -> HttpResponse:
         actor = actor_of(request)
         _department, row = workload_for(actor, department, workload, Right.SUBMIT)

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 from portal.access import NotVisible, actor_of, operator_of
 from portal.errors import Problem
 from portal.infra import confirm, versions
+from portal.web.once import once
 from portal.web.pages import render_part
 from quotas.models import Node, Pool
 from workloads.mode_lifecycle import Stage
@@ -37,6 +38,7 @@ STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def mode(request: HttpRequest, node: int) -> HttpResponse:
     """GET shows the form, with a choice in the address its preview; POST starts the change."""
     actor = operator_of(request)
@@ -171,6 +173,7 @@ def pin(request: HttpRequest, node: int) -> HttpResponse:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def unpooled(request: HttpRequest) -> HttpResponse:
     """Cards without a pool, each kind with a form that creates one. A part of the list of nodes."""
     actor = operator_of(request)

@@ -15,6 +15,7 @@ from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, departm
 from portal.errors import Problem
 from portal.models import Department
 from portal.text.numbers import natural
+from portal.web.once import once
 from quotas.models import Node
 from workloads import actions
 from workloads.models import Kind, Preset, Workload
@@ -35,6 +36,7 @@ PREFILLED = (
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def new(request: HttpRequest, department: str) -> HttpResponse:
     """`?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
     actor = actor_of(request)

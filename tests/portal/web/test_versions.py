@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from quotas.models import Cluster, ClusterKind, Node, Pool, Quota, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, all_doors, build
 from tests.clients import confirmed, person
+from tests.portal.web.forms import Forms, forms_of
 from workloads.actions import set_shared, sharing_values
 from workloads.models import Image, Kind, Preset, Workload
 from workloads.nodes import cluster_registry as registry
@@ -34,47 +33,6 @@ pytestmark = pytest.mark.django_db
 def world(settings: object, tmp_path: Path) -> World:
     settings.DATA_DIR, settings.DEBUG = tmp_path, True  # type: ignore[attr-defined]
     return build()
-
-
-class Forms(HTMLParser):
-    """The forms of a page that POST: where to, and what they would send as they stand."""
-
-    def __init__(self, page: str, path: str) -> None:
-        super().__init__()
-        self.path, self.found = path, list[tuple[str, dict[str, str]]]()
-        self.inside, self.select = False, ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        if tag == "form":
-            self.inside = given.get("method", "").lower() == "post" or "hx-post" in given
-            if self.inside:
-                self.found.append((given.get("hx-post") or given.get("action") or self.path, {}))
-        elif self.inside and tag in ("input", "button", "textarea") and given.get("name"):
-            if given.get("type") in ("checkbox", "radio") and "checked" not in given:
-                return
-            self.found[-1][1].setdefault(given["name"], given.get("value", ""))
-        elif self.inside and tag == "select":
-            self.select = given.get("name", "")
-        elif self.inside and tag == "option" and ("selected" in given or self.select not in self.found[-1][1]):
-            self.found[-1][1][self.select] = given.get("value", "")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "form":
-            self.inside = False
-
-
-def forms_of(world: World, who: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(page, where it goes, what it would send) of every form on every page of this person."""
-    client = world.client(who)
-    for door in all_doors(world):
-        if door.is_api or door.name in {"events", "portal:events", "portal:logout", "portal:login"}:
-            continue
-        answer = client.get(door.path)
-        if answer.status_code == 200 and not answer.streaming and "html" in answer.headers.get("Content-Type", ""):
-            for action, fields in Forms(answer.content.decode(), door.path).found:
-                yield door.path, action.split("?")[0], fields
 
 
 ADDS_OR_ACTS = (
