@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
-from workloads.api import catalogue, measurement, modes, outputs, resources
+from workloads.api import catalogue, idle, measurement, modes, outputs, resources
 
 
 class FilePath(PathConverter):
@@ -24,11 +24,19 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"
     ),
+    path(
+        "departments/<slug:department>/quotas/<slug:pool>/idle_policy/",
+        idle.DepartmentIdlePolicy.as_view(),
+        name="department-idle-policy",
+    ),
+    path("departments/<slug:department>/idle_exemptions/", idle.Exemptions.as_view(), name="idle-exemptions"),
+    path("idle_exemptions/<slug:exemption>/", idle.ExemptionView.as_view(), name="idle-exemption"),
     path("images/", catalogue.Images.as_view(), name="images"),
     path("mode_changes/", modes.ModeChanges.as_view(), name="mode-changes"),
     path("mode_changes/<slug:change>/", modes.ModeChangeView.as_view(), name="mode-change"),
     path("nodes/<int:node>/mode/", modes.NodeMode.as_view(), name="node-mode"),
     path("nodes/<int:node>/pin/", modes.NodePin.as_view(), name="node-pin"),
+    path("pools/<slug:pool>/idle_policy/", idle.PoolIdlePolicy.as_view(), name="pool-idle-policy"),
     path("presets/", catalogue.Presets.as_view(), name="presets"),
     path("workloads/", resources.Workloads.as_view(), name="workloads"),
     path("workloads/<slug:workload>/", resources.WorkloadView.as_view(), name="workload"),

@@ -1,4 +1,4 @@
-"""Images, presets, workloads, attempts, logs, mode changes, and what was measured of the ranks."""
+"""Images, presets, workloads, attempts, logs, mode changes, what was measured of the ranks, and who of them was idle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from portal import names
 from portal.ids import new_id
 from portal.models import Department, User
 from portal.names import LineField, NameField
@@ -191,6 +192,7 @@ class StopCause(models.TextChoices):
     CANCELLED = "cancelled", _("cancelled")
     EXPIRED = "expired", _("reached its maximum runtime")
     STUCK = "stuck", _("could not be started")
+    IDLE = "idle", _("idle")
 
 
 class Attempt(models.Model):
@@ -423,3 +425,77 @@ class MeasuredWork(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person} {self.pool} {self.active} of {self.covered}"
+
+
+class IdlePolicy(models.Model):
+    """When work is idle, and what happens to it then (workloads/idle/policies.py): of a pool, or tighter ones of a department
+    in it. `rules`: kind of workload → {"below", "minutes", "action", "countdown", "keep"}."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="idle_policies")
+    department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")  # null: everybody
+    rules = models.JSONField(default=dict)
+    version = models.PositiveIntegerField(default=1)  # the ETag; a row without rules stays, so that it never goes back
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool"], condition=Q(department=None), name="one_idle_policy_a_pool"),
+            models.UniqueConstraint(fields=["pool", "department"], name="one_idle_policy_a_department"),
+        ]
+
+    def __str__(self) -> str:
+        return f"idle policy of {self.department or 'all'} in {self.pool}"
+
+
+class IdleExemption(models.Model):
+    """Work that is neither warned nor stopped for being idle until a time: one workload's, or a whole department's with all
+    below it."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="idle_exemptions")
+    workload = models.ForeignKey(Workload, null=True, on_delete=models.CASCADE, related_name="idle_exemptions")
+    why = models.TextField(max_length=500, validators=[names.paragraph])
+    until = models.DateTimeField()
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)  # withdrawn before its time
+
+    class Meta:
+        ordering = ["-public_id"]
+        indexes = [models.Index(fields=["until"], condition=Q(ended_at=None), name="idle_exemption_live")]
+
+    def __str__(self) -> str:
+        return f"{self.workload or self.department} until {self.until:%F}"
+
+
+class SpellEnd(models.TextChoices):
+    BUSY = "busy", _("became busy")
+    STOPPED = "stopped", _("stopped")
+    EXEMPT = "exempt", _("exempted")
+    POLICY = "policy", _("the policy no longer applies")
+    UNKNOWN = "unknown", _("no longer measured")
+    GONE = "gone", _("ended by itself")
+
+
+class IdleSpell(models.Model):
+    """An attempt that was idle and warned of it. `rule` is the one it was warned by; `stops_at` null: it is only warned."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="idle_spells")
+    since = models.DateTimeField()  # when it became quiet
+    warned_at = models.DateTimeField()
+    stops_at = models.DateTimeField(null=True)
+    rule = models.JSONField(default=dict)
+    kept_at = models.DateTimeField(null=True)  # *Keep it* was said
+    kept_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    reminded_at = models.DateTimeField(null=True)  # after *Keep it*, that it is about to be stopped
+    stop_decided_at = models.DateTimeField(null=True)  # no way back
+    ended_at = models.DateTimeField(null=True)
+    end = models.CharField(max_length=8, choices=SpellEnd.choices, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["attempt"], condition=Q(ended_at=None), name="one_idle_spell_an_attempt")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.attempt} idle since {self.since:%F %T}"

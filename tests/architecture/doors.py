@@ -17,7 +17,7 @@ from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, U
 from quotas.models import ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
-from workloads.models import Attempt, Image, ModeChange, Preset, Workload
+from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, Workload
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
@@ -109,6 +109,9 @@ def build() -> World:
         "preset": str(preset.pk),
         "item": str(item.pk),
         "quota_request": asking.public_id,
+        "exemption": IdleExemption.objects.create(
+            department=vision, workload=workload, why="?", until=timezone.now() + dt.timedelta(days=1)
+        ).public_id,
     }
     return World(vision, people, values)
 

@@ -17,7 +17,7 @@ from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Po
 from tests import builders as make
 from tests.architecture.doors import Door, World, all_doors
 from tests.clients import ALL, token_of
-from workloads.models import Attempt, Image, Workload
+from workloads.models import Attempt, IdleExemption, Image, Workload
 
 MARK = "zq7secret"
 PART = "zq7"  # what a reader searches for; the answer may repeat it
@@ -163,6 +163,9 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     )
     asking = QuotaRequest.objects.create(department=here, pool=pool, author=owner, units=8, before=4, why=f"{said}-why")
     RequestComment.objects.create(request=asking, author=owner, text=f"{said}-comment")
+    exemption = IdleExemption.objects.create(
+        department=here, why=f"{said}-why", until=timezone.now() + dt.timedelta(days=1), author=owner
+    )
     image = Image.objects.get(name="python:3.11")
     workload = family.marked[1] if marked else _plain(here, pool, owner, image)
     return {
@@ -174,6 +177,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id,
+        "exemption": exemption.public_id,
     }  # fmt: skip
 
 

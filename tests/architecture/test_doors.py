@@ -31,7 +31,18 @@ PUBLIC = {
 }
 SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.
-OURS = {"department", "workload", "recall", "decision", "invitation", "webhook", "prefix", "item", "quota_request"}
+OURS = {
+    "department",
+    "workload",
+    "recall",
+    "decision",
+    "invitation",
+    "webhook",
+    "prefix",
+    "item",
+    "quota_request",
+    "exemption",
+}
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {
     "workloads:new", "workloads:verdict", "workloads:stop-several", "workloads:rerun",

@@ -1,0 +1,111 @@
+"""Exemptions from idle policies, each with an end and a reason: of one workload by an owner of its department, of a whole
+department by an operator."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from portal import audit, names
+from portal.access import Actor, Right
+from portal.errors import N_, Invalid
+from portal.infra.locks import durable
+from portal.models import Department
+from portal.notify.events import emit
+from quotas.tree import upwards
+from workloads.models import IdleExemption, Workload
+
+LONGEST = dt.timedelta(days=90)
+
+
+class Ended(Invalid):
+    status = 409
+    code = "exemption_ended"
+    message = N_("This exemption has already ended.")
+
+
+def in_force(now: dt.datetime) -> QuerySet[IdleExemption]:
+    return IdleExemption.objects.filter(ended_at=None, until__gt=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Exempt:
+    """Ids of what is exempt at a time, and until when."""
+
+    workloads: dict[int, dt.datetime]
+    departments: dict[int, dt.datetime]
+    tree: dict[int, Department]
+
+    @staticmethod
+    def at(now: dt.datetime) -> Exempt:
+        workloads: dict[int, dt.datetime] = {}
+        departments: dict[int, dt.datetime] = {}
+        for row in in_force(now).order_by("until"):
+            if row.workload_id is None:
+                departments[row.department_id] = row.until
+            else:
+                workloads[row.workload_id] = row.until
+        return Exempt(workloads, departments, {row.pk: row for row in Department.objects.only("pk", "parent")})
+
+    def until(self, workload: int, department: int) -> dt.datetime | None:
+        """The end of what exempts a workload; None: nothing does."""
+        above = [self.departments.get(row.pk) for row in upwards(self.tree, department)] if self.departments else []
+        ends = [end for end in (self.workloads.get(workload), *above) if end is not None]
+        return max(ends, default=None)
+
+
+def of_workload(workload: Workload, now: dt.datetime) -> IdleExemption | None:
+    """The exemption that covers a workload for longest, its own or one of its department and those above."""
+    tree = {row.pk: row for row in Department.objects.only("pk", "parent")}
+    above = [row.pk for row in upwards(tree, workload.department_id)]
+    covers = Q(workload=workload) | Q(workload=None, department__in=above)
+    return in_force(now).filter(covers).select_related("author").order_by("until").last()
+
+
+def require_right(actor: Actor, department: Department, workload: Workload | None) -> None:
+    if workload is None:
+        actor.require_operator()
+    else:
+        actor.require(Right.STEER, department)
+
+
+def exempt(
+    *, actor: Actor, department: Department, workload: Workload | None, why: str, until: dt.datetime
+) -> IdleExemption:  # fmt: skip
+    """From now on. `workload` None: all work of the department and of those below it. Raises Invalid, NotVisible, Forbidden."""
+    require_right(actor, department, workload)
+    why, now = names.checked_paragraph(why, "why"), timezone.now()
+    if not why.strip():
+        raise Invalid(N_("Enter the reason."), field="why")
+    if not now < until <= now + LONGEST:
+        raise Invalid(
+            N_("An exemption ends in the future, at most %(days)s days from now."), field="until", days=LONGEST.days
+        )
+    if workload is not None and workload.is_final:
+        raise Invalid(N_("%(name)s has already ended."), code="already_finished", field="workload", name=workload.name)
+    with durable():
+        row = IdleExemption.objects.create(
+            department=department, workload=workload, why=why, until=until, author=actor.user
+        )
+        target = workload.public_id if workload else department.slug
+        after = {"why": why, "until": until.isoformat()}
+        audit.record(actor, "idle.exempted", target, department=department, after=after)
+        emit("idle.exempted", department=department, workload=workload.public_id if workload else "")
+    return row
+
+
+def end(*, actor: Actor, row: IdleExemption) -> None:
+    """Ends it before its time. Raises Ended, NotVisible, Forbidden."""
+    require_right(actor, row.department, row.workload)
+    with durable():
+        now = timezone.now()
+        if not in_force(now).filter(pk=row.pk).update(ended_at=now):
+            raise Ended
+        target = row.workload.public_id if row.workload else row.department.slug
+        audit.record(actor, "idle.exemption_ended", target, department=row.department, before={"why": row.why})
+        emit(
+            "idle.exemption_ended", department=row.department, workload=row.workload.public_id if row.workload else ""
+        )  # fmt: skip

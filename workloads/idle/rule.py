@@ -1,0 +1,156 @@
+"""When work is idle by measurement, and how rules of several places combine. Pure.
+
+Activity comes in buckets of five minutes. A bucket is *busy* if any rank reached the threshold, *idle* if every rank was
+measured and none did, and otherwise *not known*. An idle spell is the time since the last busy bucket. What is not known
+neither counts as idle nor ends the spell, because it may still be filled in; when as much as GAP is not known, it never
+will be, and the spell ends there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+BUCKET = dt.timedelta(minutes=5)
+RECENT = 3 * BUCKET
+"""What was measured longer ago says nothing of now."""
+GAP = dt.timedelta(hours=1)
+"""So long missing measurements are made up for (measurement.buckets.CATCH_UP)."""
+
+
+class Action(enum.StrEnum):
+    """What is done about idle work, from the mildest to the strictest."""
+
+    NOTHING = "nothing"
+    WARN = "warn"
+    BORROWED = "borrowed"  # stop what holds borrowed units, leave the rest alone
+    STOP = "stop"
+
+    @property
+    def strictness(self) -> int:
+        return tuple(Action).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """For one kind of workload: idle is GPU activity `below` percent for `minutes`. It is then warned, and where the action says
+    so stopped `countdown` minutes later; its *Keep it* puts that off once by `keep` minutes."""
+
+    below: int = 5
+    minutes: int = 180
+    action: Action = Action.NOTHING
+    countdown: int = 15
+    keep: int = 240
+
+    @property
+    def length(self) -> dt.timedelta:
+        return dt.timedelta(minutes=self.minutes)
+
+
+LIMITS = {"below": (1, 50), "minutes": (10, 10_080), "countdown": (5, 1_440), "keep": (10, 4_320)}
+"""The least and the most of each number of a rule."""
+DEFAULT = Rule()
+"""Where no rule is set nothing is done, but this still says what is idle: whose work is stopped first depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looser:
+    """A value of a rule that allows more than the wider rule does."""
+
+    field: str
+    own: int | Action
+    wider: int | Action
+
+
+def looser_than(wider: Rule, own: Rule) -> list[Looser]:
+    """What a rule allows that the wider one does not; none if it is as strict or stricter everywhere."""
+    both = combined([wider, own])
+    values = [(field.name, getattr(own, field.name), getattr(wider, field.name)) for field in fields(Rule)]
+    return [Looser(name, narrow, wide) for name, narrow, wide in values if narrow != getattr(both, name)]
+
+
+def combined(rules: Iterable[Rule]) -> Rule | None:
+    """The strictest value of each, so that a rule changed later at a wider place holds at once; None of no rules."""
+    known = list(rules)
+    if not known:
+        return None
+    return Rule(
+        below=max(rule.below for rule in known),
+        minutes=min(rule.minutes for rule in known),
+        action=max((rule.action for rule in known), key=lambda action: action.strictness),
+        countdown=min(rule.countdown for rule in known),
+        keep=min(rule.keep for rule in known),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Five minutes from `at`. `most`: GPU activity of the busiest rank in percent, None if of no rank it is known;
+    `complete`: it is known of every rank."""
+
+    at: dt.datetime
+    most: float | None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a notebook's server says of people at work: a kernel that computes now, and the last message of a kernel or
+    terminal (None: there was none)."""
+
+    busy: bool
+    last: dt.datetime | None = None
+
+
+class Now(enum.StrEnum):
+    BUSY = "busy"
+    QUIET = "quiet"  # below the threshold, perhaps not for long
+    PAUSED = "paused"  # was below it; not known at present
+    UNKNOWN = "unknown"  # nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`since` and `measured` are of the spell: when it began, and how much of it was measured. None, 0: there is none."""
+
+    now: Now
+    since: dt.datetime | None = None
+    measured: dt.timedelta = dt.timedelta(0)
+
+    def is_idle(self, rule: Rule) -> bool:
+        return self.now is Now.QUIET and self.measured >= rule.length
+
+
+def judge(buckets: Iterable[Bucket], below: float, *, floor: dt.datetime, now: dt.datetime) -> Finding:
+    """The spell that goes on now. `floor`: before it nothing counts (start of the run, end of the last spell)."""
+    since, measured, reached = None, dt.timedelta(0), now
+    current = Now.UNKNOWN
+    for bucket in sorted(buckets, key=lambda each: each.at, reverse=True):
+        begin, end = max(bucket.at, floor), min(bucket.at + BUCKET, now)
+        busy = bucket.most is not None and bucket.most >= below
+        if end <= begin or (not busy and (bucket.most is None or not bucket.complete)):
+            continue
+        if reached - end >= GAP:
+            break
+        if since is None:
+            current = Now.PAUSED if now - end > RECENT else Now.BUSY if busy else Now.QUIET
+        if busy:
+            break
+        since, measured, reached = begin, measured + (end - begin), begin
+    if since is None and current is Now.PAUSED:  # busy when it was last seen: nothing to pause
+        current = Now.UNKNOWN
+    return Finding(current, since, measured)
+
+
+def with_activity(finding: Finding, activity: Activity | None, now: dt.datetime) -> Finding:
+    """The same of a notebook, whose people count too. `activity` None: its server did not say, so nothing is known."""
+    if finding.now is not Now.QUIET or finding.since is None:
+        return finding
+    if activity is None:
+        return Finding(Now.PAUSED, finding.since, finding.measured)
+    if activity.busy:
+        return Finding(Now.BUSY)
+    since = max(finding.since, min(activity.last or finding.since, now))
+    return Finding(Now.QUIET, since, min(finding.measured, now - since))
