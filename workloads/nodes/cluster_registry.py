@@ -18,6 +18,7 @@ from portal.infra.locks import durable
 from portal.web.code_names import plain_error
 from quotas.models import Claim, Cluster, ClusterKind, Node, Quota
 from workloads.clusters.drivers import make_driver
+from workloads.kubernetes.manifests.options import Options
 from workloads.nodes.inventory import refresh
 from workloads.runtime.base import ClusterError, NodeInfo
 from workloads.sharing import SYSTEMS
@@ -32,11 +33,20 @@ class NoConnection(Invalid):
 def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
     """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection, Invalid (options)."""
     try:
+        if cluster.kind == ClusterKind.KUBERNETES:
+            Options.from_operator({"instance": cluster.name} | cluster.options)
+    except ValueError as error:
+        raise _bad_options(error) from error
+    try:
         return make_driver(cluster).nodes()
     except (ClusterError, ValueError) as error:
         if getattr(error, "code", "") == "bad_options":
-            raise Invalid(N_("These options do not work: %(why)s"), field="options", why=str(error)[:300]) from error
+            raise _bad_options(error) from error
         raise NoConnection(field="kubeconfig", why=plain_error(str(error))[:300]) from error
+
+
+def _bad_options(error: Exception) -> Invalid:
+    return Invalid(N_("These options do not work: %(why)s"), field="options", why=str(error)[:300])
 
 
 def try_connection(

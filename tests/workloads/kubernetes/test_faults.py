@@ -61,10 +61,10 @@ def test_an_operator_names_others() -> None:
         ({"health_conditions": {"Ready": "False"}}, "would quarantine every node"),
         ({"health_conditions": {"Gpu*": True}}, "in quotes"),
         ({"health_conditions": {"Gpu*": "yes"}}, "True, False or Unknown"),
-        ({"health_conditions": ["GpuMemWatch"]}, "must be of type dict"),
+        ({"health_conditions": ["GpuMemWatch"]}, "must be an object"),
         ({"health_taints": ["*"]}, "no key of a taint"),
-        ({"health_taints": [3]}, "no key of a taint"),
-        ({"health_taints": "AggregatedNodeHealth"}, "must be of type tuple"),
+        ({"health_taints": [3]}, r"health_taints\[0\] must be a string"),
+        ({"health_taints": "AggregatedNodeHealth"}, "must be a list"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], said: str) -> None:

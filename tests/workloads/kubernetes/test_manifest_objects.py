@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.workloads.kubernetes.test_gang_manifests import gang, served
 from tests.workloads.kubernetes.test_manifests import container, env, spec
 from workloads.kubernetes import manifests
 from workloads.kubernetes.manifests import Options, files, namespace_limits
 from workloads.kubernetes.manifests.namespaces import marks_of
+from workloads.kubernetes.manifests.options import OF_CLUSTER, OF_SHARING
 from workloads.runtime.base import Home, SharedVolume, VolumeRef, volume_of
 from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
 
@@ -195,23 +198,83 @@ class TestWhatAPersonIsShown:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ({"volume_size": 50}, "option volume_size must be of type str"),
-        ({"run_as": True}, "option run_as must be of type int"),
+        ({"volume_size": 50}, "option volume_size must be a string"),
+        ({"run_as": True}, "option run_as must be a whole number"),
         ({"volume": "nfs"}, "option volume must be one of pvc, emptyDir"),
         ({"gpu_mem_unit": "GB"}, "option gpu_mem_unit must be one of GiB, MiB"),
-        ({"volcano_memory_factor": 0}, "option volcano_memory_factor must be 1 or more"),
-        ({"pins": {"n1": "kay"}}, "option pins: n1 must be one of "),
-        ({"products": {"n1": "NVIDIA L20"}}, "option products: n1: "),
-        ({"products": {"n1": 20}}, "option products: n1: "),
-        ({"cards": {"n1": 0}}, "option cards: n1: give a number of cards from 1 to 256"),
-        ({"cards": {"n1": True}}, "option cards: n1: give a number of cards from 1 to 256"),
-        ({"cards": {"n1": "4"}}, "option cards: n1: give a number of cards from 1 to 256"),
+        ({"volcano_memory_factor": 0}, "option volcano_memory_factor must be from 1 to "),
+        ({"pins": {"n1": "kay"}}, "option pins.n1 must be one of "),
+        ({"products": {"n1": "NVIDIA L20"}}, "option products.n1: "),
+        ({"products": {"n1": 20}}, "option products.n1 must be a string"),
+        ({"cards": {"n1": 0}}, "option cards.n1: give a number of cards from 1 to 256"),
+        ({"cards": {"n1": True}}, "option cards.n1 must be a whole number"),
+        ({"cards": {"n1": "4"}}, "option cards.n1 must be a whole number"),
+        ({"cards": [4]}, "option cards must be an object"),
+        ({"tolerations": [5]}, "option tolerations[0] must be an object"),
+        ({"tolerations": [{"key": "a"}, {"key": 5}]}, "option tolerations[1].key must be a string"),
+        (
+            {"tolerations": [{"operator": "Exists", "tolerationSeconds": "5"}]},
+            "option tolerations[0].tolerationSeconds must be",
+        ),
+        ({"tolerations": [{"key": "a", "keys": "b"}]}, "option tolerations[0].keys is not known"),
+        (
+            {"tolerations": [{"key": "a", "operator": "In"}]},
+            "option tolerations[0].operator must be one of Equal, Exists",
+        ),
+        (
+            {"tolerations": [{"key": "a", "effect": "Never"}]},
+            "option tolerations[0].effect must be one of NoSchedule, ",
+        ),
+        ({"tolerations": [{"value": "a"}]}, "option tolerations[0].key is needed"),
+        ({"image_pull_secrets": ["a", 1]}, "option image_pull_secrets[1] must be a string"),
+        ({"image_pull_secrets": ["A b"]}, "option image_pull_secrets[0] must be a name as Kubernetes has them"),
+        ({"ingress_namespaces": [None]}, "option ingress_namespaces[0] must be a string"),
+        ({"egress_addresses": [5]}, "option egress_addresses[0] must be a string"),
+        ({"portal_addresses": ["10.0.0.0/8", "x"]}, "option portal_addresses[1]: 'x' is no network"),
+        ({"health_xids": [[79]]}, "option health_xids[0] must be a whole number"),
+        ({"health_conditions": {"Gpu*": 1}}, "option health_conditions.Gpu* must be a string"),
+        ({"pins": {"n1": ["kai"]}}, "option pins.n1 must be a string"),
+        ({"storage_class": "a\0"}, "option storage_class must be one line"),
+        ({"priority": 10**400}, "option priority must be from "),
+        ({"run_as": 0}, "option run_as must be from 1"),
+        ({"volume_size": "50GiB"}, "option volume_size must be a size such as 50Gi"),
+        ({"volume_size": ""}, "option volume_size must be a size such as 50Gi, not empty"),
+        ({"gateway": "a/b/c"}, "option gateway must be a Gateway as namespace/name"),
+        ({"plugin_config": "config"}, "option plugin_config must be a namespace and a name"),
+        ({"access_mode": "RWX"}, "option access_mode must be one of ReadWriteOnce"),
     ],
 )
 def test_an_option_that_cannot_be_is_named(typed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError) as raised:
-        Options.from_json(typed)
+        Options.from_operator(typed)
     assert str(raised.value).startswith(said)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted({*OF_CLUSTER, *OF_SHARING})), ANY_JSON, max_size=2))
+def test_options_are_refused_with_words_or_make_manifests(typed: dict[str, Any]) -> None:
+    """Nothing that was accepted fails later, where a worker makes a pod of it."""
+    try:
+        options = Options.from_operator(typed)
+    except ValueError:
+        return
+    manifests.pod(spec(), options)
+    manifests.claim(volume_of(spec()), options)
+
+
+def test_options_that_are_their_defaults_are_taken() -> None:
+    defaults = {key: getattr(Options(), key) for key in OF_CLUSTER}
+    assert Options.from_operator(defaults) == Options()
+    tolerations = [{"operator": "Exists"}, {"key": "a/b", "value": "c", "effect": "NoExecute", "tolerationSeconds": 5}]
+    secrets, sizes = {"image_pull_secrets": ["a", "b.c"]}, {"department_volume": "1.5Ti", "volume_size": "1"}
+    fit = {"tolerations": tolerations, "gateway": "infra/public", "storage_class": ""} | secrets | sizes
+    assert len(Options.from_operator(fit).tolerations) == 2
 
 
 def test_options_of_the_sharing_systems_stand_beside_the_others() -> None:

@@ -130,5 +130,5 @@ def test_workloads_reach_the_world_and_of_private_networks_what_is_opened() -> N
 
 
 def test_what_is_no_network_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"option egress_addresses: '10\.0\.0\.300/24'"):
+    with pytest.raises(ValueError, match=r"option egress_addresses\[0\]: '10\.0\.0\.300/24'"):
         Options.from_json({"egress_addresses": ["10.0.0.300/24"]})

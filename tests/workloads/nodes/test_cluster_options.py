@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from html import unescape
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from portal.models import User
-from quotas.models import Cluster
+from quotas.models import Cluster, ClusterKind
 from tests import builders as make
 from tests.clients import person
 
@@ -59,6 +62,39 @@ def test_options_of_declared_nodes_that_cannot_work_are_refused_and_not_stored(
     assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, ["options"])
     assert says in answer.json()["detail"]
     assert Cluster.objects.get().options == {"nodes": [NODE]}
+
+
+WRONG = [
+    ({"tolerations": [1, 2]}, "option tolerations[0] must be an object"),
+    ({"tolerations": [{"key": 5}]}, "option tolerations[0].key must be a string"),
+    ({"image_pull_secrets": [7]}, "option image_pull_secrets[0] must be a string"),
+    ({"health_conditions": {"Gpu*": ["True"]}}, "option health_conditions.Gpu* must be a string"),
+    ({"ingress_namespaces": [{"name": "a"}]}, "option ingress_namespaces[0] must be a string"),
+    ({"volume_size": "50 gigabytes"}, "option volume_size must be a size such as 50Gi"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG)
+def test_elements_of_another_type_are_named_by_their_place_on_the_page_and_by_api(
+    root: User, options: Any, says: str
+) -> None:
+    """Before the cluster is asked: none is there."""
+    answer = person(root).post("/api/v1/clusters/", {"name": "far", "options": options}, format="json")
+    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, ["options"])
+    assert says in answer.json()["detail"]
+    browser = Client()
+    browser.force_login(root)
+    for button in ({}, {"try": "1"}):
+        form = {"name": "far", "kubeconfig": "", "options": json.dumps(options)} | button
+        page = browser.post("/operator/clusters/", form)
+        assert page.status_code == 422
+        assert says in unescape(page.content.decode())
+    assert not Cluster.objects.exists()
+    make.cluster("here", options={})
+    Cluster.objects.update(kind=ClusterKind.KUBERNETES)
+    changed = change(root, options)
+    assert (changed.status_code, [error["attr"] for error in changed.json()["errors"]]) == (422, ["options"])
+    assert (says in changed.json()["detail"], Cluster.objects.get().options) == (True, {})
 
 
 def test_options_that_work_are_stored(root: User, settings: Any, tmp_path: Any) -> None:

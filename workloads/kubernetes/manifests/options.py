@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from ipaddress import ip_network
-from typing import Any
+from typing import Any, get_type_hints
 
+from workloads.kubernetes.manifests.option_values import check_forms, check_network, typed
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
@@ -49,7 +49,7 @@ class Options:
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
-    tolerations: tuple[Mapping[str, str], ...] = ()
+    tolerations: tuple[Mapping[str, Any], ...] = ()
     lost_after: int = 0  # s without a sign of its node until a run is given up; 0: not before the node is removed
     # What of a node says that its hardware is faulty, and quarantines it: types of conditions (with * for any letters) and
     # the status that is bad, keys of taints likewise; {} and []: none.
@@ -73,45 +73,53 @@ class Options:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Options:
-        """Raises ValueError that names the key: an operator typed this."""
-        own = {name: getattr(cls(), name) for name in (f.name for f in fields(cls)) if name != "sharing"}
-        systems = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
+        """Raises ValueError that names the key, and the place within: an operator typed this."""
+        own, systems = OF_CLUSTER, OF_SHARING
         known = own | systems
         if unknown := sorted(set(data) - set(known)):
             raise ValueError(f"unknown option {unknown[0]}; known: {', '.join(sorted(known))}")
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
-        }
-        for key, value in values.items():
-            if not isinstance(value, type(known[key])) or isinstance(value, bool):
-                raise ValueError(f"option {key} must be of type {type(known[key]).__name__}")
+        values = {key: typed(key, value, known[key]) for key, value in data.items()}
         settings = Settings(**{key: value for key, value in values.items() if key in systems})
         options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
-        _one_of("volume", options.volume, ("pvc", "emptyDir"))
-        _one_of("service_scheme", options.service_scheme, ("http", "https"))
         if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
             raise ValueError("option service_domain needs one of ingress_class and gateway")
         for key in ("portal_addresses", "egress_addresses"):
-            for cidr in getattr(options, key):
-                _network(key, cidr)
+            for at, cidr in enumerate(getattr(options, key)):
+                check_network(f"{key}[{at}]", cidr)
         _health(options)
         check(settings)
         return options
+
+    @classmethod
+    def from_operator(cls, data: Mapping[str, Any]) -> Options:
+        """As from_json, and every value has the form that an API server takes."""
+        options = cls.from_json(data)
+        check_forms({key: value for key, value in data.items() if key != "sharing"})
+        return options
+
+
+def types_of(settings: type[Any]) -> dict[str, Any]:
+    """The type of each key that an operator may set."""
+    hints = get_type_hints(settings)
+    return {each.name: hints[each.name] for each in fields(settings) if each.name != "sharing"}
+
+
+OF_CLUSTER, OF_SHARING = types_of(Options), types_of(Settings)
 
 
 def check(settings: Settings) -> None:
     """Raises ValueError that names the key."""
     _one_of("gpu_mem_unit", settings.gpu_mem_unit, ("GiB", "MiB"))
     if settings.volcano_memory_factor < 1:
-        raise ValueError("option volcano_memory_factor must be 1 or more")
+        raise ValueError("option volcano_memory_factor must be from 1 to 1000000")
     for node, system in settings.pins.items():
-        _one_of(f"pins: {node}", system, tuple(SYSTEMS))
+        _one_of(f"pins.{node}", system, tuple(SYSTEMS))
     for node, product in settings.products.items():
-        if not isinstance(product, str) or not NAMED.fullmatch(product):
-            raise ValueError(f"option products: {node}: {WRONG_PRODUCT}")
+        if not NAMED.fullmatch(product):
+            raise ValueError(f"option products.{node}: {WRONG_PRODUCT}")
     for node, cards in settings.cards.items():
-        if not isinstance(cards, int) or isinstance(cards, bool) or not 1 <= cards <= MOST_CARDS:
-            raise ValueError(f"option cards: {node}: give a number of cards from 1 to {MOST_CARDS}")
+        if not 1 <= cards <= MOST_CARDS:
+            raise ValueError(f"option cards.{node}: give a number of cards from 1 to {MOST_CARDS}")
 
 
 def _health(options: Options) -> None:
@@ -122,23 +130,18 @@ def _health(options: Options) -> None:
             )
         if status not in ("True", "False", "Unknown"):
             raise ValueError(
-                f"option health_conditions: {kind}: give the bad status as True, False or Unknown, in quotes"
+                f"option health_conditions.{kind}: give the bad status as True, False or Unknown, in quotes"
             )
-    for xid in options.health_xids:
-        if not isinstance(xid, int) or isinstance(xid, bool) or not 1 <= xid <= 999:
-            raise ValueError(f"option health_xids: {xid!r} is no number of an XID error such as 79")
+    for at, xid in enumerate(options.health_xids):
+        if not 1 <= xid <= 999:
+            raise ValueError(f"option health_xids[{at}]: {xid!r} is no number of an XID error such as 79")
         if xid in OF_PROGRAMS:
-            raise ValueError(f"option health_xids: XID {xid} is caused by programs, and would empty the node for a bug")
-    for key in options.health_taints:
-        if not isinstance(key, str) or not key.strip("*"):
-            raise ValueError(f"option health_taints: {key!r} is no key of a taint such as AggregatedNodeHealth")
-
-
-def _network(key: str, cidr: Any) -> None:
-    try:
-        ip_network(cidr)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"option {key}: {cidr!r} is no network such as 10.0.0.0/24 ({error})") from None
+            raise ValueError(
+                f"option health_xids[{at}]: XID {xid} is caused by programs, and would empty the node for a bug"
+            )
+    for at, key in enumerate(options.health_taints):
+        if not key.strip("*"):
+            raise ValueError(f"option health_taints[{at}]: {key!r} is no key of a taint such as AggregatedNodeHealth")
 
 
 def _one_of(key: str, value: Any, allowed: tuple[str, ...]) -> None:
