@@ -199,9 +199,14 @@ def files(portal: Portal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(as_json(found))
     else:
-        table([("SIZE", "CHANGED", "NAME"), *(("" if f["size"] is None else f["size"], f["changed"][:19], f["path"])
-                                             for f in found)])  # fmt: skip
+        table([("SIZE", "CHANGED", "NAME"), *((size_of(f), f["changed"][:19], f["path"]) for f in found)])
     return 0
+
+
+def size_of(file: Json) -> str:
+    """Bytes; what it is instead, where it is neither a directory nor a file."""
+    kind = file.get("kind", "file")
+    return "" if file["size"] is None else str(file["size"]) if kind in ("file", "link") else f"({kind})"
 
 
 def files_path(identity: str, path: str) -> str:

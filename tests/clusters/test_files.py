@@ -325,6 +325,31 @@ class TestOddNames:
         with tarfile.open(fileobj=io.BytesIO(whole), errors="surrogateescape") as tar:
             assert tar.getnames()[0] == "files"
 
+    def test_that_are_no_regular_files_are_listed_as_what_they_are_and_never_opened(self, executing_bed: Bed) -> None:
+        """A pipe with a writer waiting for its reader: were it opened, the writer would go on, and break."""
+        program = """
+import os, socket
+socket.socket(socket.AF_UNIX).bind("ears")
+os.mkfifo("pipe")
+os.symlink("pipe", "to-pipe")
+open("made", "w").close()
+open("pipe", "w").write("taken")
+"""
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", program))
+        executing_bed.driver.ensure(spec)
+        files = files_of(executing_bed, spec)
+        eventually(lambda: "made" in names(files))
+        kinds = {entry.name: entry.kind for entry in listing(files).entries}
+        assert kinds == {"ears": "socket", "pipe": "pipe", "to-pipe": "link", "made": "file"}
+        for name in ("ears", "pipe", "to-pipe"):
+            assert failure(lambda name=name: files.get(name)) == "not_regular"
+        assert failure(lambda: files.get("pipe/inner")) == "no_such_file"
+        assert seen(executing_bed.driver, spec.ref).phase is Phase.RUNNING
+        files.put("pipe", [b"a file now"])
+        assert content(files, "pipe") == b"a file now"
+        files.remove("ears")
+        executing_bed.driver.stop(spec.ref, grace=0)
+
     def test_that_are_too_long_say_how_long_they_may_be(self, executing_bed: Bed) -> None:
         files = files_of(executing_bed, executing_bed.spec("hello"))
         names(files)

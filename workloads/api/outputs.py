@@ -180,6 +180,7 @@ def again(pk: int, offset: int, rank: int, reader: streams.Standing) -> tuple[At
 class EntryOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     path = serializers.CharField()
+    kind = serializers.ChoiceField(choices=["directory", "file", "link", "pipe", "socket", "device"])
     size = serializers.IntegerField(allow_null=True, help_text="Bytes; null: a directory.")
     changed = serializers.DateTimeField()
 

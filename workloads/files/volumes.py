@@ -62,6 +62,7 @@ REASONS = {
     "not_a_path": N_("This is not a valid path."),
     "outside": N_("%(path)s is outside the working directory."),
     "is_directory": N_("%(path)s is a directory."),
+    "not_regular": N_("%(path)s is a named pipe, a socket or a device, not a regular file: it cannot be downloaded."),
     "part_is_file": N_("Part of the path %(path)s is a file."),
     "name_too_long": N_("%(path)s: a name can have at most %(limit)s bytes; characters outside ASCII count as 2 to 4."),
     "path_too_long": N_("%(path)s: a path can have at most %(limit)s bytes."),

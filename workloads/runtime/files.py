@@ -6,7 +6,8 @@ never held as a whole. Paths are relative to the working directory; "" is that d
 | FileFailure.code | means |
 |---|---|
 | `not_a_path`, `outside` | a path that leads nowhere, or out of the directory (also through a link) |
-| `no_such_file` | nothing there, or no plain file |
+| `no_such_file` | nothing there |
+| `not_regular` | a named pipe, a socket or a device: nothing that could be read as a file |
 | `is_directory`, `part_is_file` | a file cannot be stored there |
 | `name_too_long`, `path_too_long` | of the name or the whole path; `limit` bytes are what its file system takes |
 | `loop` | links that lead to each other |
@@ -31,10 +32,11 @@ MOST_SHOWN = 1000  # entries of one answer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`size` in bytes; None for a directory."""
+    """`size` in bytes; None for a directory. `kind`: directory, file, link, pipe, socket or device."""
 
     name: str
     path: str
+    kind: str
     size: int | None
     changed: dt.datetime
 
@@ -52,7 +54,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A plain file. `chunks` yields its bytes once, fewer if the file is truncated meanwhile. Close it if it is not
+    """A regular file. `chunks` yields its bytes once, fewer if the file is truncated meanwhile. Close it if it is not
     read."""
 
     name: str
@@ -112,7 +114,9 @@ class Files(Protocol):
 def listing_of(answer: dict[str, Any]) -> Listing:
     """A Listing from volume_program's answer."""
     entries = [
-        Entry(each["name"], each["path"], each["size"], dt.datetime.fromtimestamp(each["changed"], dt.UTC))
+        Entry(
+            each["name"], each["path"], each["kind"], each["size"], dt.datetime.fromtimestamp(each["changed"], dt.UTC)
+        )
         for each in answer["entries"]
     ]
     return Listing(entries, answer["free"], answer["next"], answer["total"])

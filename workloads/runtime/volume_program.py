@@ -36,6 +36,10 @@ USED = Path("/tmp/used")  # noqa: S108 - the pod's own
 KEPT_BYTE = 0xF700  # + a byte of 0x80 or more that is no UTF-8
 KEPT = re.compile("[\uf780-\uf7ff]")
 LEFT_OUT = "NOT-IN-THIS-ARCHIVE.txt"
+KINDS = {
+    stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket",
+    stat.S_IFBLK: "device", stat.S_IFCHR: "device",
+}  # fmt: skip
 
 
 class Cut(Exception):
@@ -98,14 +102,17 @@ def refused(error: OSError, root: bytes, path: str) -> Failed:
 
 
 def get(root: bytes, path: str, after: str = "") -> tuple[dict[str, Any], BinaryIO | None]:
-    """What a directory holds, directories first, from the entry that follows `after`; or a plain file's size, and the file.
-    Raises Failed."""
+    """What a directory holds, directories first, from the entry that follows `after`; or a regular file's size, and the
+    file. Nothing else is opened: whoever opens a pipe or a device takes part in what it is used for. Raises Failed."""
     target = inside(root, path)
     try:
-        if os.path.isdir(target):
+        mode = os.stat(target).st_mode
+        if stat.S_ISDIR(mode):
             entries, more, total = _entries(root, target, after)
             free = shutil.disk_usage(root).free
             return {"entries": entries, "next": more, "total": total, "free": free}, None
+        if not stat.S_ISREG(mode):
+            raise Failed("not_regular", path)
         file = os.fdopen(os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     except OSError as error:
         failed = refused(error, root, path)
@@ -113,7 +120,7 @@ def get(root: bytes, path: str, after: str = "") -> tuple[dict[str, Any], Binary
     facts = os.fstat(file.fileno())
     if not stat.S_ISREG(facts.st_mode):
         file.close()
-        raise Failed("no_such_file", path)
+        raise Failed("not_regular", path)
     return {"name": text_of(os.path.basename(target)), "size": facts.st_size, "changed": facts.st_mtime}, file
 
 
@@ -140,8 +147,8 @@ def _entries(root: bytes, folder: bytes, after: str) -> tuple[list[dict[str, Any
         except OSError:  # gone meanwhile
             continue
         size = facts.st_size if is_file else None
-        inner = text_of(os.path.relpath(path, root))
-        entries.append({"name": text_of(name), "path": inner, "size": size, "changed": facts.st_mtime})
+        inner, kind = text_of(os.path.relpath(path, root)), KINDS.get(stat.S_IFMT(facts.st_mode), "device")
+        entries.append({"name": text_of(name), "path": inner, "kind": kind, "size": size, "changed": facts.st_mtime})
     more = chosen[MOST_SHOWN - 1] if len(chosen) > MOST_SHOWN else None
     return entries, "" if more is None else "df"[more[0]] + text_of(more[1]), total
 

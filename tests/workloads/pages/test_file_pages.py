@@ -75,6 +75,30 @@ def test_the_api_lists_gives_packs_and_removes_each(bed: Bed, job: Workload) -> 
     assert client.get(at(folder["path"])).json()["results"] == []
 
 
+def test_what_is_no_regular_file_is_shown_as_what_it_is_and_refused_with_words(bed: Bed, job: Workload) -> None:
+    folder = bed.folder(job)
+    os.mkfifo(folder / "pipe")
+    os.symlink("pipe", folder / "to-pipe")
+    client = APIClient()
+    client.force_login(bed.alice)
+    top = f"/api/v1/workloads/{job.public_id}/files/"
+    kinds = {each["name"]: each["kind"] for each in client.get(top).json()["results"]}
+    assert {kinds["pipe"], kinds["to-pipe"]} == {"pipe", "link"}
+    assert sorted(kinds.values()) == ["directory", "link", "pipe"]
+    for address in (f"{top}pipe", f"{top}to-pipe", f"{top}pipe?archive=1"):
+        answer = client.get(address)
+        assert (answer.status_code, answer.json()["code"]) == (422, "not_regular"), address
+        assert "pipe is a named pipe, a socket or a device" in answer.json()["detail"]
+    page = as_(bed.alice).get(reverse("workloads:detail", args=["vision", job.public_id]) + "?tab=files")
+    panel = page.content.decode().split('id="files-panel"')[1]
+    assert "(named pipe)" in panel
+    assert "download/?path=pipe" not in panel
+    refused = as_(bed.alice).get(reverse("workloads:download", args=["vision", job.public_id]) + "?path=pipe")
+    assert refused.status_code == 422
+    assert "cannot be downloaded" in refused.content.decode()
+    assert client.delete(f"{top}pipe").status_code == 204
+
+
 def test_pages_of_a_directory_follow_each_other(bed: Bed, job: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.runtime.volume_program.MOST_SHOWN", 3)
     client = APIClient()
