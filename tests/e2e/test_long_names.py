@@ -42,6 +42,13 @@ CRAMPED = """() => {
   return [...small, ...covered].slice(0, 5);
 }"""
 
+SQUEEZED = """() => [...document.querySelectorAll("main h1, main h2, main h3")].flatMap((heading) => {
+  const box = heading.getBoundingClientRect(), line = parseFloat(getComputedStyle(heading).lineHeight);
+  const around = heading.closest(".card, .page-header, .dialog, main").getBoundingClientRect();
+  return box.height > 1.6 * line && box.width < Math.min(0.6 * around.width, 400)
+    ? [`${heading.textContent.trim().slice(0, 30)} is squeezed to ${Math.round(box.width)}`] : [];
+})"""
+
 
 @pytest.fixture
 def named(person: Callable[..., Any]) -> tuple[Callable[[str], Any], str]:
@@ -63,7 +70,7 @@ def named(person: Callable[..., Any]) -> tuple[Callable[[str], Any], str]:
     return lambda who: oscar if who == "oscar" else alice, path
 
 
-def test_a_long_unbroken_name_widens_no_page_and_leaves_buttons_their_size(named: Any) -> None:
+def test_a_long_unbroken_name_widens_no_page_is_not_squeezed_and_leaves_buttons_their_size(named: Any) -> None:
     who, workload = named
     pages = {
         "alice": ["/", "/d/vision/", "/d/vision/workloads/", workload, workload + "?tab=files", "/d/vision/workloads/new/",
@@ -80,6 +87,7 @@ def test_a_long_unbroken_name_widens_no_page_and_leaves_buttons_their_size(named
             page = someone.go(path)
             for width in (1400, 390):
                 page.set_viewport_size({"width": width, "height": 900})
-                wide += [f"{name} {path} {width}: {each}" for each in page.evaluate(WIDER) + page.evaluate(CRAMPED)]
+                for script in (WIDER, CRAMPED, SQUEEZED):
+                    wide += [f"{name} {path} {width}: {each}" for each in page.evaluate(script)]
         someone.heard = [text for text in someone.heard if not any(w in text for w in ("sendAbort", "afterRequest"))]
     assert wide == [], "\n".join(wide)
