@@ -147,9 +147,26 @@
     event.preventDefault();
     well().then((ready) => ready && event.detail.issueRequest(true));
   });
+  // Parts that were refused meanwhile (a preview, a search) ask again with what stands in the form by then, or the page would
+  // show what was true of the words before. Once: what is refused to a person who is logged in stays refused.
+  const refused = new Map();
+  const repeated = new WeakSet();
+  const repeat = () => {
+    for (const [element, { verb, path }] of refused) {
+      if (element.isConnected && !repeated.has(element)) {
+        repeated.add(element);
+        window.htmx.ajax(verb, path, { source: element });
+      }
+    }
+    refused.clear();
+  };
   let putOff = false; // whoever said "Later" is asked again when they send something
-  document.addEventListener("htmx:responseError", (event) => {
-    if (!dialog || putOff || ![401, 403].includes(event.detail.xhr.status)) return;
-    well().then((ready) => (putOff = !ready)); // 403: the form token was another login's, perhaps; now it is renewed
+  document.addEventListener("htmx:responseError", async (event) => {
+    if (!dialog || ![401, 403].includes(event.detail.xhr.status)) return;
+    refused.set(event.detail.elt, event.detail.requestConfig);
+    if (putOff) return;
+    putOff = !(await well()); // 403: the form token was another login's, perhaps; now it is renewed
+    if (!putOff) repeat();
   });
+  document.addEventListener("htmx:afterOnLoad", (event) => event.detail.successful && repeated.delete(event.detail.elt));
 })();

@@ -63,6 +63,38 @@ def test_logging_in_in_another_tab_is_enough(person: Callable[..., Any]) -> None
     forgive(alice)
 
 
+def log_in_again(someone: Any) -> None:
+    dialog = someone.page.locator("#session")
+    expect(dialog).to_be_visible()
+    someone.page.fill("#session-password", someone.password)
+    dialog.locator("button[type=submit]").click()
+    expect(dialog).to_be_hidden()
+
+
+def test_a_preview_that_was_refused_meanwhile_is_made_of_what_stands_in_the_form(person: Callable[..., Any]) -> None:
+    oscar = person("oscar")
+    page = oscar.go("/operator/pools/a100/")
+    preview = page.locator("#preview")
+    expect(preview).to_contain_text("No workload is affected")
+    oscar.context.clear_cookies(name=re.compile("session"))
+    page.fill("#id_notice", "7")
+    log_in_again(oscar)
+    expect(preview).to_contain_text("45 s")
+    forgive(oscar)
+
+
+def test_a_search_that_was_refused_meanwhile_finds_what_was_typed(person: Callable[..., Any]) -> None:
+    oscar = person("oscar")
+    page = oscar.go("/profile/")
+    oscar.context.clear_cookies(name=re.compile("session"))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("visio")
+    log_in_again(oscar)
+    expect(page.locator("#palette-results")).to_contain_text("Vision")
+    assert page.input_value("#palette-words") == "visio"
+    forgive(oscar)
+
+
 def test_what_was_typed_stays_when_the_language_is_switched(person: Callable[..., Any]) -> None:
     alice = person("alice")
     page = alice.go(NEW)
