@@ -93,6 +93,10 @@ MIG = Offered("mig", 8, "A100-80GB", {"1g.10gb": 16, "3g.40gb": 8})
         (pod({}, annotations={"gpu-fraction": "0.25"}), KAI, [Part(25)]),
         (pod({}, annotations={"gpu-memory": "2000"}), KAI, [Part(100)]),
         (pod({"nvidia.com/gpu": "1"}), KAI, [Part(100)]),
+        (pod({}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}), KAI, [Part(50)] * 3),
+        (pod({}, annotations={"gpu-memory": "2000", "gpu-fraction-num-devices": "2"}), KAI, [Part(100)] * 2),
+        (pod({}, labels={"sharedgpu/gpu_request": "2"}), SHARE, [Part(100)] * 2),
+        (pod({}, labels={"sharedgpu/gpu_request": "1.0"}), SHARE, [Part(100)]),
         (pod({}, labels={"sharedgpu/gpu_request": "0.5"}), SHARE, [Part(50)]),
         (pod({"nvidia.com/mig-3g.40gb": "2"}), MIG, [Part(4, profile="3g.40gb")] * 2),
         (pod({"nvidia.com/gpu": "1"}), Offered("mig", 8, "A100-80GB", {"1g.10gb": 7}), [Part(1, profile="1g.10gb")]),
@@ -124,6 +128,49 @@ def test_a_dra_device_is_found_by_its_claim() -> None:
     asked |= {"resourceClaims": [claim], "resourceSlices": slices}
     assert wants_a_gpu(asked)
     assert taken(asked, Offered("dra", 1)) == [("dra", Part(1, device=UUID))]
+
+
+def claimed(*results: dict[str, Any]) -> dict[str, Any]:
+    """A pod with a claim of these devices of node n1: gpu-0, a card, and gpu-1-1g and gpu-1-3g, instances of another."""
+    attributes: dict[str, dict[str, str]] = {
+        "gpu-0": {"type": "gpu", "uuid": UUID},
+        "gpu-1-1g": {"type": "mig", "uuid": "MIG-1", "parentUUID": "GPU-1", "profile": "1g.10gb"},
+        "gpu-1-3g": {"type": "mig", "uuid": "MIG-3", "parentUUID": "GPU-1", "profile": "3g.40gb"},
+    }
+    devices = [
+        {"name": name, "attributes": {key: {"string": value} for key, value in each.items()}}
+        for name, each in attributes.items()
+    ]
+    slices = [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1"}, "devices": devices}}]
+    allocated = [{"driver": "gpu.nvidia.com", "pool": "n1"} | result for result in results]
+    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": allocated}}}}
+    asked = pod({}, spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]})
+    return asked | {"resourceClaims": [claim], "resourceSlices": slices}
+
+
+def test_cards_and_instances_of_one_claim_each_count_where_they_are() -> None:
+    offers = (Offered("dra", 1), Offered("dra-mig", 8, "A100-80GB", {"1g.10gb": 2, "3g.40gb": 1}))
+    assert taken(claimed({"device": "gpu-0"}), *offers) == [("dra", Part(1, device=UUID))]
+    small = Part(1, device="MIG-1", profile="1g.10gb")
+    assert taken(claimed({"device": "gpu-1-1g"}), *offers) == [("dra-mig", small)]
+    assert taken(claimed({"device": "gpu-0"}, {"device": "gpu-1-1g"}), *offers) == [
+        ("dra", Part(1, device=UUID)), ("dra-mig", small),
+    ]  # fmt: skip
+
+
+def test_a_claim_that_only_watches_the_cards_takes_none() -> None:
+    watching = claimed({"device": "gpu-0", "adminAccess": True}, {"device": "gpu-1-3g", "adminAccess": True})
+    assert taken(watching, Offered("dra", 1), Offered("dra-mig", 8, "A100-80GB", {"3g.40gb": 1})) == []
+
+
+@pytest.mark.parametrize("label", ["runai-gpu-group", "runai-gpu-group/7f"])
+def test_the_pod_that_holds_a_shared_card_for_its_tenants_counts_nothing_beside_them(label: str) -> None:
+    """KAI's binder makes it for the fractions that the portal starts, too."""
+    reservation = pod({"nvidia.com/gpu": "1"}, labels={"app": "kai-resource-reservation", label: "7f"})
+    assert taken(reservation, KAI) == []
+    assert taken(reservation, A100) == [("whole", Part(1))], "on a node without KAI it is any pod"
+    tenant = pod({}, annotations={"gpu-fraction": "0.25"}, labels={label: "7f"})
+    assert [part.units for _, part in taken(tenant, KAI)] == [25]
 
 
 def test_a_mig_instance_of_a_claim_counts_as_the_largest_of_its_node() -> None:

@@ -160,3 +160,4 @@ class Held:
     device: str
     memory_mib: int | None = None
     cores: int | None = None
+    profile: str = ""  # of a MIG instance, where it is told

@@ -119,15 +119,19 @@ def patch(request: Request, device_class: str, count: int, conditions: list[str]
 # reading back
 
 
-def held(pod: Json) -> tuple[Held, ...]:
-    """The devices allocated to the claims that came with the pod: their uuid, or `pool/name` without the slices."""
+def held(pod: Json, *kinds: str) -> tuple[Held, ...]:
+    """The devices of these kinds allocated to the claims that came with the pod: their uuid, or `pool/name` without the
+    slices, where the kind is not told. Those that a claim only watches (`adminAccess`) are not taken by it."""
     known = {(d.pool, d.name): d for d in devices(Facts({"resourceSlices": pod.get("resourceSlices")}))}
     names = _claims_of(pod)
     held = []
     for result in _results(pod, names):
         pool, name = str(result.get("pool", "")), str(result.get("device", ""))
         device = known.get((pool, name))
-        held.append(Held(device.uuid or name, device.memory_mib) if device else Held(f"{pool}/{name}"))
+        if device is None:
+            held.append(Held(f"{pool}/{name}"))
+        elif device.kind in kinds:
+            held.append(Held(device.uuid or name, device.memory_mib, profile=device.profile))
     return tuple(held)
 
 
@@ -145,5 +149,5 @@ def _results(pod: Json, names: set[str]) -> Iterator[Mapping[str, Any]]:
         if str(mapping(claim.get("metadata")).get("name")) in names:
             allocation = mapping(mapping(claim.get("status")).get("allocation"))
             for result in map(mapping, listing(mapping(allocation.get("devices")).get("results"))):
-                if result.get("driver") == DRIVER:
+                if result.get("driver") == DRIVER and result.get("adminAccess") is not True:
                     yield result

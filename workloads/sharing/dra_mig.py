@@ -106,4 +106,4 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    return devices.held(pod)
+    return devices.held(pod, "mig", "")

@@ -32,12 +32,17 @@ from workloads.sharing.nodes import (
     entry,
     even_cards,
     mapping,
+    notes_of,
     of_product,
     plugin_down,
     texts,
 )
 
 FRACTION, QUEUE, GROUP = "gpu-fraction", "kai.scheduler/queue", "runai-gpu-group"
+MEMORY, DEVICES = (
+    "gpu-memory",
+    "gpu-fraction-num-devices",
+)  # annotations: MiB instead of a fraction; of so many cards each
 
 ABOUT = About(
     key="kai",
@@ -89,6 +94,13 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
         return PodPatch(limits=limits, node_selector=of_product(request), labels=labels, scheduler="kai-scheduler")
     notes = {FRACTION: kubeshare.share(request.units)}
     return PodPatch(annotations=notes, node_selector=of_product(request), labels=labels, scheduler="kai-scheduler")
+
+
+def is_reservation(pod: Json) -> bool:
+    """Whether this is the pod that holds a shared card for its tenants: of their group, without a share of its own."""
+    notes, labels = notes_of(pod), texts(mapping(pod.get("metadata")).get("labels"))
+    grouped = any(name == GROUP or name.startswith(f"{GROUP}/") for name in labels)
+    return grouped and FRACTION not in notes and MEMORY not in notes
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

@@ -16,7 +16,7 @@ from workloads.sharing.api import Held, Json, Settings
 from workloads.sharing.nodes import GPU_RESOURCE, LARGEST, listing, mapping, notes_of, quantity, texts
 
 OVER = ("Succeeded", "Failed")
-MARKS = (kai.FRACTION, "gpu-memory")  # annotations that ask for a part of a card without a resource
+MARKS = (kai.FRACTION, kai.MEMORY)  # annotations that ask for a part of a card without a resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ def parts(
     pod: Json, offers: Sequence[Offered], held: Mapping[str, tuple[Held, ...]], settings: Settings
 ) -> Iterator[tuple[str, Part]]:
     """(key of the system, part) for all that the pod takes of a node with these offers. `held`: what each system reads back."""
+    if any(offer.sharing == "kai" for offer in offers) and kai.is_reservation(pod):
+        return
     asked, is_known = requests(pod), False
     for offer in offers:
         beside_others = any(other.sharing == "whole" for other in offers)
@@ -137,8 +139,8 @@ def _of_system(
         yield from _cards(count, 1, held)
     elif key in ("kai", "kubeshare"):
         yield from _cards(_whole(asked, whole.RESOURCE), card, held)
-        if (share := _fraction(pod)) is not None:
-            yield Part(min(card, share), device=_device(held, 0))
+        for index, share in enumerate(_fractions(pod)):
+            yield Part(min(card, share), device=_device(held, index))
     else:
         yield from _memory(asked, offer, held, settings)
 
@@ -183,18 +185,23 @@ def _of_claims(offer: Offered, held: Sequence[Held]) -> Iterator[Part]:
         if offer.sharing == "dra":
             yield Part(1, device=device.device)
         else:
-            profile = max(offer.instances, key=lambda name: _size(offer, name), default="")
-            yield _instance(offer, profile, device.device)
+            largest = max(offer.instances, key=lambda name: _size(offer, name), default="")
+            yield _instance(offer, device.profile if device.profile in offer.instances else largest, device.device)
 
 
-def _fraction(pod: Json) -> int | None:
-    """Percent of a card. Memory in MiB alone says nothing of the share: all of it, then."""
+def _fractions(pod: Json) -> list[int]:
+    """Percent of each of its cards. Memory in MiB alone says nothing of the share: all of a card, then."""
     notes, labels = notes_of(pod), texts(mapping(pod.get("metadata")).get("labels"))
     text = notes.get(kai.FRACTION) or labels.get(f"{kubeshare.PREFIX}gpu_request") or ""
     share = quantity(text)
     if share is not None and share > 0:
-        return -(-int(share * 1000) // 10)
-    return 100 if "gpu-memory" in notes or text else None
+        percent = -(-int(min(share, 64) * 1000) // 10)
+        whole_cards, rest = divmod(percent, 100)
+        each = [100] * whole_cards + [rest] * bool(rest)
+    else:
+        each = [100] if kai.MEMORY in notes or text else []
+    count = quantity(notes.get(kai.DEVICES) or "1")
+    return each * int(min(max(1, count or 1), 64))
 
 
 def _memory(asked: Mapping[str, float], offer: Offered, held: Sequence[Held], settings: Settings) -> Iterator[Part]:

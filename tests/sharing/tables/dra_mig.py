@@ -195,7 +195,7 @@ TABLE = Table(
                 ],
                 "resourceSlices": cut(*TWO)["resourceSlices"],
             },
-            (Held("MIG-1", 40192),),
+            (Held("MIG-1", 40_192, profile="3g.40gb"),),
         ),
     ),
     live=(
