@@ -99,6 +99,11 @@ class Pool(models.Model):
         rows = self.quotas.all() if but is None else self.quotas.exclude(department=but)
         return rows.aggregate(total=models.Sum("guaranteed"))["total"] or 0
 
+    @property
+    def back_within(self) -> int:
+        """Seconds in which lent units come back when their owner asks for them."""
+        return self.notice + self.grace
+
     def card_hours(self, unit_seconds: float) -> float:
         """Unit-seconds of the pool as hours of whole cards."""
         return unit_seconds / self.units_per_card / 3600

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from copy import copy
 from typing import Any
 
 from django import template
 from django.forms import CheckboxInput, CheckboxSelectMultiple, RadioSelect, Select
 from django.forms.boundfield import BoundField, BoundWidget
+from django.http import HttpResponse
+from django.template import Context
 from django.template.defaultfilters import date as date_format
 from django.templatetags.static import static
+from django.urls import resolve
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from portal.ids import new_id
@@ -40,6 +44,15 @@ STATE_ICONS = {
 def once() -> SafeString:
     """The key of a form that adds something: sent twice, it is carried out once (portal/web/once.py)."""
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_id())
+
+
+@register.simple_tag(takes_context=True)
+def part(context: Context, address: str) -> SafeString:
+    """What the view at this address answers, put into the page: a live part that is there when the page arrives."""
+    match, request = resolve(address), copy(context["request"])
+    request.method = "GET"  # also on the page that a refused form gets
+    response: HttpResponse = match.func(request, *match.args, **match.kwargs)
+    return mark_safe(response.content.decode())  # noqa: S308 - a page of our own, escaped by its template
 
 
 @register.simple_tag

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth import views
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.middleware.csrf import get_token
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -36,7 +37,9 @@ class Login(views.LoginView):
         return self.render_to_response(self.get_context_data(form=form), status=422)
 
     def get_success_url(self) -> str:
-        return self.get_redirect_url() or settings.LOGIN_REDIRECT_URL
+        """Where the login was asked for; else an operator's first page is the overview."""
+        home = reverse("portal:operator") if getattr(self.request.user, "is_operator", False) else ""
+        return self.get_redirect_url() or home or settings.LOGIN_REDIRECT_URL
 
 
 @never_cache

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from django.core.cache import cache
+
 from portal.models import Department, User
 from quotas.board.usage_now import Live, coming, free, held, read
 from quotas.engine.mig_layouts import profile_of
@@ -211,6 +213,18 @@ def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
     for each in Quarantine.objects.filter(node__in=concerned, ended_at=None).order_by("card", "public_id"):
         by_node[each.node_id].append(each)
     return tuple(replace(row, quarantines=tuple(by_node[row.node.pk])) for row in rows)
+
+
+LARGEST_KEPT = 5  # s
+
+
+def largest_now() -> dict[int, int]:
+    """Pool id → units of the largest pod that fits now: a few seconds old, for pages that many readers keep open."""
+    largest: dict[int, int] | None = cache.get("largest-now")
+    if largest is None:
+        largest = {view.pool.pk: view.largest for view in pool_overview()}
+        cache.set("largest-now", largest, LARGEST_KEPT)
+    return largest
 
 
 BESIDE = ("cpu_milli", "memory_mib", "pods")

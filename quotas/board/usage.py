@@ -65,6 +65,11 @@ class PoolUsage:
         return self.held - self.coming
 
     @property
+    def comes_back(self) -> int:
+        """Lent units that the department would get back within the pool's notice and grace if it asked for them."""
+        return max(0, min(self.lent, self.guaranteed - self.own - self.held))
+
+    @property
     def borrow_left(self) -> int:
         return max(0, self.ceiling - self.guaranteed - self.borrowed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Q
@@ -13,38 +14,79 @@ from django.utils import timezone
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from portal.access import actor_of, submit_departments
-from portal.models import Department, InboxItem
+from portal.access import Actor, actor_of, submit_departments
+from portal.models import Department, InboxItem, Role
 from portal.notify.notices import sentence
 from portal.views.search import Found
-from portal.web.navigation import address
-from quotas.board.usage import PoolUsage, department_usage
+from portal.web.navigation import Shell, address
+from quotas.board.card_map import largest_now
+from quotas.board.usage import PoolUsage, usages
+from quotas.board.usage_now import read
 from quotas.models import Pool
+from quotas.requests import actions as quota_requests
 from workloads.lifecycle import FINAL, State
 from workloads.models import Attempt
 from workloads.pages.rows import Row, rows_of, seen
 
 RECENT = dt.timedelta(days=7)
+MOST = 6  # departments whose capacity the page shows
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What a department has and may start now. `units` of a pool may be free on several nodes: `largest` of them at
+    once."""
+
+    department: Department
+    pools: list[tuple[PoolUsage, int]]  # with `largest`
+    is_owned: bool
+    may_submit: bool
 
 
 @login_required
 @require_safe
 def own_workloads(request: HttpRequest) -> HttpResponse:
     """Recalled workloads first, then waiting and running ones, then those that ended lately; and free capacity of the
-    pools that the reader may use."""
+    pools that the reader may use. Who owns a department sees that before all."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
     live = rows_of(own.exclude(state__in=FINAL).order_by("-public_id")[:100])
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
+    recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
+    running = [row for row in live if row.workload.state == State.RUNNING]
+    available = available_to(request, actor)
     context = {
-        "recalled": sorted((row for row in live if row.workload.state == State.RECALLED), key=due),
+        "recalled": recalled,
+        "running": running,
+        "waiting": [row for row in live if row not in recalled and row not in running],
         "live": sorted(live, key=lambda row: ORDER.get(State(row.workload.state), 9)),
         "ended": rows_of(ended.order_by("-finished_at")[:6]),
-        "free": free_now(list(submit_departments(actor)[:6])),
+        "failed": ended.filter(state=State.FAILED).count(),
+        "owned": [each for each in available if each.is_owned],
+        "others": [each for each in available if not each.is_owned],
+        "to_decide": quota_requests.to_decide(actor).count(),
         "first": not own.exists(),
         "submit": submit_departments(actor).first(),
     }
     return render(request, "workloads/mine.html", context)
+
+
+def available_to(request: HttpRequest, actor: Actor) -> list[Available]:
+    """The departments that the reader owns, then those that they may submit in. An operator may submit in all: those
+    that they belong to, or else the one they visited last."""
+    owned = list(Department.objects.filter(memberships__user=actor.user, memberships__role=Role.OWNER))
+    able = list(submit_departments(actor))
+    if actor.is_operator:
+        members_of = set(Department.objects.filter(memberships__user=actor.user).values_list("pk", flat=True))
+        last = Shell(request).department
+        able = [each for each in able if each.pk in members_of or (not members_of and each == last)]
+    live, largest = read(), largest_now()
+    departments = [*owned, *(each for each in able if each not in owned)][:MOST]
+    return [
+        Available(each, [(row, min(row.free_now, largest.get(row.pool.pk, 0))) for row in usages(live, each.pk)],
+                  each in owned, each in able)
+        for each in departments
+    ]  # fmt: skip
 
 
 ORDER = {State.RECALLED: 0, State.STOPPING: 1, State.QUEUED: 2, State.ADMITTED: 3, State.STARTING: 4, State.RUNNING: 5}
@@ -52,10 +94,6 @@ ORDER = {State.RECALLED: 0, State.STOPPING: 1, State.QUEUED: 2, State.ADMITTED: 
 
 def due(row: Row) -> float:
     return row.reclaim_at.timestamp() if row.reclaim_at else 0.0
-
-
-def free_now(departments: list[Department]) -> list[tuple[Department, list[PoolUsage]]]:
-    return [(department, department_usage(department)) for department in departments]
 
 
 @login_required

@@ -62,6 +62,11 @@ class Row:
         return self.claim.position if self.claim and waits else None
 
     @property
+    def promised_at(self) -> dt.datetime | None:
+        """By when it will have started, while it waits for what is on its way to it."""
+        return self.claim.promised_at if self.claim and self.position else None
+
+    @property
     def reclaim_at(self) -> dt.datetime | None:
         """When SIGTERM will be sent, during notice."""
         return self.attempt.reclaim_at if self.attempt and self.workload.state == State.RECALLED else None

@@ -1,0 +1,104 @@
+"""The home page at one look: there when the page arrives, what runs and waits, what is free now and what comes back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+
+from portal.models import Department, Role, User
+from quotas.models import Pool
+from tests import builders as make
+from tests.architecture.doors import workload_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    cache.clear()
+
+
+class World:
+    """Two nodes of two cards; all four are guaranteed to vision."""
+
+    def __init__(self) -> None:
+        self.pool = make.pool("a100", cards=4, nodes=2, notice=30, grace=25)
+        self.vision, self.nlp = make.department("vision"), make.department("nlp")
+        make.quota(self.vision, self.pool, 4)
+        make.quota(self.nlp, self.pool, 0)
+        self.alice = make.member(self.vision, username="alice")
+        self.olivia = make.member(self.vision, Role.OWNER, username="olivia")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def text_of(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def home(who: User, path: str = "/") -> str:
+    client = Client()
+    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    answer = client.get(path)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def stands_on(department: Department, pool: Pool, node: str, lender: Department | None = None) -> None:
+    """One card of the node, own or borrowed from `lender`."""
+    place = [{"node": node, "cards": [0]}]
+    make.holding(department, pool, 0 if lender else 1, {lender: 1} if lender else None, placement=place)
+
+
+def test_what_runs_and_is_free_is_there_when_the_page_arrives(world: World) -> None:
+    workload_of(world.vision, world.pool, world.alice)
+    page = home(world.alice)
+    assert "Loading" not in page
+    assert 'hx-trigger="load' not in page
+    assert "train" in page
+    assert "1 running 0 waiting" in text_of(page)
+
+
+def test_it_says_what_is_free_at_once_and_what_comes_back_within_the_notice(world: World) -> None:
+    first, second = world.pool.group.cluster.nodes.order_by("name")
+    stands_on(world.vision, world.pool, first.name)
+    stands_on(world.nlp, world.pool, second.name, world.vision)
+    text = text_of(home(world.alice)).partition("Available now")[2]
+    assert "2 cards at most 1 card at once" in text
+    assert "+ 1 card within 55 s" in text
+
+
+def test_what_nobody_has_borrowed_does_not_come_back(world: World) -> None:
+    text = text_of(home(world.alice))
+    assert "at most 2 cards at once" in text  # four of its own on nodes of two
+    assert "within" not in text.partition("Available now")[2]
+
+
+def test_an_owner_sees_the_department_first_and_what_is_to_decide(world: World) -> None:
+    page = home(world.olivia)
+    assert page.index("View board") < page.index("My workloads")
+    assert "three steps" not in page
+    assert "View board" not in home(world.alice)
+
+
+def test_an_operator_begins_with_the_overview_and_is_led_where_the_login_was_asked_for(world: World) -> None:
+    oscar = make.user("oscar", is_operator=True)
+    oscar.set_password("correct horse")
+    oscar.save()
+    login = {"username": "oscar", "password": "correct horse"}
+    assert Client().post("/login/", login).headers["Location"] == "/operator/"
+    assert Client().post("/login/?next=/pools/", login | {"next": "/pools/"}).headers["Location"] == "/pools/"
+    page = home(oscar, "/operator/")
+    assert "Loading" not in page
+    assert "Clusters" in page
+
+
+def test_an_operators_home_shows_the_department_they_look_at_not_all_of_them(world: World) -> None:
+    text = text_of(home(make.user("oscar", is_operator=True)))
+    assert text.count("Available now to") == 1
