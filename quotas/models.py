@@ -433,6 +433,7 @@ class Claim(models.Model):
     backoff_until = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     checkpointed_at = models.DateTimeField(null=True)
+    idle_since = models.DateTimeField(null=True)  # by measurement; null: it is busy, or nothing is known
     leave_by = models.DateTimeField(null=True)  # end of its notice: SIGTERM is due, and its grace begins
     term_at = models.DateTimeField(null=True)  # SIGTERM was sent: no way back to holding
     held_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="held_by")

@@ -46,6 +46,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("workloads/<slug:workload>/usage/", measurement.WorkloadUsage.as_view(), name="workload-usage"),
     path("workloads/<slug:workload>/files/", outputs.Files.as_view(), name="workload-files"),
     path("workloads/<slug:workload>/files/<file:path>", outputs.FileView.as_view(), name="workload-file"),
+    path("workloads/<slug:workload>/keep/", resources.Keep.as_view(), name="workload-keep"),
     path("workloads/<slug:workload>/leave/", resources.Leave.as_view(), name="workload-leave"),
     path("workloads/<slug:workload>/logs/", outputs.Logs.as_view(), name="workload-logs"),
     path("workloads/<slug:workload>/ready/", resources.Ready.as_view(), name="ready"),

@@ -36,12 +36,14 @@ class Event(enum.StrEnum):
     STOP = "stop"  # deadline reached, or it said "ready"
     CANCEL = "cancel"  # a person or pipeline stops it
     EXPIRE = "expire"  # it ran as long as it asked for
+    IDLE = "idle"  # an idle policy stops it
     STUCK = "stuck"  # the cluster has it and cannot start it
     LOST = "lost"  # node or run gone without its doing
     GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
     GONE_UNSTARTED = "gone_unstarted"  # the same, told before anything was asked of the cluster
     GONE_CANCELLED = "gone_cancelled"
     GONE_EXPIRED = "gone_expired"
+    GONE_IDLE = "gone_idle"
     GONE_STUCK = "gone_stuck"
     GONE_EXHAUSTED = "gone_exhausted"  # recalled more often than max_reclaims
 
@@ -73,6 +75,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.RUNNING, E.RECALL): S.RECALLED,
     (S.RUNNING, E.CANCEL): S.STOPPING,
     (S.RUNNING, E.EXPIRE): S.STOPPING,
+    (S.RUNNING, E.IDLE): S.STOPPING,
     (S.RUNNING, E.LOST): S.QUEUED,
     (S.RECALLED, E.WITHDRAW): S.RUNNING,
     (S.RECALLED, E.WITHDRAW_UNSTARTED): S.STARTING,
@@ -85,6 +88,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (S.STOPPING, E.GONE_RECALLED): S.QUEUED,
     (S.STOPPING, E.GONE_CANCELLED): S.CANCELLED,
     (S.STOPPING, E.GONE_EXPIRED): S.FAILED,
+    (S.STOPPING, E.GONE_IDLE): S.CANCELLED,
     (S.STOPPING, E.GONE_STUCK): S.FAILED,
     (S.STOPPING, E.GONE_EXHAUSTED): S.FAILED,
 }

@@ -19,7 +19,7 @@ from workloads.measurement import buckets
 from workloads.measurement.sample import measure_all
 from workloads.nodes import inventory
 from workloads.nodes.modes import changes
-from workloads.reconciler import deadlines, gpu_faults, namespaces
+from workloads.reconciler import deadlines, gpu_faults, idle_rounds, namespaces
 from workloads.reconciler.reconcile import reconcile_claim, reconcile_cluster
 from workloads.runtime.base import ClusterError
 
@@ -97,10 +97,11 @@ def change_modes(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.measure")
 def measure(*, tick: bool = False, **_: Any) -> None:
-    """Measures what runs on every cluster that has something to measure it with, and looks for faults of GPUs."""
+    """Measures what runs on every cluster that has something to measure it with, and looks for idle work and faults of GPUs."""
     with claimed_tick("workloads.measure", tick=tick) as run:
         if run:
             measure_all(now=timezone.now())
+            idle_rounds.review(now=timezone.now())
             gpu_faults.judge_all(now=timezone.now())
 
 

@@ -39,6 +39,7 @@ urlpatterns: list[URLPattern] = [
     path(ONE + "files/", files.folder, name="files"),
     path(ONE + "files/delete/", files.delete, name="delete-file"),
     path(ONE + "files/download/", files.download, name="download"),
+    path(ONE + "keep/", buttons.keep, name="keep"),
     path(ONE + "leave/", buttons.leave, name="leave"),
     path(ONE + "log/", logs.log, name="log"),
     path(ONE + "notebook/", access.open_notebook, name="notebook"),

@@ -122,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
     command("stop", "Stop workloads.").add_argument("ids", nargs="+", metavar="id")
     command("rerun", "Run the same again; print the new id.", identity=True)
     command("extend", "Let each attempt run longer.", identity=True).add_argument("by", type=duration)
+    command("keep", "Keep an idle workload from being stopped, once in an idle spell.", identity=True)
     listed = command("list", "List workloads, newest first.")
     listed.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"))
     listed.add_argument("--mine", action="store_true")

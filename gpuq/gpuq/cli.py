@@ -115,6 +115,12 @@ def extend(portal: Portal, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def keep(portal: Portal, arguments: argparse.Namespace) -> int:
+    workload = portal.act(arguments.id, "keep")
+    show(as_json(workload) if arguments.json else f"kept until {workload['idle']['stops_at']}")
+    return 0
+
+
 def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
     rows = list(
         portal.every(
@@ -241,7 +247,7 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
-    "download": download, "extend": extend, "files": files, "list": list_all, "logs": logs, "pools": pools,
+    "download": download, "extend": extend, "files": files, "keep": keep, "list": list_all, "logs": logs, "pools": pools,
     "request": ask_for_quota, "requests": quota_requests,
     "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "usage": usage,
     "verdict": verdict, "wait": wait,

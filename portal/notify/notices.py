@@ -77,6 +77,25 @@ KINDS: dict[str, Kind] = {
     ),
     "workload.succeeded": Kind(N_("My workload succeeded"), N_("%(name)s succeeded.")),
     "workload.failed": Kind(N_("My workload failed"), N_("%(name)s failed: %(reason)s."), mail=True),
+    "workload.idle_noticed": Kind(
+        N_("My workload is idle"),
+        N_("%(name)s has been idle since %(since_at)s: its GPU activity is below %(below)s. Stop it if it is not needed."),
+        mail=True,
+    ),
+    "workload.idle_warned": Kind(
+        N_("My workload is idle and will be stopped"),
+        N_("%(name)s has been idle since %(since_at)s: its GPU activity is below %(below)s. It is stopped at %(stops_at)s "
+            "unless it becomes active before. Its page shows what you can do."),
+        mail=True,
+    ),
+    "workload.idle_withdrawn": Kind(
+        N_("The stop of my idle workload was withdrawn"), N_("%(name)s is not stopped for being idle: %(end)s."),
+    ),
+    "workload.idle_stopped": Kind(
+        N_("My workload was stopped because it was idle"),
+        N_("%(name)s was stopped because it was idle. Its files are kept; submit it again when you need it."),
+        mail=True,
+    ),
     "workload.rejected": Kind(
         N_("My workload will not start"), N_("%(name)s will not start: %(reason)s."), mail=True
     ),
@@ -168,6 +187,12 @@ SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
 
 AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
 WHAT = {"guaranteed": N_("guaranteed"), "borrow_limit": N_("borrow limit")}
+SPELL_ENDS = {  # why an idle workload is not stopped after all
+    "busy": N_("it became active"),
+    "exempt": N_("it is exempt"),
+    "policy": N_("the policy no longer applies to it"),
+    "unknown": N_("its use is no longer measured"),
+}
 CAUSES = {  # why a granted quota waits
     "over_promised": N_("what the pool has is promised to other departments"),
     "nothing_to_split": N_("the parent department has too little of its own left"),
@@ -276,6 +301,10 @@ def fact_text(key: str, value: Any) -> str:
         return unit_name(str(value))
     if key == "cause":
         return gettext(CAUSES.get(str(value), CAUSES[""]))
+    if key == "below" and value is not None:
+        return f"{value} %"
+    if key == "end":
+        return gettext(SPELL_ENDS.get(str(value), str(value)))
     if key == "what":
         return gettext(WHAT.get(str(value), str(value)))
     if key == "figures" and isinstance(value, list):

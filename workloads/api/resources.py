@@ -28,6 +28,7 @@ from portal.server import streams
 from workloads import actions
 from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_for, request_from, workload_json
 from workloads.api.verdicts import VerdictOut, before_submitting
+from workloads.idle import spells
 from workloads.lifecycle import FINAL
 from workloads.models import TEXTS, State, Workload
 from workloads.requests.validation import InvalidRequest
@@ -251,6 +252,18 @@ class Extend(ApiView):
         self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
         values = self.read(ExtendIn)
         actions.extend(actor=self.actor, workload=row, seconds=values["seconds"])
+        return Response(workload_json(self.actor, workload_for(self.actor, workload)))
+
+
+class Keep(ApiView):
+    without_body = frozenset({"post"})
+
+    @extend_schema(operation_id="workloads_keep", request=None, responses=WorkloadOut, parameters=[IDEMPOTENCY_KEY])
+    @idempotent
+    def post(self, request: Request, workload: str) -> Response:
+        """*Keep it*: puts off the stop of an idle workload, once in an idle spell. 409 if it is not to be stopped, or was kept
+        already."""
+        spells.keep(actor=self.actor, workload=workload_for(self.actor, workload))
         return Response(workload_json(self.actor, workload_for(self.actor, workload)))
 
 

@@ -25,12 +25,13 @@ from workloads.api.fields import VARIABLES, Cores, Variables
 from workloads.api.setups import RankOut, SetupIn, SetupOut
 from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.clusters.run_spec import hidden_of
+from workloads.idle.spells import may_keep
 from workloads.lifecycle import State
-from workloads.models import Attempt, Image, Kind, Preset, Workload
+from workloads.models import Attempt, IdleSpell, Image, Kind, Preset, Workload
 from workloads.requests.gpu_amounts import read_unrounded
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
-from workloads.status.attempts import known_attempts
+from workloads.status.attempts import idle_spell, known_attempts
 from workloads.status.ranks import ranks_of
 
 MOST = 2**31 - 1
@@ -55,6 +56,18 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
         ]  # fmt: skip
 
 
+class IdleOut(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    warned_at = serializers.DateTimeField()
+    stops_at = serializers.DateTimeField(allow_null=True, help_text="null: it is only warned.")
+    kept_at = serializers.DateTimeField(allow_null=True)
+    kept_by = serializers.CharField(source="kept_by.username", default=None, allow_null=True)
+    may_keep = serializers.SerializerMethodField(help_text="keep/ would put the stop off.")
+
+    def get_may_keep(self, spell: IdleSpell) -> bool:
+        return may_keep(spell)
+
+
 class WorkloadRow(serializers.ModelSerializer[Workload]):
     """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
@@ -77,6 +90,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     promised_at = serializers.SerializerMethodField(help_text="It starts by then at the latest.")
     reasons = serializers.SerializerMethodField()
     reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
+    idle = serializers.SerializerMethodField(help_text="null: it was not warned for being idle.")
 
     class Meta:
         model = Workload
@@ -85,7 +99,8 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
             "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
-            "ahead", "promised_at", "reasons", "reclaim_at", "exit_code", "reason", "message", "reclaims", "restarts", "setup",
+            "ahead", "promised_at", "reasons", "reclaim_at", "idle", "exit_code", "reason",
+            "message", "reclaims", "restarts", "setup",
             "submitted_at", "finished_at",
         ]  # fmt: skip
 
@@ -134,6 +149,11 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     def get_reclaim_at(self, workload: Workload) -> Any:
         attempts = known_attempts(workload)
         return moment(attempts[-1].reclaim_at) if attempts and workload.state == State.RECALLED else None
+
+    @extend_schema_field(IdleOut(allow_null=True))
+    def get_idle(self, workload: Workload) -> dict[str, Any] | None:
+        spell = idle_spell(workload)
+        return None if spell is None else dict(IdleOut(spell).data)
 
 
 class WorkloadOut(WorkloadRow):

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 BUCKET = dt.timedelta(minutes=5)
-RECENT = 3 * BUCKET
-"""What was measured longer ago says nothing of now."""
+RECENT = BUCKET
+"""A bucket that ended longer ago says nothing of now: the present one is measured each minute."""
 GAP = dt.timedelta(hours=1)
 """So long missing measurements are made up for (measurement.buckets.CATCH_UP)."""
 

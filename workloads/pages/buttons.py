@@ -19,6 +19,7 @@ from portal.text.words import duration
 from portal.web.once import once
 from quotas.wording import clock_of
 from workloads import actions
+from workloads.idle import spells
 from workloads.models import Workload
 from workloads.pages.rows import ends_at, workload_for
 from workloads.requests import previews
@@ -70,6 +71,13 @@ def extend(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Work
     if end is None:  # it is not running: only the length is known
         return row, _("Maximum runtime extended to %(time)s.") % {"time": duration(row.max_runtime)}
     return row, _("Extended to %(end)s.") % {"end": clock_of(end)}
+
+
+@button
+def keep(actor: Actor, workload: Workload, request: HttpRequest) -> tuple[Workload, str]:
+    until = spells.keep(actor=actor, workload=workload)
+    text = _("Kept until %(until)s. If it is still idle then, it is stopped.")
+    return workload, text % {"until": clock_of(until)}
 
 
 @button

@@ -24,6 +24,7 @@ from portal.web.pages import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads.actions import request_of, sharing_values
+from workloads.idle import spells
 from workloads.lifecycle import LIVE, State
 from workloads.measurement.history import low_use
 from workloads.models import Attempt, Kind, Workload
@@ -33,6 +34,7 @@ from workloads.pages.rows import ends_at, workload_for
 from workloads.pages.usage import use_of
 from workloads.requests import as_api_call, previews
 from workloads.runtime.gangs import first_failed
+from workloads.status.attempts import idle_spell
 from workloads.status.ranks import ranks_of
 from workloads.status.status_line import place_text, reason_word, situation_of
 
@@ -70,6 +72,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, dept, row),
+        "may_keep": may_keep_idle(actor, row),
         "low": low_use([row.pk], now=timezone.now()).get(row.pk),
         **tab_of(request, actor, row, tab),
     }
@@ -130,6 +133,13 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         if notebook and (own or (workload.shared and submit))
         else "",
     }
+
+
+def may_keep_idle(actor: Actor, workload: Workload) -> bool:
+    """Whether there is a stop for idleness that the reader may still put off."""
+    own = workload.author is not None and workload.author == actor.user
+    right = Right.SUBMIT if own else Right.STEER
+    return spells.may_keep(idle_spell(workload)) and actor.may(right, workload.department)
 
 
 def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | None:
@@ -226,6 +236,8 @@ REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
     "gone_cancelled": lambda: _("stop requested"),
     "gone_expired": lambda: _("reached its maximum runtime"),
     "gone_exhausted": lambda: _("it was recalled more often than this pool allows"),
+    "gone_idle": lambda: _("it was idle"),
+    "idle": lambda: _("it was idle"),
     "gone_stuck": lambda: _("the cluster could not start it"),
     "cancel": lambda: _("stop requested"),
     "expire": lambda: _("reached its maximum runtime"),

@@ -13,8 +13,8 @@ from portal.models import Department
 from quotas.models import Claim, ClaimState
 from workloads.lifecycle import State
 from workloads.measurement.history import low_use
-from workloads.models import TEXTS, Attempt, Workload
-from workloads.status.attempts import known_attempts, with_attempts
+from workloads.models import TEXTS, Attempt, IdleSpell, Workload
+from workloads.status.attempts import idle_spell, known_attempts, with_attempts
 
 
 def workload_for(actor: Actor, slug: str, public_id: str, right: Right = Right.SEE) -> tuple[Department, Workload]:
@@ -40,6 +40,10 @@ class Row:
     @property
     def claim(self) -> Claim | None:
         return self.attempt.claim if self.attempt else None
+
+    @property
+    def idle(self) -> IdleSpell | None:
+        return idle_spell(self.workload)
 
     @property
     def on_cluster(self) -> bool:

@@ -259,7 +259,7 @@ def _exit(run: Observed) -> Event:
 
 
 GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "expired": Event.GONE_EXPIRED,
-        "stuck": Event.GONE_STUCK}  # fmt: skip
+        "idle": Event.GONE_IDLE, "stuck": Event.GONE_STUCK}  # fmt: skip
 
 
 def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:

@@ -37,7 +37,7 @@ from workloads.status.out_of_service import is_out_of_service
 BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
 
 CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED,
-         Event.STUCK: StopCause.STUCK}  # fmt: skip
+         Event.IDLE: StopCause.IDLE, Event.STUCK: StopCause.STUCK}  # fmt: skip
 OUTCOME = {
     Event.EXITED_OK: "succeeded",
     Event.EXITED_BAD: "failed",
@@ -49,11 +49,13 @@ OUTCOME = {
     Event.GONE_UNSTARTED: "recalled",
     Event.GONE_CANCELLED: "cancelled",
     Event.GONE_EXPIRED: "failed",
+    Event.GONE_IDLE: "cancelled",
     Event.GONE_STUCK: "failed",
     Event.REJECT: "rejected",
 }
 OUT_OF_SERVICE = "out_of_service"  # reason of an attempt that ended because of its hardware: it does not count
-REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started"}
+REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started",
+          Event.GONE_IDLE: "idle"}  # fmt: skip
 
 
 def record_event(
@@ -340,6 +342,7 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
         Event.LOST: "workload.lost",
         Event.RETRY: "workload.retried",
         Event.REJECT: "workload.rejected",
+        Event.GONE_IDLE: "workload.idle_stopped",
     }.get(event) or {State.SUCCEEDED: "workload.succeeded", State.FAILED: "workload.failed"}.get(state)
     if kind is None:
         return

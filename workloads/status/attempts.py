@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from django.db.models import Prefetch, QuerySet
 
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, IdleSpell, State, Workload
 
 RELATED = ("department", "author", "pool")
 
 
 def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]:
     """`rows` with their attempts, oldest first, each with its claim; `related`: relations to load as well."""
-    attempts = Attempt.objects.select_related("claim").order_by("number")
+    spells = Prefetch("idle_spells", IdleSpell.objects.filter(ended_at=None).select_related("kept_by"), "live_spells")
+    attempts = Attempt.objects.select_related("claim").order_by("number").prefetch_related(spells)
     return rows.select_related(*RELATED, *related).prefetch_related(
         Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
     )
@@ -24,3 +25,15 @@ def known_attempts(workload: Workload) -> list[Attempt]:
         attempts = list(workload.attempts.select_related("claim").order_by("number"))
         workload.known_attempts = attempts  # type: ignore[attr-defined]
     return attempts
+
+
+def idle_spell(workload: Workload) -> IdleSpell | None:
+    """The spell for which a running workload was warned, loaded with its attempts or now."""
+    attempts = known_attempts(workload) if workload.state == State.RUNNING else []
+    if not attempts:
+        return None
+    spells: list[IdleSpell] | None = getattr(attempts[-1], "live_spells", None)
+    if spells is None:
+        spells = list(attempts[-1].idle_spells.filter(ended_at=None).select_related("kept_by"))
+        attempts[-1].live_spells = spells  # type: ignore[attr-defined]
+    return spells[0] if spells else None

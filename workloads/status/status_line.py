@@ -19,9 +19,10 @@ from quotas.health.quarantines import that_stops
 from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
-from quotas.wording import Teller, clock, named_claims, return_sentence
+from quotas.wording import Teller, clock, clock_of, named_claims, return_sentence
+from workloads.idle.spells import live, rule_of
 from workloads.lifecycle import State
-from workloads.models import Attempt, Kind, Workload
+from workloads.models import Attempt, IdleSpell, Kind, SpellEnd, StopCause, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
 from workloads.status.out_of_service import mode_change_of
 
@@ -84,6 +85,9 @@ def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
             workload.state_since, caption=_("starting for"),
         )  # fmt: skip
     if state is State.RUNNING:
+        spell = live().filter(attempt=attempt).select_related("kept_by").first()
+        if spell is not None:
+            return idle(workload, attempt, spell)
         where = where_of(attempt, claim)
         return Situation(
             _("Running on %(where)s.") % {"where": where} if where else _("Running."), shares_of(workload, claim),
@@ -94,6 +98,28 @@ def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
     if state is State.STOPPING:
         return stopping(workload, attempt)
     return ended(workload, attempt)
+
+
+def idle(workload: Workload, attempt: Attempt, spell: IdleSpell) -> Situation:
+    """It was warned; what makes it go on is said before where it runs."""
+    rule, where = rule_of(spell), where_of(attempt, attempt.claim)
+    since = {"since": clock_of(spell.since), "below": f"{rule.below} %"}
+    details = [_("Running on %(where)s.") % {"where": where}] if where else []
+    if spell.stops_at is None:
+        text = _("Idle since %(since)s: its GPU activity is below %(below)s. Stop it if it is not needed.") % since
+        return Situation(text, [*details, *shares_of(workload, attempt.claim)], spell.since, caption=_("idle for"))
+    text = (
+        _("Idle since %(since)s: its GPU activity is below %(below)s. It is stopped unless it becomes active.") % since
+    )
+    if spell.kept_at is not None:
+        by = spell.kept_by.label if spell.kept_by else ""
+        text_of_keeper = _("%(by)s chose “Keep it”; that is possible once in an idle spell.") if by else ""
+        details = [text_of_keeper % {"by": by}, *details] if by else details
+    if workload.kind == Kind.NOTEBOOK:
+        details.append(_("A busy kernel, or use of a terminal, counts as activity."))
+    then = _("When the time is over it receives SIGTERM, and SIGKILL %(grace)s later. Its files are kept.")
+    details.append(then % {"grace": duration(attempt.grace)})
+    return Situation(text, details, spell.stops_at, "countdown", _("until it is stopped"), "keep")
 
 
 def where_of(attempt: Attempt, claim: Claim) -> str:
@@ -212,6 +238,7 @@ def stopping(workload: Workload, attempt: Attempt) -> Situation:
         "recalled": _("Stopping to release its capacity; it will be queued again."),
         "cancelled": _("Stopping on request."),
         "expired": _("Stopping: it reached its maximum runtime."),
+        "idle": _("Stopping: it was idle."),
         "stuck": _("Stopping: the cluster could not start it (%(reason)s).") % {"reason": reason_word(attempt.reason)},
     }
     limit = (attempt.stopping_at or workload.state_since) + dt.timedelta(seconds=attempt.grace)
@@ -227,6 +254,9 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     state = State(workload.state)
     if state is State.SUCCEEDED:
         text = _("Succeeded after %(lasted)s with exit code 0.") if lasted else _("Succeeded with exit code 0.")
+    elif state is State.CANCELLED and workload.reason == StopCause.IDLE:
+        text = _("Stopped because it was idle.")
+        details = [*idle_rule_of(attempt), _("Its files are kept; run it again when you need it.")]
     elif state is State.CANCELLED:
         by = workload.cancelled_by.label if workload.cancelled_by else ""
         text = _("Stopped by %(by)s.") if by else _("Stopped.")
@@ -255,6 +285,19 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     if state is State.FAILED and (meaning := meaning_of(numbers["code"])):
         details.append(meaning)
     return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
+
+
+def idle_rule_of(attempt: Attempt) -> list[str]:
+    """What an attempt that was stopped for being idle had done, or had not."""
+    spell = attempt.idle_spells.filter(end=SpellEnd.STOPPED).last()
+    if spell is None:
+        return []
+    numbers = {
+        "below": f"{rule_of(spell).below} %",
+        "since": clock_of(spell.since),
+        "warned": clock_of(spell.warned_at),
+    }
+    return [_("Its GPU activity was below %(below)s since %(since)s; its author was warned at %(warned)s.") % numbers]
 
 
 def meaning_of(code: object) -> str:
@@ -289,6 +332,7 @@ def reason_word(code: str) -> str:
         "max_runtime": _("it exceeded its maximum runtime"),
         "max_reclaims": _("it was recalled more often than this pool allows"),
         "out_of_service": _("its node or card was taken out of service"),
+        "idle": _("it was idle"),
         "not_started": _("the cluster did not start it in time"),
         "max_wait": _("it waited longer than its maximum waiting time"),
         "OOMKilled": _("it used more memory than requested (OOMKilled)"),

@@ -1,0 +1,20 @@
+"""One bed for the tests of rounds, pages and programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import builders as make
+from tests.workloads.idle.bed import IdleBed
+from workloads.reconciler import idle_rounds
+
+
+@pytest.fixture
+def idle(db: None, monkeypatch: pytest.MonkeyPatch) -> IdleBed:
+    vision, pool = make.department("vision"), make.pool("a100", cards=8)
+    make.quota(vision, pool, 4)
+    made = IdleBed(pool, vision, make.member(vision, username="alice", email="alice@example.org"))
+    monkeypatch.setattr(
+        idle_rounds, "activity_of", lambda asked: {row.pk: made.activity[row.pk] for row in asked if row.pk in made.activity}
+    )  # fmt: skip
+    return made

@@ -1,0 +1,112 @@
+"""What pages, the API and gpuq show of an idle workload, and *Keep it* there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from portal.models import Role
+from tests import builders as make
+from tests.clients import person
+from tests.workloads.idle.bed import HOUR, IdleBed, state_of
+from workloads.idle.rule import Action, Activity, Rule
+from workloads.models import Attempt, IdleSpell
+from workloads.reconciler import transitions
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def warned(idle: IdleBed) -> Attempt:
+    idle.set(notebook=HOUR)
+    attempt = idle.running("notebook")
+    idle.quiet(attempt)
+    idle.activity[attempt.pk] = Activity(busy=False)
+    idle.round()
+    return attempt
+
+
+def page_of(attempt: Attempt) -> str:
+    return f"/d/vision/workloads/{attempt.workload.public_id}/"
+
+
+def browser(who: Any) -> Client:
+    client = Client()
+    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def test_its_page_says_why_and_until_when_and_keeps_it_once(idle: IdleBed, warned: Attempt) -> None:
+    alice = browser(idle.alice)
+    page = alice.get(page_of(warned)).content.decode()
+    assert "its GPU activity is below 5 %. It is stopped unless it becomes active." in page
+    assert "until it is stopped" in page
+    assert page.count("Keep it") == 1
+    assert "data-idle" in alice.get("/mine/").content.decode()
+    assert "data-idle" in alice.get("/d/vision/workloads/").content.decode()
+    answer = alice.post(f"{page_of(warned)}keep/", follow=True).content.decode()
+    assert "Kept until" in answer
+    assert "chose “Keep it”" in answer
+    assert "clock-plus" not in answer.split("data-sentence")[1].split("Attempts")[0]
+    again = alice.post(f"{page_of(warned)}keep/", follow=True).content.decode()
+    assert "It was kept once already" in again
+
+
+def test_others_see_it_and_cannot_keep_it(idle: IdleBed, warned: Attempt) -> None:
+    bob = browser(make.member(idle.vision))
+    assert "Keep it" not in bob.get(page_of(warned)).content.decode()
+    assert bob.post(f"{page_of(warned)}keep/").status_code == 403
+    assert browser(make.member(make.department("nlp"))).post(f"{page_of(warned)}keep/").status_code == 404
+    assert IdleSpell.objects.get().kept_at is None
+    owner = browser(make.member(idle.vision, Role.OWNER))
+    assert "Keep it" in owner.get(page_of(warned)).content.decode()
+
+
+def test_the_api_tells_of_it_and_keeps_it(idle: IdleBed, warned: Attempt) -> None:
+    client, address = person(idle.alice), f"/api/v1/workloads/{warned.workload.public_id}/"
+    told = client.get(address).json()["idle"]
+    assert (told["may_keep"], told["kept_at"]) == (True, None)
+    assert dt.datetime.fromisoformat(told["stops_at"]) == idle.now + dt.timedelta(minutes=15)
+    [row] = client.get("/api/v1/workloads/").json()["results"]
+    assert row["idle"] == told
+    kept = client.post(f"{address}keep/")
+    assert kept.status_code == 200, kept.content
+    assert (kept.json()["idle"]["may_keep"], kept.json()["idle"]["kept_by"]) == (False, "alice")
+    refused = client.post(f"{address}keep/")
+    assert (refused.status_code, refused.json()["code"]) == (409, "kept_already")
+    other = idle.running()
+    nothing = client.post(f"/api/v1/workloads/{other.workload.public_id}/keep/")
+    assert (nothing.status_code, nothing.json()["code"]) == (409, "cannot_keep")
+
+
+def test_one_that_is_only_warned_has_no_button(idle: IdleBed) -> None:
+    idle.set(job=Rule(5, 60, Action.WARN))
+    attempt = idle.running()
+    idle.quiet(attempt)
+    idle.round()
+    page = browser(idle.alice).get(page_of(attempt)).content.decode()
+    assert "Stop it if it is not needed." in page
+    assert "Keep it" not in page
+    assert person(idle.alice).get(f"/api/v1/workloads/{attempt.workload.public_id}/").json()["idle"]["stops_at"] is None
+
+
+def test_the_page_of_one_that_was_stopped_explains_it(idle: IdleBed) -> None:
+    idle.set(job=HOUR)
+    attempt = idle.running()
+    idle.quiet(attempt)
+    idle.pass_by(20, attempt)
+    stopping = browser(idle.alice).get(page_of(attempt)).content.decode()
+    assert "Stopping: it was idle." in stopping
+    row = Attempt.objects.select_related("workload__pool", "workload__author", "claim").get(pk=attempt.pk)
+    transitions.record_event(row, transitions.Event.GONE_IDLE, now=timezone.now())
+    assert state_of(attempt) == "cancelled"
+    page = browser(idle.alice).get(page_of(attempt)).content.decode()
+    assert "Stopped because it was idle." in page
+    assert "Its GPU activity was below 5 % since" in page
+    assert "Run again" in page
+    events = browser(idle.alice).get(page_of(attempt) + "?tab=events").content.decode()
+    assert "Idle, will be stopped" in events

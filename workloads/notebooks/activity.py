@@ -1,0 +1,120 @@
+"""Whether people work in notebooks, as their Jupyter servers say: kernels that compute, and messages of kernels and terminals.
+
+The servers run what their users please, so an answer is limited in size and time, and one that cannot be read says nothing.
+Output of a terminal counts like input: Jupyter does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+import structlog
+from django.utils.dateparse import parse_datetime
+
+from portal.infra.crypt import Undecryptable
+from workloads.clusters.drivers import driver_for
+from workloads.clusters.run_spec import ref_of, tokens_of
+from workloads.idle.rule import Activity
+from workloads.models import Attempt
+from workloads.runtime.base import ClusterDriver, ClusterError, RunRef, base_path
+
+AT_ONCE = 8
+DEADLINE = 4.0  # s for a server
+LARGEST = 1 << 20  # bytes of an answer
+COMPUTING = frozenset({"busy", "restarting", "autorestarting"})
+log = structlog.get_logger(__name__)
+
+
+class NotSaid(Exception):
+    """The server did not answer, or not as Jupyter does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    attempt: int
+    driver: ClusterDriver
+    ref: RunRef
+    path: str
+    token: str
+
+
+def activity_of(attempts: Sequence[Attempt]) -> dict[int, Activity]:
+    """Id of an attempt → what its server says; those that say nothing are missing."""
+    servers = [server for attempt in attempts if (server := _server(attempt)) is not None]
+    with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="notebooks") as threads:
+        answers = threads.map(_ask, servers)
+        return {
+            server.attempt: answer for server, answer in zip(servers, answers, strict=True) if answer is not None
+        }  # fmt: skip
+
+
+def _server(attempt: Attempt) -> Server | None:
+    try:
+        token = tokens_of(attempt)["notebook"]
+        driver = driver_for(attempt.cluster)
+    except (Undecryptable, ClusterError, KeyError, ValueError):
+        return None
+    workload = attempt.workload
+    return Server(attempt.pk, driver, ref_of(attempt), base_path(workload.kind, workload.public_id), token)
+
+
+def _ask(server: Server) -> Activity | None:
+    """Runs in a thread of its own and touches no database."""
+    try:
+        address = server.driver.endpoint(server.ref)
+        if address is None:
+            return None
+        root = f"http://{address[0]}:{address[1]}{server.path}api/"
+        headers = {"Authorization": f"token {server.token}"}
+        with httpx.Client(timeout=DEADLINE, trust_env=False, headers=headers) as client:
+            kernels = _rows(client, root + "kernels", missing=False)
+            terminals = _rows(client, root + "terminals", missing=True)
+        return read(kernels, terminals)
+    except (NotSaid, ClusterError, httpx.HTTPError, httpx.InvalidURL) as error:
+        log.info("notebook.activity_unknown", run=server.ref.name, error=str(error)[:200])
+        return None
+
+
+def _rows(client: httpx.Client, url: str, *, missing: bool) -> list[dict[str, Any]]:
+    """The list at an address. `missing`: 404 means that there are none, because the server has no such thing."""
+    end, parts, size = time.monotonic() + DEADLINE, [], 0
+    with client.stream("GET", url, params={"no_track_activity": "1"}) as answer:
+        if missing and answer.status_code == 404:
+            return []
+        if answer.status_code != 200:
+            raise NotSaid(f"{answer.status_code} from {answer.url.path}")
+        for part in answer.iter_bytes():
+            size += len(part)
+            if size > LARGEST or time.monotonic() > end:
+                raise NotSaid("the answer is too long or too slow")
+            parts.append(part)
+    try:
+        rows = orjson.loads(b"".join(parts))
+    except orjson.JSONDecodeError as error:
+        raise NotSaid("the answer is not JSON") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise NotSaid("the answer is no list of objects")
+    return rows
+
+
+def read(kernels: Sequence[dict[str, Any]], terminals: Sequence[dict[str, Any]]) -> Activity:
+    """What lists of kernels and terminals say. Raises NotSaid for one without the fields that Jupyter gives."""
+    times = []
+    for row in (*kernels, *terminals):
+        try:
+            moment = parse_datetime(str(row["last_activity"]))
+        except (KeyError, ValueError) as error:
+            raise NotSaid("no last_activity") from error
+        if moment is None or moment.tzinfo is None:
+            raise NotSaid("no last_activity")
+        times.append(moment)
+    states = [row.get("execution_state") for row in kernels]
+    if None in states:
+        raise NotSaid("no execution_state")
+    return Activity(bool(COMPUTING.intersection(states)), max(times, default=None))
