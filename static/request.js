@@ -50,4 +50,9 @@
     form.dispatchEvent(new Event("input", { bubbles: true }));
   });
   show();
+  // On a narrow screen the bar with Submit says what the panel far below says.
+  const copy = form.querySelector("[data-verdict-copy]");
+  const tell = () => (copy.textContent = form.querySelector("#verdict .verdict-headline")?.textContent ?? "");
+  form.querySelector("#verdict").addEventListener("htmx:afterSwap", tell);
+  tell();
 })();

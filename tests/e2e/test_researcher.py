@@ -29,8 +29,7 @@ def submit(page: Any, command: str, name: str, preset: str = "quick-look") -> No
 def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Arrive) -> None:
     alice = person("alice")
     page = alice.page
-    page.get_by_role("link", name="New workload").last.click()
-    page.get_by_role("link", name=re.compile("Quick look")).click()
+    page.get_by_role("link", name=re.compile("Quick look")).click()  # from home, two clicks to a running workload
     expect(page.locator("#verdict .verdict-headline")).to_have_text(re.compile("^Starts now"))
     page.fill("#id_command", "train --steps 4")
     page.fill("#id_name", "first-look")
@@ -63,6 +62,19 @@ def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive
     expect(page.locator("[data-profile]")).to_be_visible()
     expect(page.locator("[data-amount]")).to_be_hidden()
     expect(headline).to_have_text(re.compile("^Starts now"))
+
+
+def test_on_a_phone_the_verdict_and_submit_stay_in_sight(person: Arrive) -> None:
+    page = person("alice", width=390).go("/d/vision/workloads/new/?preset=train-1")
+    bar = page.locator(".submit-bar")
+    expect(bar).to_be_in_viewport(ratio=1)
+    expect(bar).to_contain_text(re.compile("Starts"))
+    page.fill("#id_units_per_pod", "15")
+    expect(bar).to_contain_text("Cannot run as requested.")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(bar).to_be_in_viewport(ratio=1)
+    copy, bar_box = page.get_by_text("Copy as").bounding_box(), bar.bounding_box()
+    assert copy["y"] + copy["height"] <= bar_box["y"]  # what comes last is not under it
 
 
 def test_stopping_says_what_is_lost_and_cloning_starts_from_the_same(person: Arrive) -> None:

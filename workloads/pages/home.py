@@ -26,10 +26,11 @@ from quotas.models import Pool
 from quotas.requests import actions as quota_requests
 from workloads.lifecycle import FINAL, State
 from workloads.models import Attempt
+from workloads.pages.new import presets_of
 from workloads.pages.rows import Row, rows_of, seen
 
 RECENT = dt.timedelta(days=7)
-MOST = 6  # departments whose capacity the page shows
+MOST, PRESETS = 6, 4  # departments whose capacity the page shows, and presets to start from
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
     recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
     running = [row for row in live if row.workload.state == State.RUNNING]
-    available = available_to(request, actor)
+    available, submit = available_to(request, actor), submit_departments(actor).first()
     context = {
         "recalled": recalled,
         "running": running,
@@ -66,7 +67,8 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         "others": [each for each in available if not each.is_owned],
         "to_decide": quota_requests.to_decide(actor).count(),
         "first": not own.exists(),
-        "submit": submit_departments(actor).first(),
+        "submit": submit,
+        "presets": presets_of(submit)[:PRESETS] if submit else [],
     }
     return render(request, "workloads/mine.html", context)
 

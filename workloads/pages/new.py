@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -71,7 +72,7 @@ def page(
         "form": form,
         "pools": pools,
         "offers": offers(pools),
-        "presets": Preset.objects.filter(active=True, pool__in=pools).select_related("pool", "image"),
+        "presets": presets_of(department),
         "chosen": form["preset"].value(),
         "lost_files": [file.name for file in request.FILES.getlist("files")],
         "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
@@ -85,6 +86,11 @@ def page(
         ),
     }
     return render(request, "workloads/new.html", context, status=status)
+
+
+def presets_of(department: Department) -> QuerySet[Preset]:
+    """Those of pools that the department may use."""
+    return Preset.objects.filter(active=True, pool__in=pools_of(department)).select_related("pool", "image")
 
 
 def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:

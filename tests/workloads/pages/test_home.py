@@ -12,6 +12,8 @@ from portal.models import Department, Role, User
 from quotas.models import Pool
 from tests import builders as make
 from tests.architecture.doors import workload_of
+from workloads.models import Image, Preset
+from workloads.templatetags.sharing import takes
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +80,31 @@ def test_what_nobody_has_borrowed_does_not_come_back(world: World) -> None:
     text = text_of(home(world.alice))
     assert "at most 2 cards at once" in text  # four of its own on nodes of two
     assert "within" not in text.partition("Available now")[2]
+
+
+def test_a_preset_is_one_click_away_and_shows_what_it_takes(world: World) -> None:
+    image = Image.objects.create(name="python:3.11", title="Python 3.11", interpreter="python")
+    Preset.objects.create(
+        slug="ranks", title="Two ranks", kind="distributed", pool=world.pool, pods=2,
+        units_per_pod=1, image=image,
+    )  # fmt: skip
+    other = make.pool("t4", cards=1, units_per_card=16, unit="MiB")
+    Preset.objects.create(slug="no-quota", title="Elsewhere", kind="job", pool=other, image=image)
+    page = home(world.alice)
+    assert '/d/vision/workloads/new/?preset=ranks"' in page
+    assert "Elsewhere" not in page
+    assert page.count('class="takes-part"') == 2
+
+
+@pytest.mark.parametrize(
+    ("pods", "units", "heights", "more"),
+    [(1, 16, [14], False), (1, 40, [14, 14, 7], False), (2, 4, [4, 4], False), (1, 1, [2], False), (1, 160, [14] * 8, True),
+     (9, 16, [14] * 4, True)],
+)  # fmt: skip
+def test_the_picture_of_a_preset_fills_its_cards(pods: int, units: int, heights: list[int], more: bool) -> None:
+    drawn = takes(Preset(pods=pods, units_per_pod=units, pool=Pool(units_per_card=16)))
+    assert [int(h) for h in re.findall(r'takes-part"[^>]* height="(\d+)"', drawn)] == heights
+    assert ("…" in drawn) is more
 
 
 def test_an_owner_sees_the_department_first_and_what_is_to_decide(world: World) -> None:
