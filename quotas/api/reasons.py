@@ -15,7 +15,7 @@ from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool
 from quotas.wording import Teller
 
-TIMES = {"at", "t", "since"}  # seconds since 1970 in the engine, RFC 3339 here
+TIMES = {"at", "t", "since", "resets_at"}  # seconds since 1970 in the engine, RFC 3339 here
 
 
 REASONS = {

@@ -7,7 +7,7 @@ reader's language, and a `Reader` that writes times, amounts and names, or hides
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
-from quotas.engine.reasons import N_, Fragmented, LentOutReturning, Machine, Move, Reason
+from quotas.engine.reasons import N_, Fragmented, LentOutReturning, Machine, Move, OverBudget, Reason
 from quotas.engine.types import UNPROMISED, Decision, DecisionKind
 from quotas.engine.what_if import Difference
 
@@ -62,7 +62,7 @@ DIFFERENCES: Mapping[str, str] = {
 UNPROMISED_REST = N_("unassigned capacity")
 AND = N_(", ")
 
-_TIMES = frozenset({"at", "t", "since"})
+_TIMES = frozenset({"at", "t", "since", "resets_at"})
 _COUNTS = frozenset({"have", "need"})
 
 
@@ -100,6 +100,9 @@ def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN
     """The reason's values, written for the reader, under the names its sentence uses."""
     if isinstance(reason, Fragmented) and reason.machine is not None:
         return machine_parameters(reason.machine, reader)
+    if isinstance(reason, OverBudget):  # in GPU-hours, whatever the pool counts
+        hours = {"limit": f"{reason.limit:,}", "used": f"{reason.used:,}"}
+        return {**hours, "department": reader.department(reason.department), "resets_at": reader.time(reason.resets_at)}
     values = ((f.name, getattr(reason, f.name)) for f in fields(reason) if f.name not in {"moves", "machine", "empty"})
     return {name: _write(name, value, gettext, reader) for name, value in values if value is not None}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Space, Vector, names
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
-from quotas.engine.units import stranded_units
+from quotas.engine.units import spent_budget, stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,12 @@ def of_state(snapshot: Snapshot) -> tuple[Violation, ...]:
 
 def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
     """What is wrong with a plan for the snapshot."""
-    return (*_unanswered(snapshot, plan), *_worse_space(snapshot, plan), *_worse_rights(snapshot, plan))
+    return (
+        *_unanswered(snapshot, plan),
+        *_worse_space(snapshot, plan),
+        *_worse_rights(snapshot, plan),
+        *_over_budget(snapshot, plan),
+    )
 
 
 # Of a state -----------------------------------------------------------------------------------------------------------
@@ -155,6 +160,18 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                 yield Violation(8, claim.id, f"it borrows {decision.borrowed} of {dict(decision.from_)}")
             if claim.must_stay_inside and decision.borrowed and claim.reserved is None:
                 yield Violation(2, claim.id, "it must not borrow")
+
+
+def _over_budget(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """2: for a claim that a used-up budget holds nothing starts, is reserved or leaves."""
+    departments = {department.id: department for department in snapshot.departments}
+    for claim, decision in _decided(snapshot, plan):
+        budget = spent_budget(departments[claim.department], claim)
+        if budget is not None and decision.decision in (DecisionKind.ADMIT, DecisionKind.RECLAIM):
+            if not budget.borrowing_only:
+                yield Violation(2, claim.id, f"the budget of {budget.department} is used up")
+            elif decision.borrowed:
+                yield Violation(2, claim.id, f"the budget of {budget.department} leaves nothing to borrow")
 
 
 def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:

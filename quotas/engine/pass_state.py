@@ -9,7 +9,7 @@ it. What a leaver frees beyond its holder's need may serve others as well: `Depa
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
@@ -17,8 +17,18 @@ from typing import Any
 from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Policy, Pool, Snapshot
-from quotas.engine.units import gone_by, lost_work, policy_of, stranded_units, young_until
+from quotas.engine.types import (
+    Claim,
+    ClaimId,
+    ClaimState,
+    Department,
+    DepartmentId,
+    Policy,
+    Pool,
+    Snapshot,
+    SpentBudget,
+)
+from quotas.engine.units import gone_by, lost_work, policy_of, spent_budget, stranded_units, young_until
 
 
 class Departures:
@@ -135,15 +145,17 @@ class PassState:
     `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
     an answer in the way of a reservation behind it, a reservation given up or one that waits for one more, a hold pushed out.
     `changed_departments` collects departments other than the preemptor's whose usage has changed. `young`
-    has those whose minimum runtime is not over (units.young_until), `impossible` those that can never run.
+    has those whose minimum runtime is not over (units.young_until), `impossible` those that can never run, and `budgets` by
+    pending claim the used-up budget that binds it.
     """
 
     def __init__(
         self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
     ) -> None:
-        mine = [claim for claim in snapshot.claims if claim.pool == pool.id]
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
+        self.budgets: dict[ClaimId, SpentBudget] = {}
+        mine = [self._bound(claim) for claim in snapshot.claims if claim.pool == pool.id]
         self.stranded = stranded_units(pool, (c for c in mine if c.state is not ClaimState.PENDING))
         holding = [claim for claim in mine if claim.state is ClaimState.HOLDING]
         stay = sum(self.stranded.get(claim.id, 0) for claim in holding)
@@ -196,6 +208,16 @@ class PassState:
                 charged, places = min(claim.reserved.units, self.asked(claim)), claim.reserved.places
                 self.reserve(claim, places, self.space.taken(claim, places, charged), self.departures.of(claim))
                 self.unsettle(claim)
+
+    def _bound(self, claim: Claim) -> Claim:
+        """The claim, which does not borrow if a used-up budget forbids it."""
+        if claim.state is not ClaimState.PENDING:
+            return claim
+        budget = spent_budget(self.departments[claim.department], claim)
+        if budget is None:
+            return claim
+        self.budgets[claim.id] = budget
+        return replace(claim, own_only=True) if budget.borrowing_only else claim
 
     def _enter_holding(self, claim: Claim, held: Vector) -> None:
         vector = self.vectors[claim.id] = self._occupied(claim, self.charges[claim.id])

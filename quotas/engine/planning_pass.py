@@ -39,7 +39,15 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import entered_at, told_at
-from quotas.engine.waiting import Consolidation, impossible, impossible_now, not_any_more, not_now, waiting_reasons
+from quotas.engine.waiting import (
+    Consolidation,
+    impossible,
+    impossible_now,
+    may_not_borrow_now,
+    not_any_more,
+    not_now,
+    waiting_reasons,
+)
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -271,6 +279,8 @@ class PlanningPass:
         left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
         leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
         if not_any_more(state, claim, itself_counted=False) is not None:
+            return None
+        if may_not_borrow_now(state, claim) is not None and not state.inside(claim):
             return None
         while leavers and (needed := self._needed(claim, leavers)) is not None:
             dropped = [leaver for leaver in leavers if leaver not in needed.victims]

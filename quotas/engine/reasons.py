@@ -185,6 +185,43 @@ class DepartmentPaused:
 
 
 @dataclass(frozen=True, slots=True)
+class OverBudget:
+    """A budget of `department` is used up: `used` of `limit` GPU-hours, both whole hours. It is the budget of the claim's user
+    there if it is `personal`, and leaves what would not borrow alone if `borrowing_only`."""
+
+    code: ClassVar[str] = "over_budget"
+    advice: ClassVar[str] = N_("Wait until the budget resets, or ask a quota owner for a larger one.")
+    department: str
+    limit: int
+    used: int
+    resets_at: int
+    personal: bool = False
+    borrowing_only: bool = False
+
+    @property
+    def sentence(self) -> str:
+        if self.personal and self.borrowing_only:
+            return N_(
+                "The budget of its user in %(department)s is used up (%(used)s of %(limit)s GPU-hours): until "
+                "%(resets_at)s only what fits inside the guaranteed quota starts."
+            )
+        if self.personal:
+            return N_(
+                "The budget of its user in %(department)s is used up (%(used)s of %(limit)s GPU-hours): nothing new "
+                "starts until %(resets_at)s."
+            )
+        if self.borrowing_only:
+            return N_(
+                "The budget of %(department)s is used up (%(used)s of %(limit)s GPU-hours): until %(resets_at)s only "
+                "what fits inside the guaranteed quota starts."
+            )
+        return N_(
+            "The budget of %(department)s is used up (%(used)s of %(limit)s GPU-hours): nothing new starts until "
+            "%(resets_at)s."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PoolShort:
     """The pool has `by` units less than nominal: nodes or cards are missing."""
 
@@ -267,6 +304,7 @@ Reason = (
     | Fragmented
     | UserCap
     | DepartmentPaused
+    | OverBudget
     | PoolShort
     | NoSuchProfile
     | AboveCeiling

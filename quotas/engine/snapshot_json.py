@@ -109,6 +109,9 @@ def _check_references(snapshot: Snapshot) -> None:
         for name, by_pool in (("quotas", department.quotas), ("user_caps", department.user_caps)):
             for pool in by_pool:
                 _known("pool", f"{key}.{name}.{pool}", pool, pools)
+        for number, budget in enumerate(department.budgets):
+            _known("department", f"{key}.budgets[{number}].department", budget.department, departments)
+            _known("pool", f"{key}.budgets[{number}].pool", budget.pool, {*pools, None})
     for index, claim in enumerate(snapshot.claims):
         _known("department", f"claims[{index}].department", claim.department, departments)
         _known("pool", f"claims[{index}].pool", claim.pool, pools)

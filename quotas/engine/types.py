@@ -178,9 +178,24 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A budget of GPU-hours that is used up until `resets_at`. It binds pending claims only: none of its `department` and all
+    below it starts, or with `borrowing_only` none that would borrow. With a `user` or a `pool` it binds that user's claims, or
+    those of that pool. `limit` and `used` are for people."""
+
+    department: DepartmentId
+    limit: Count
+    used: Count
+    resets_at: Time
+    user: str | None = None
+    pool: PoolId | None = None
+    borrowing_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Department:
     """A tenant, or a team below its `parent`. While `paused` it starts nothing. `user_caps` bounds what each of its users may
-    hold of a pool."""
+    hold of a pool. `budgets` are its own and those of the departments above it, as far as they are used up."""
 
     id: Annotated[DepartmentId, NotEmpty()]
     parent: DepartmentId | None = None
@@ -189,6 +204,7 @@ class Department:
     policy: Policy | None = None
     paused: bool = False
     user_caps: Mapping[PoolId, Units] = field(default_factory=dict)
+    budgets: tuple[SpentBudget, ...] = ()
 
 
 # Claims ---------------------------------------------------------------------------------------------------------------

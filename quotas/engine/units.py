@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from quotas.engine.mig_layouts import profile_of
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, Node, Placed, Policy, Pool, Settings
+from quotas.engine.types import (
+    Claim,
+    ClaimId,
+    ClaimState,
+    Department,
+    DepartmentId,
+    Node,
+    Placed,
+    Policy,
+    Pool,
+    Settings,
+    SpentBudget,
+)
 
 
 def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
@@ -146,6 +158,25 @@ def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
     """The policy of a department's claims: of its quota, department, pool, or the default; the first that is set counts whole."""
     quota = department.quotas.get(pool.id)
     return (quota and quota.policy) or department.policy or pool.policy or settings.policy
+
+
+def spent_budget(department: Department, claim: Claim) -> SpentBudget | None:
+    """The used-up budget that binds a claim of the department the most: one that lets nothing start, then one that lasts longer.
+    What stays inside the guarantee anyway is not bound by one that forbids to borrow."""
+    binding = [
+        budget
+        for budget in department.budgets
+        if budget.user in (None, claim.user)
+        and budget.pool in (None, claim.pool)
+        and not (budget.borrowing_only and claim.must_stay_inside)
+    ]
+    return max(binding, key=_weight_of, default=None)
+
+
+def _weight_of(budget: SpentBudget) -> tuple[bool, int, bool, DepartmentId, str, int, int]:
+    """Total, so that the order in which budgets are listed does not matter."""
+    whose = (budget.user is None, budget.department, budget.pool or "")
+    return not budget.borrowing_only, budget.resets_at, *whose, budget.limit, budget.used
 
 
 def entered_at(claim: Claim) -> int:

@@ -39,12 +39,13 @@ from quotas.engine.reasons import (
     NotLent,
     NotPreemptible,
     OverBorrowLimit,
+    OverBudget,
     PoolShort,
     Reason,
     UserCap,
     WaitingForGang,
 )
-from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed, Shape
+from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed, Shape, SpentBudget
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 
 
@@ -92,7 +93,8 @@ def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
     account = state.ledger[claim.department]
     if claim.units > account.ceiling:
         return [AboveCeiling(account.ceiling)]
-    beyond = claim.must_stay_inside and claim.units > account.guaranteed
+    until_reset = claim.id in state.budgets and state.budgets[claim.id].borrowing_only  # then it may borrow again
+    beyond = claim.must_stay_inside and not until_reset and claim.units > account.guaranteed
     return [_outside(account, claim, claim.units)] if beyond else []
 
 
@@ -125,10 +127,26 @@ def impossible_now(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
     """Why the claim may not start however much is free; then nothing is held and nobody preempted for it."""
     blocked = not_any_more(state, claim, itself_counted=False)
-    backoff = claim.backoff_until
-    if blocked is None and backoff is not None and backoff > state.now and not state.inside(claim):
-        return BackoffUntil(backoff)
+    if blocked is None:
+        borrowing = may_not_borrow_now(state, claim) or _backoff(state, claim)
+        return borrowing if borrowing is not None and not state.inside(claim) else None
     return blocked
+
+
+def _backoff(state: PassState, claim: Claim) -> BackoffUntil | None:
+    until = claim.backoff_until
+    return BackoffUntil(until) if until is not None and until > state.now else None
+
+
+def may_not_borrow_now(state: PassState, claim: Claim) -> OverBudget | None:
+    """The used-up budget that forbids it to borrow."""
+    budget = state.budgets.get(claim.id)
+    return _over(budget) if budget is not None and budget.borrowing_only else None
+
+
+def _over(budget: SpentBudget) -> OverBudget:
+    personal = budget.user is not None
+    return OverBudget(budget.department, budget.limit, budget.used, budget.resets_at, personal, budget.borrowing_only)
 
 
 def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
@@ -136,6 +154,9 @@ def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason
     the claim in it."""
     if state.departments[claim.department].paused:
         return DepartmentPaused()
+    budget = state.budgets.get(claim.id)
+    if budget is not None and not budget.borrowing_only:
+        return _over(budget)
     above = state.above_cap(claim, itself_counted)
     return None if above is None else UserCap(*above)
 

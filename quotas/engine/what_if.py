@@ -402,9 +402,10 @@ def alternatives(
     if unknown := {asker, *victims} - claims.keys():
         raise ValueError(f"no claim {min(unknown)} in this snapshot")
     state = PassState(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
+    asking = state.claims[asker]
     if asker in state.holds:  # what it reserved before is not to be counted beside what it asks
-        state.give_up(claims[asker])
-    preemptor, chosen = preemptor_of(state, claims[asker]), tuple(claims[victim] for victim in sorted(victims))
+        state.give_up(asking)
+    preemptor, chosen = preemptor_of(state, asking), tuple(claims[victim] for victim in sorted(victims))
     dearest = sorted(chosen, key=lambda victim: cost(preemptor, (victim,)), reverse=True)[:most]
     found: dict[tuple[ClaimId, ...], Alternative] = {}
     for spared in dearest:
