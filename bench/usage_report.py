@@ -86,7 +86,7 @@ def fill(rows: int, departments: int, people: int) -> dt.datetime:
     from django.db import connection
     from django.utils import timezone
 
-    from quotas.board.metering import hour_of
+    from quotas.spending.metering import hour_of
     from tests import builders as make
 
     made = [make.department(f"d{number}") for number in range(departments)]
@@ -121,8 +121,8 @@ def from_hours(asked: Any) -> int:
 
 
 def meter(now: dt.datetime) -> None:
-    from quotas.board.metering import day_of, sum_hours
     from quotas.models import UsageDay, WorkDay
+    from quotas.spending.metering import day_of, sum_hours
 
     print(f"a minute's run of the meter: {best(lambda: sum_hours(now=now)) * 1000:.0f} ms", flush=True)
     last = day_of(now) - dt.timedelta(days=1)

@@ -11,8 +11,8 @@ from django.db.models import Max, Q, Sum
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.board.metering import hour_of
 from quotas.models import LedgerEntry, Pool, UsageHour
+from quotas.spending.metering import hour_of
 
 HOUR = dt.timedelta(hours=1)
 

@@ -13,31 +13,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Case, Count, DateTimeField, F, IntegerField, Q, QuerySet, Sum, Value, When, Window
+from django.db.models import Case, Count, DateTimeField, F, Q, QuerySet, Sum, When, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from portal.access import Actor, Right
 from portal.models import Department, User
-from quotas.board.metering import last_metered, seconds_within
-from quotas.models import Claim, Decision, LedgerEntry, Pool, PoolPrice, UsageDay, UsageHour, WorkDay, WorkHour
+from quotas.models import Claim, Decision, Pool, PoolPrice, UsageDay, UsageHour
 from quotas.reports.asked import Asked
 from quotas.reports.measured import fill_measured
-from quotas.reports.sums import (
-    DAY,
-    HOUR,
-    Cover,
-    Price,
-    Prices,
-    Row,
-    Span,
-    Table,
-    cover,
-    idle,
-    rank,
-    totals,
-    unit_seconds_an_hour,
-)
+from quotas.reports.sums import Price, Prices, Row, Table, idle, rank, totals, unit_seconds_an_hour
+from quotas.spending.cover import HOUR, Cover
+from quotas.spending.metering import seconds_within
+from quotas.spending.source import any_of, metered, of_ledger, period_column, spans_of
 
 FIELDS = {"department": "department_id", "person": "person", "pool": "pool_id", "kind": "kind"}
 OF_DEPARTMENTS = {"department", "pool"}
@@ -141,11 +129,7 @@ def report(actor: Actor, asked: Asked, *, now: dt.datetime | None = None) -> Rep
     asked = asked.until(now)
     reader, table = Reader(actor, asked), Table()
     prices = Prices(_history(asked), asked.start, asked.end)
-    metered = last_metered(now)
-    final = max(asked.start, metered - HOUR) if metered else asked.start
-    last_day = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
-    rolled = dt.datetime.combine(last_day, dt.time(), dt.UTC) + DAY if last_day else asked.start
-    spans = cover(asked.start, asked.end, prices.cuts, rolled=rolled, final=final)
+    spans = spans_of(asked.start, asked.end, prices.cuts, now=now)
     own, lent = _work(reader, table, spans, prices)
     if reader.lends:
         _promised(reader, table, spans, own, lent)
@@ -192,8 +176,8 @@ def _work(reader: Reader, table: Table, spans: Cover, prices: Prices) -> tuple[B
 def _used(reader: Reader, spans: Cover, prices: Prices) -> Iterator[tuple[dict[str, Any], int, int]]:
     """(values of the row, period, unit-seconds)."""
     names = sorted({*reader.asked.by, "department", "pool", "own"})
-    for rows, at in _metered(spans):
-        rows = rows.filter(reader.narrowed()).annotate(period=_period(prices, at))
+    for rows, at in metered(spans):
+        rows = rows.filter(reader.narrowed()).annotate(period=period_column(prices.cuts, at))
         for values in rows.values(*names, "period").annotate(spent=Sum("unit_seconds")):
             yield values, values["period"], values["spent"]
     columns = {
@@ -204,7 +188,7 @@ def _used(reader: Reader, spans: Cover, prices: Prices) -> Iterator[tuple[dict[s
         "kind": "claim__kind",
     }
     condition = reader.narrowed(person="claim__person", kind="claim__kind")
-    for span, values, spent in _of_ledger(spans.rest, condition, {name: columns[name] for name in names}):
+    for span, values, spent in of_ledger(spans.rest, condition, {name: columns[name] for name in names}):
         yield values, prices.period(span[0]), spent
 
 
@@ -213,55 +197,10 @@ def _lent(reader: Reader, spans: Cover) -> Iterator[tuple[int, int, int]]:
     condition = reader.of_pool() & Q(lender__isnull=False)
     if reader.owned is not None:
         condition &= Q(lender__in=reader.owned)
-    for rows, _at in _metered(spans):
+    for rows, _at in metered(spans):
         yield from rows.filter(condition).values_list("lender", "pool").annotate(spent=Sum("unit_seconds"))
-    for _span, values, spent in _of_ledger(spans.rest, condition, {"lender": "lender_id", "pool": "pool_id"}):
+    for _span, values, spent in of_ledger(spans.rest, condition, {"lender": "lender_id", "pool": "pool_id"}):
         yield values["lender"], values["pool"], spent
-
-
-def _metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:
-    if spans.days:
-        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
-        yield WorkDay.objects.filter(_any(within)), "day"
-    if spans.hours:
-        yield WorkHour.objects.filter(_any(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)), "hour"
-
-
-def _any(conditions: Iterable[Q]) -> Q:
-    either = Q()
-    for condition in conditions:
-        either |= condition
-    return either
-
-
-def _period(prices: Prices, at: str) -> Any:
-    """Which period of prices a day or hour lies in: none lies across a change."""
-    cases = [
-        When(**{f"{at}__gte": (cut.date() if cut == _midnight(cut) else cut.date() + DAY) if at == "day" else cut},
-             then=Value(number))
-        for number, cut in reversed(list(enumerate(prices.cuts, 1)))
-    ]  # fmt: skip
-    return Case(*cases, default=Value(0), output_field=IntegerField()) if cases else Value(0)
-
-
-def _midnight(moment: dt.datetime) -> dt.datetime:
-    return dt.datetime.combine(moment.date(), dt.time(), dt.UTC)
-
-
-def _of_ledger(
-    rest: Collection[Span], condition: Q, columns: dict[str, str]
-) -> Iterator[tuple[Span, dict[str, Any], int]]:
-    """(span, values, unit-seconds) of the entries in each span: one query."""
-    if not rest:
-        return
-    during = _any(Q(started_at__lt=e) & (Q(ended_at=None) | Q(ended_at__gt=b)) for b, e in rest)
-    rows = LedgerEntry.objects.filter(during).filter(condition)
-    for *values, units, began, ended in rows.values_list(
-        *columns.values(), "units", "started_at", "ended_at"
-    ).iterator():
-        for span in rest:
-            if spent := units * seconds_within(began, ended, *span):
-                yield span, dict(zip(columns, values, strict=True)), spent
 
 
 # Guaranteed and idle --------------------------------------------------------------------------------------------------
@@ -275,15 +214,15 @@ def _promised(reader: Reader, table: Table, spans: Cover, own: By, lent: By) -> 
         condition &= Q(department__in=reader.owned)
     if spans.days:
         within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
-        days = UsageDay.objects.filter(_any(within)).filter(condition)
+        days = UsageDay.objects.filter(any_of(within)).filter(condition)
         for department, pool, spent in days.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
             promised[department, pool] += spent
     if spans.hours:
-        hours = UsageHour.objects.filter(_any(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)).filter(condition)
+        hours = UsageHour.objects.filter(any_of(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)).filter(condition)
         for department, pool, spent in hours.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
             promised[department, pool] += spent
     if spans.rest:  # a part of an hour has its part of what was promised in it
-        parts = _any(Q(hour__gt=begin - HOUR, hour__lt=end) for begin, end in spans.rest)
+        parts = any_of(Q(hour__gt=begin - HOUR, hour__lt=end) for begin, end in spans.rest)
         rows = UsageHour.objects.filter(parts, guaranteed__gt=0, seconds__gt=0).filter(condition)
         for department, pool, hour, seconds, guaranteed in rows.values_list(
             "department", "pool", "hour", "seconds", "guaranteed"

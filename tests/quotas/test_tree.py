@@ -15,11 +15,11 @@ from portal.accounts.departments import HasWork, change_department
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
 from quotas.board.history import trend
-from quotas.board.metering import sum_hours
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota, UserCap
 from quotas.planning.run_pass import run_pass
 from quotas.previews.department_move import preview_department
 from quotas.rules import quotas
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 from tests.clients import person
 

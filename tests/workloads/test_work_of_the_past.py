@@ -11,10 +11,10 @@ from django.apps import apps
 from django.utils import timezone
 
 from portal.access import SYSTEM
-from quotas.board.metering import hour_of, sum_hours
 from quotas.models import Claim, WorkDay, WorkHour
 from quotas.reports.asked import Asked
 from quotas.reports.queries import report
+from quotas.spending.metering import hour_of, sum_hours
 from tests import builders as make
 from workloads.models import Image, Workload
 

@@ -30,7 +30,7 @@ def fill_claims(apps, schema_editor):
 
 
 def fill_hours(apps, schema_editor):
-    """As quotas.board.metering did when this was written: entries count in whole seconds."""
+    """As quotas.spending.metering did when this was written: entries count in whole seconds."""
     Entry, Hour = apps.get_model("quotas", "LedgerEntry"), apps.get_model("quotas", "WorkHour")
     last = apps.get_model("quotas", "UsageHour").objects.order_by("-hour").values_list("hour", flat=True).first()
     if last is None:

@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from quotas.board.history import loans, trend
-from quotas.board.metering import sum_hours
 from quotas.models import UsageHour
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db

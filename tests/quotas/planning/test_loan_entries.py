@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from portal.models import Department
 from quotas.board.history import loans
-from quotas.board.metering import sum_hours
 from quotas.models import Claim, LedgerEntry, Pool, UsageHour
 from quotas.planning.claims import release
 from quotas.planning.run_pass import run_pass
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Department, Role
-from quotas.board import metering
-from quotas.board.metering import sum_hours
 from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolPrice, UsageDay, UsageHour, WorkDay, WorkHour
 from quotas.reports.asked import GROUPS, Asked, midnight
 from quotas.reports.queries import Report, report
 from quotas.reports.sums import CENT, unit_seconds_an_hour
+from quotas.spending import metering
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db

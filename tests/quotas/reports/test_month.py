@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from portal.access import SYSTEM
 from quotas import metrics
-from quotas.board.metering import seconds_within, sum_hours
 from quotas.models import Claim, ClaimState, LedgerEntry
 from quotas.planning.claims import release
 from quotas.planning.run_pass import run_pass
 from quotas.reports.asked import Asked, month_of
 from quotas.reports.queries import report
+from quotas.spending.metering import seconds_within, sum_hours
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)

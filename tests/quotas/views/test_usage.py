@@ -15,9 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from portal.models import Department, Membership, Role, User
-from quotas.board.metering import sum_hours
 from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool
 from quotas.reports.asked import KINDS
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 from tests.clients import ALL, token_of
 from workloads.models import Kind

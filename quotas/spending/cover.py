@@ -1,0 +1,50 @@
+"""How a time is covered, without gap or overlap: by whole days, whole hours, and the rest, which is read from the ledger
+itself. Pure."""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+HOUR = dt.timedelta(hours=1)
+DAY = dt.timedelta(days=1)
+EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+Span = tuple[dt.datetime, dt.datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Spans that together are the time: of whole UTC days, of whole UTC hours, and what is left."""
+
+    days: tuple[Span, ...]
+    hours: tuple[Span, ...]
+    rest: tuple[Span, ...]
+
+
+def cover(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, rolled: dt.datetime,
+          final: dt.datetime) -> Cover:  # fmt: skip
+    """`rolled`: days before it are summed as days. `final`: hours before it are summed for good. No span of the rest
+    contains one of the `cuts`, and none begins or ends within a day or hour that is read whole. All times in UTC."""
+    days: list[Span] = []
+    whole: list[Span] = []
+    rest: list[Span] = []
+    marks = sorted({cut for cut in cuts if start < cut < end} | {start, end})
+    for begin, until in pairwise(marks):
+        left = _take(days, (begin, until), min(rolled, final), DAY)
+        left = [span for piece in left for span in _take(whole, piece, final, HOUR)]
+        rest += left
+    return Cover(tuple(days), tuple(whole), tuple(rest))
+
+
+def _take(spans: list[Span], span: Span, limit: dt.datetime, step: dt.timedelta) -> list[Span]:
+    """Moves the whole steps of a span before `limit` to `spans`, and returns what is left of it."""
+    begin = _floor(span[0] + step - dt.timedelta(seconds=1), step)
+    end = _floor(min(span[1], limit), step)
+    if begin >= end:
+        return [span]
+    spans.append((begin, end))
+    return [piece for piece in ((span[0], begin), (end, span[1])) if piece[0] < piece[1]]
+
+
+def _floor(moment: dt.datetime, step: dt.timedelta) -> dt.datetime:
+    return EPOCH + (moment - EPOCH) // step * step

@@ -1,0 +1,74 @@
+"""Where use is read from: whole days and hours as the meter summed them, the rest from the ledger. All that sum it do so
+here, so that they agree to the second."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+
+from quotas.models import LedgerEntry, UsageDay, WorkDay, WorkHour
+from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
+from quotas.spending.metering import last_metered, seconds_within
+
+
+def final_until(now: dt.datetime) -> dt.datetime | None:
+    """Hours before it are summed for good; None: none is."""
+    metered_last = last_metered(now)
+    return metered_last - HOUR if metered_last else None
+
+
+def spans_of(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, now: dt.datetime) -> Cover:
+    """How the time is read now. None of the spans lies across one of the `cuts`."""
+    final = max(start, final_until(now) or start)
+    last_day = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
+    rolled = dt.datetime.combine(last_day, dt.time(), dt.UTC) + DAY if last_day else start
+    return cover(start, end, cuts, rolled=rolled, final=final)
+
+
+def metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:
+    """The rows of whole days and hours, each with the name of its column of time."""
+    if spans.days:
+        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
+        yield WorkDay.objects.filter(any_of(within)), "day"
+    if spans.hours:
+        yield WorkHour.objects.filter(any_of(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)), "hour"
+
+
+def any_of(conditions: Iterable[Q]) -> Q:
+    either = Q()
+    for condition in conditions:
+        either |= condition
+    return either
+
+
+def period_column(cuts: Sequence[dt.datetime], at: str) -> Any:
+    """Which of the periods between the cuts a day or hour (the column `at`) lies in, from 0: none lies across a cut."""
+    cases = [
+        When(**{f"{at}__gte": (cut.date() if cut == _midnight(cut) else cut.date() + DAY) if at == "day" else cut},
+             then=Value(number))
+        for number, cut in reversed(list(enumerate(cuts, 1)))
+    ]  # fmt: skip
+    return Case(*cases, default=Value(0), output_field=IntegerField()) if cases else Value(0)
+
+
+def _midnight(moment: dt.datetime) -> dt.datetime:
+    return dt.datetime.combine(moment.date(), dt.time(), dt.UTC)
+
+
+def of_ledger(
+    rest: Collection[Span], condition: Q, columns: dict[str, str]
+) -> Iterator[tuple[Span, dict[str, Any], int]]:
+    """(span, values, unit-seconds) of the entries in each span: one query."""
+    if not rest:
+        return
+    during = any_of(Q(started_at__lt=e) & (Q(ended_at=None) | Q(ended_at__gt=b)) for b, e in rest)
+    rows = LedgerEntry.objects.filter(during).filter(condition)
+    for *values, units, began, ended in rows.values_list(
+        *columns.values(), "units", "started_at", "ended_at"
+    ).iterator():
+        for span in rest:
+            if spent := units * seconds_within(began, ended, *span):
+                yield span, dict(zip(columns, values, strict=True)), spent
