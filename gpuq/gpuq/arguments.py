@@ -131,6 +131,8 @@ def parser() -> argparse.ArgumentParser:
     command("pools", "List pools and what is free in them.")
     quota_commands(command)
     usage_command(command)
+    budget_command(command)
+    quarantines_command(command)
     command("files", "List the working directory.", identity=True).add_argument("path", nargs="?", default="")
     upload = command("upload", "Copy a file into the working directory.", identity=True)
     upload.add_argument("source")
@@ -170,6 +172,30 @@ def usage_command(command: Callable[[str, str], argparse.ArgumentParser]) -> Non
     for name in ("department", "person", "pool", "kind"):
         usage.add_argument(f"--{name}", help="only of it")
     usage.add_argument("--most", type=int, default=500, metavar="N")
+
+
+def budget_command(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    budget = command("budget", "Say what is used of budgets: your own, those of your departments, and what you own.")
+    budget.add_argument("--department", default=os.environ.get("GPUQ_DEPARTMENT"), help="only of it")
+    budget.add_argument("--mine", action="store_true", help="only your own")
+    budget.add_argument("--most", type=int, default=500, metavar="N")
+
+
+def quarantines_command(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    made = command(
+        "quarantines", "List faulty nodes and cards that are out of use; begin or end a quarantine. For operators."
+    )
+    made.add_argument("--all", action="store_true", help="also those that have ended")
+    made.add_argument("--most", type=int, default=50, metavar="N")
+    change = made.add_mutually_exclusive_group()
+    change.add_argument("--node", metavar="NAME", help="quarantine this node; print the quarantine's id")
+    change.add_argument("--end", metavar="ID", help="end this quarantine, a rule's too")
+    made.add_argument("--cluster", help="where several clusters have a node of that name")
+    made.add_argument("--card", type=int, metavar="N", help="only this card of the node")
+    made.add_argument("--why", help="shown to everybody whose workload has to leave")
+    made.add_argument("--until", type=day, metavar="YYYY-MM-DD", help="the last day; without it: until it is ended")
+    made.add_argument("--confirm", metavar="MARK", help="do it although it stops what was named before")
+    made.add_argument("--dry-run", action="store_true", help="say who would have to leave; change nothing")
 
 
 SETUP = ("template", "parameter_servers", "max_restarts", "shm_mib", "port", "ready_path")

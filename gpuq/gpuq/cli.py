@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser
 from gpuq.follow import Signals, copy_log, follow, say
-from gpuq.portal import Json, Portal, segment
+from gpuq.portal import Json, Portal, Refused, segment
 from gpuq.settings import Failure, Misconfigured
 from gpuq.words import as_json, columns, harmless, padded
 
@@ -200,6 +200,92 @@ def used(row: Json) -> list[Any]:
     return [counted_in(row["unit"]), *figures, row["starts"], wait]
 
 
+def budget(portal: Portal, arguments: argparse.Namespace) -> int:
+    if arguments.department and not arguments.mine:
+        rows = list(portal.every(f"departments/{segment(arguments.department)}/budgets/", arguments.most))
+    else:
+        rows = list(portal.every("budgets/", arguments.most, mine=1 if arguments.mine else None))
+    if arguments.json:
+        show(as_json(rows))
+        return 0
+    head = (
+        "ID",
+        "DEPARTMENT",
+        "PERSON",
+        "POOL",
+        "USED",
+        "LIMIT",
+        "SHARE",
+        "EXPECTED",
+        "RESETS",
+        "STAGE",
+        "WHEN USED UP",
+    )
+    table([head, *((r["id"], r["department"], r["person"] or "-", r["pool"] or "all", f"{r['used']:.1f}", r["hours"],
+                    f"{r['used'] / r['hours']:.0%}", "-" if r["expected"] is None else f"{r['expected']:.0f}",
+                    (r["resets_at"] or "-")[:16], r["stage"], r["action"]) for r in rows)])  # fmt: skip
+    return 0
+
+
+def quarantines(portal: Portal, arguments: argparse.Namespace) -> int:
+    if arguments.end:
+        portal.call("DELETE", f"quarantines/{segment(arguments.end)}/")
+        return 0
+    if arguments.node:
+        return begin_quarantine(portal, arguments)
+    rows = list(portal.every("quarantines/", arguments.most, in_force=None if arguments.all else 1))
+    if arguments.json:
+        show(as_json(rows))
+    else:
+        head = ("ID", "CLUSTER", "NODE", "CARD", "SINCE", "BY", "ENDED", "REASON")
+        table([head, *((r["id"], r["cluster"], r["node"], "all" if r["card"] is None else r["card"], r["began_at"][:16],
+                        r["by"] or "rule", (r["ended_at"] or "-")[:16], r["reason"]) for r in rows)])  # fmt: skip
+    return 0
+
+
+def begin_quarantine(portal: Portal, arguments: argparse.Namespace) -> int:
+    """Whoever would have to leave is named first; `--confirm` with the mark then does it."""
+    if not arguments.why and not arguments.dry_run:
+        raise Misconfigured("give --why: it is shown to everybody whose workload has to leave")
+    body = {
+        "node": node_id(portal, arguments),
+        "card": arguments.card,
+        "why": arguments.why or "-",
+        "until": arguments.until,
+    }
+    params = {"dry_run": 1 if arguments.dry_run else None, "confirm": arguments.confirm}
+    try:
+        made = portal.post("quarantines/", body, **params)
+    except Refused as refused:
+        if refused.problem.get("code") != "needs_confirmation":
+            raise
+        for each in refused.problem["breaks"]:
+            say(each["detail"])
+        say(f"nothing was changed; to do it all the same: --confirm {refused.problem['confirm']}")
+        return 2
+    if arguments.json:
+        show(as_json(made))
+    elif arguments.dry_run:
+        show(made["sentence"], *made["lines"], *(each["detail"] for each in made["breaks"]))
+    else:
+        show(made["id"])
+    return 0
+
+
+def node_id(portal: Portal, arguments: argparse.Namespace) -> int:
+    """Raises Misconfigured if no node, or several, are called so."""
+    rows = [row for row in portal.every("nodes/", sys.maxsize)
+            if row["name"] == arguments.node and arguments.cluster in (None, row["cluster"])]  # fmt: skip
+    if len(rows) != 1:
+        clusters = ", ".join(row["cluster"] for row in rows)
+        raise Misconfigured(
+            f"there are nodes {arguments.node} in {clusters}: give --cluster"
+            if rows
+            else f"there is no node {arguments.node}"
+        )
+    return int(rows[0]["id"])
+
+
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
     found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
@@ -247,7 +333,8 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
-    "download": download, "extend": extend, "files": files, "keep": keep, "list": list_all, "logs": logs, "pools": pools,
+    "budget": budget, "download": download, "extend": extend, "files": files, "keep": keep, "list": list_all, "logs": logs,
+    "pools": pools, "quarantines": quarantines,
     "request": ask_for_quota, "requests": quota_requests,
     "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "usage": usage,
     "verdict": verdict, "wait": wait,

@@ -180,9 +180,10 @@ class Portal:
         """POST workloads/{id}/{action}/, safe to repeat as well."""
         return self.post(f"workloads/{segment(identity)}/{action}/", body)
 
-    def post(self, path: str, body: Json | None) -> Json:
+    def post(self, path: str, body: Json | None, **params: Any) -> Json:
         """Safe to repeat where the portal takes an Idempotency-Key."""
-        return self.json("POST", path, json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
+        given = {name: value for name, value in params.items() if value is not None}
+        return self.json("POST", path, json=body, params=given, headers={"Idempotency-Key": str(uuid.uuid4())})
 
     def workload(self, identity: str, *, wait: int = 0, version: int | None = None) -> Json:
         return self.get(f"workloads/{segment(identity)}/", wait=wait or None, version=version)

@@ -1,0 +1,70 @@
+"""`gpuq budget` and `gpuq quarantines` against the real API: what they list, and what is asked before anybody is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+from django.utils import timezone
+
+from portal.models import Department, Role
+from quotas.models import Budget, Pool, Quarantine
+from tests import builders as make
+from tests.clients import ALL, token_of
+from tests.gpuq.test_live import Site, bed, site  # noqa: F401 (fixtures)
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL"),
+    pytest.mark.timeout(180),
+]
+
+
+def test_a_member_reads_their_budgets(site: Site) -> None:  # noqa: F811
+    vision = Department.objects.get(slug="vision")
+    row = Budget.objects.create(department=vision, hours=200, action="no_new_work")
+    code, out, err = site.run("budget")
+    assert code == 0, err
+    head, line = out.splitlines()
+    assert re.split(r"\s{2,}", head)[:6] == ["ID", "DEPARTMENT", "PERSON", "POOL", "USED", "LIMIT"]
+    assert re.split(r"\s{2,}", line)[:6] == [row.public_id, "vision", "-", "all", "0.0", "200"]
+    assert line.endswith("fine   no_new_work")
+    code, out, err = site.run("budget", "--mine", "--json")
+    assert (code, json.loads(out)) == (0, []), err
+
+
+def test_an_operator_lists_begins_and_ends_quarantines(site: Site) -> None:  # noqa: F811
+    assert site.run("quarantines")[0] == 2  # not an operator
+    vision = Department.objects.get(slug="vision")
+    oscar = make.member(vision, Role.OWNER, "oscar", is_operator=True)
+    token = token_of(oscar, None, ALL)[1]  # type: ignore[arg-type]
+    pool = Pool.objects.get()
+    node = pool.group.cluster.nodes.order_by("name").first()
+    assert node is not None
+    make.holding(
+        vision, pool, own=1, name="runs", notice=60, grace=10, started_at=timezone.now(),
+        placement=[{"pod": 0, "node": node.name, "cards": [0]}],
+    )  # fmt: skip
+
+    def run(*words: str) -> tuple[int, str, str]:
+        return site.run("quarantines", *words, GPUQ_TOKEN=token)
+
+    assert run("--node", "nowhere", "--why", "fan")[2].strip().endswith("there is no node nowhere")
+    assert "give --why" in run("--node", node.name)[2]
+    code, out, err = run("--node", node.name, "--dry-run")
+    assert (code, Quarantine.objects.count()) == (0, 0), err
+    code, _out, err = run("--node", node.name, "--why", "fan")
+    assert (code, Quarantine.objects.count()) == (2, 0)
+    mark = err.split("--confirm ")[1].strip()
+    code, out, err = run("--node", node.name, "--why", "fan", "--confirm", mark)
+    assert code == 0, err
+    row = Quarantine.objects.get()
+    assert out.strip() == row.public_id
+    listed = run()[1].splitlines()
+    assert re.split(r"\s{2,}", listed[1])[1:4] == [pool.group.cluster.name, node.name, "all"]
+    assert listed[1].endswith("fan")
+    assert run("--end", row.public_id)[0] == 0
+    assert len(run()[1].splitlines()) == 1
+    assert len(run("--all")[1].splitlines()) == 2
+    assert run("--end", row.public_id)[0] == 2  # it has ended
