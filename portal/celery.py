@@ -20,6 +20,7 @@ TIMETABLE = {
     "quotas.plan_all": 5,
     "quotas.meter": 60,
     "quotas.terms": 60,
+    "quotas.budgets": 60,
     "quotas.monthly": 3600,
     "workloads.converge_all": 5,
     "workloads.knock": 5,

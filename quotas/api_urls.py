@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from quotas.api import log, moves, policies, pools, quarantines, quotas, recalls, requests, usage
+from quotas.api import budgets, log, moves, policies, pools, quarantines, quotas, recalls, requests, usage
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("budgets/", budgets.Budgets.as_view(), name="budgets"),
+    path("budgets/<slug:budget>/", budgets.BudgetView.as_view(), name="budget"),
+    path("departments/<slug:department>/budgets/", budgets.DepartmentBudgets.as_view(), name="department-budgets"),
     path("decisions/", log.Decisions.as_view(), name="decisions"),
     path("decisions/<slug:decision>/", log.DecisionView.as_view(), name="decision"),
     path("departments/<slug:department>/preview/", moves.DepartmentPreview.as_view(), name="department-preview"),

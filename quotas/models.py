@@ -296,6 +296,64 @@ class UserCap(models.Model):
         return f"{self.units} a user"
 
 
+class BudgetAction(models.TextChoices):
+    """What a budget that is used up does. Running work is never stopped by one."""
+
+    NOTHING = "nothing", _("Nothing: only warn")
+    NO_BORROWING = "no_borrowing", _("No borrowing: only what fits inside the guaranteed quota starts")
+    NO_NEW_WORK = "no_new_work", _("No new work starts")
+
+
+class BudgetCounts(models.TextChoices):
+    ALL = "all", _("All use: own and borrowed")
+    BORROWED = "borrowed", _("Borrowed use only")
+
+
+class Budget(models.Model):
+    """GPU-hours that a department with its teams, or one person in it, may use in each calendar month, or in one term
+    (`starts_on` to `ends_on`, both included). Days begin in the installation's zone. What was used is never kept here:
+    `counted` only remembers a sum of hours that are final (quotas/spending/budgets.py)."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="budgets")
+    person = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="budgets")
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="budgets")  # null: all
+    hours = models.PositiveIntegerField(_("GPU-hours"))  # of whole cards; a part of a card counts its part
+    counts = models.CharField(_("Counts"), max_length=10, choices=BudgetCounts.choices, default=BudgetCounts.ALL)
+    action = models.CharField(
+        _("When it is used up"), max_length=12, choices=BudgetAction.choices, default=BudgetAction.NO_BORROWING
+    )
+    starts_on = models.DateField(null=True, blank=True)  # null: every month
+    ends_on = models.DateField(null=True, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    # The beginning of the period for which people were told, so that they are told once.
+    warned = models.DateTimeField(null=True, blank=True, editable=False)
+    reached = models.DateTimeField(null=True, blank=True, editable=False)
+    counted = models.JSONField(default=dict, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["department", "person__username", "pool", "starts_on", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                "department", Coalesce("person", 0), Coalesce("pool", 0),
+                Coalesce("starts_on", models.Value(dt.date(1, 1, 1))), name="one_budget_a_period",
+            ),
+            models.CheckConstraint(
+                condition=Q(starts_on=None, ends_on=None)
+                | Q(starts_on__isnull=False, ends_on__isnull=False, ends_on__gte=F("starts_on")),
+                name="budget_has_both_ends",
+            ),
+            models.CheckConstraint(condition=Q(hours__gt=0), name="budget_of_some_hours"),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.department}{f' / {self.person}' if self.person else ''}: {self.hours} GPU-hours"
+
+    @property
+    def is_monthly(self) -> bool:
+        return self.starts_on is None
+
+
 class Wanted(models.TextChoices):
     """Which number of a quota a request would change."""
 

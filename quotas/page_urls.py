@@ -6,6 +6,7 @@ from django.urls import URLPattern, path
 
 from quotas.views import (
     board,
+    budgets,
     caps,
     decisions,
     health,
@@ -23,6 +24,13 @@ from quotas.views import (
 app_name = "quotas"
 urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/", board.department, name="department"),
+    path("budgets/bars/", budgets.bars, name="budget_bars"),
+    path("d/<slug:department>/budgets/", budgets.budgets, name="budgets"),
+    path("d/<slug:department>/budgets/new/", budgets.new, name="budget_new"),
+    path("d/<slug:department>/budgets/preview/", budgets.preview, name="budget_preview"),
+    path("d/<slug:department>/budgets/<slug:budget>/", budgets.edit, name="budget"),
+    path("d/<slug:department>/budgets/<slug:budget>/preview/", budgets.edit_preview, name="budget_edit_preview"),
+    path("d/<slug:department>/budgets/<slug:budget>/remove/", budgets.remove, name="budget_remove"),
     path("d/<slug:department>/caps/", caps.caps, name="caps"),
     path("d/<slug:department>/caps/<slug:pool>/", caps.set_cap, name="set_cap"),
     path("d/<slug:department>/quotas/", quotas.quotas, name="quotas"),

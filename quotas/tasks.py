@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from portal.background.jobs import claimed_tick
 from portal.errors import Busy
-from quotas.board import metering
+from quotas.budgets import actions as budgets
 from quotas.health import quarantines
 from quotas.models import PoolGroup
 from quotas.planning import replay
@@ -18,6 +18,7 @@ from quotas.planning.run_pass import run_pass
 from quotas.reports.monthly import send_monthly
 from quotas.requests import actions as quota_requests
 from quotas.rules import recalls
+from quotas.spending import metering
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 
@@ -55,6 +56,14 @@ def terms(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.terms", tick=tick) as run:
         if run:
             quota_requests.run_terms(now=timezone.now())
+
+
+@shared_task(name="quotas.budgets")
+def keep_budgets(*, tick: bool = False, **_: Any) -> None:
+    """People are told of budgets that are nearly, or wholly, used up."""
+    with claimed_tick("quotas.budgets", tick=tick) as run:
+        if run:
+            budgets.keep(now=timezone.now())
 
 
 @shared_task(name="quotas.monthly")

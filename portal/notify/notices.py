@@ -159,6 +159,26 @@ KINDS: dict[str, Kind] = {
             "is tried again every minute."),
         mail=True,
     ),
+    "budget.set": Kind(
+        N_("A budget of mine or of my department was set"),
+        N_("%(person)s set a budget of %(hours)s GPU-hours for %(whose)s (department: %(department)s, pool: %(pool)s)."),
+    ),
+    "budget.removed": Kind(
+        N_("A budget of mine or of my department was removed"),
+        N_("%(person)s removed the budget of %(hours)s GPU-hours of %(whose)s (department: %(department)s, pool: %(pool)s)."),
+    ),
+    "budget.near": Kind(
+        N_("A budget is nearly used up"),
+        N_("The budget of %(whose)s (department: %(department)s, pool: %(pool)s) is nearly used up: %(used)s of %(hours)s "
+            "GPU-hours. It resets at %(resets_at)s. When it is used up: %(action)s."),
+        mail=True,
+    ),
+    "budget.reached": Kind(
+        N_("A budget is used up"),
+        N_("The budget of %(whose)s (department: %(department)s, pool: %(pool)s) is used up: %(used)s of %(hours)s "
+            "GPU-hours. Until %(resets_at)s: %(action)s. What runs is not stopped."),
+        mail=True,
+    ),
     "usage.month": Kind(
         N_("Monthly report on the usage of a department of mine"),
         N_("Usage of %(department)s in %(month)s: %(figures)s. Cost: %(cost)s."),
@@ -198,6 +218,11 @@ CAUSES = {  # why a granted quota waits
     "nothing_to_split": N_("the parent department has too little of its own left"),
     "below_non_preemptible": N_("non-preemptible workloads hold it"),
     "": N_("the quota has changed meanwhile"),
+}
+ACTIONS = {  # what a budget that is used up does
+    "nothing": N_("nothing is held"),
+    "no_borrowing": N_("only what fits inside the guaranteed quota starts"),
+    "no_new_work": N_("nothing new starts"),
 }
 REASONS: dict[str, str] = {
     "max_runtime": N_("its time limit was reached"),
@@ -305,6 +330,10 @@ def fact_text(key: str, value: Any) -> str:
         return f"{value} %"
     if key == "end":
         return gettext(SPELL_ENDS.get(str(value), str(value)))
+    if key == "action":
+        return gettext(ACTIONS.get(str(value), str(value)))
+    if key in {"hours", "used"} and isinstance(value, int | float):
+        return f"{value:,}"
     if key == "what":
         return gettext(WHAT.get(str(value), str(value)))
     if key == "figures" and isinstance(value, list):

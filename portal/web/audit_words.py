@@ -25,6 +25,7 @@ CODES = {  # of policies
     "lower_or_newer_equal": N_("lower priority, and newer ones of the same priority"),
     "never": N_("never"),
 }
+COUNTS = {"all": N_("all use"), "borrowed": N_("borrowed use only")}  # of budgets
 LONGEST = 300
 """Characters of one value; a cluster's options have many more."""
 
@@ -73,6 +74,8 @@ class Reader:
             return str(self.departments.get(value, value))
         if key in ("reclaim", "within") and value in CODES:
             return _(CODES[value])
+        if key == "counts" and value in COUNTS:
+            return _(COUNTS[value])
         if TIME.match(value):
             return fact_text("when_at", value)
         return fact_text("what" if key == "wanted" else key, value)

@@ -10,6 +10,11 @@ from django.utils.translation import gettext as _
 from portal.errors import N_
 
 EVENTS = {
+    "budget.changed": N_("Budget changed"),
+    "budget.near": N_("Budget nearly used up"),
+    "budget.reached": N_("Budget used up"),
+    "budget.removed": N_("Budget removed"),
+    "budget.set": N_("Budget set"),
     "cluster.added": N_("Cluster added"),
     "cluster.changed": N_("Cluster changed"),
     "cluster.measured": N_("Use measured again"),
@@ -124,6 +129,7 @@ JOBS = {
     "quotas.plan_all": N_("Planning"),
     "quotas.meter": N_("Metering"),
     "quotas.terms": N_("Terms of granted quotas"),
+    "quotas.budgets": N_("Budgets"),
     "quotas.monthly": N_("Monthly usage reports"),
     "workloads.converge_all": N_("Cluster reconciliation"),
     "workloads.knock": N_("Service probes"),
@@ -219,6 +225,12 @@ FACTS = {  # the names of what entries of the audit log tell of
     "zone": N_("Time zone"),
     "note": N_("Note"),
     "weight": N_("Weight"),
+    "hours": N_("GPU-hours"),
+    "counts": N_("Counts"),
+    "action": N_("When it is used up"),
+    "starts_on": N_("From"),
+    "ends_on": N_("Until"),
+    "person": N_("Person"),
     "why": N_("Reason"),
 }
 ERRORS = [  # what a text of the system says → what it means; the first that is found counts

@@ -116,6 +116,7 @@ class BreakOut(serializers.Serializer[Any]):
             "guarantee",
             "protection",
             "over",
+            "held",
             "short",
         ]
     )

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 
 import orjson
 from django.conf import settings
-from django.db.models import Field, Func
+from django.db.models import Field, Func, Q
 
 from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.snapshot_json import policy_from_json
 from quotas.lending.windows import most_lent, planned_limit
-from quotas.models import LIVE_CLAIMS, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
+from quotas.models import LIVE_CLAIMS, Budget, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.planning import rules_cache
+from quotas.spending.budgets import used_up
 from quotas.tree import upwards
 
 K = TypeVar("K", bound=Hashable)
@@ -34,7 +35,7 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: b
         now=seconds(now),
         settings=settings_of(group),
         pools=_pools(rules, _optional(group.cluster.unreachable_since)),
-        departments=_departments(rules, now),
+        departments=_departments(rules, now, used_up(rules.budgets, now=now, departments=rules.departments)),
         claims=_claims(rules) if claims else (),
     )
 
@@ -48,6 +49,7 @@ class Rules:
     departments: tuple[Department, ...]
     quotas: tuple[Quota, ...]
     caps: tuple[UserCap, ...]
+    budgets: tuple[Budget, ...]  # of these pools, and of all
     nodes: Mapping[int, tuple[e.Node, ...]]
 
 
@@ -56,6 +58,7 @@ def _rules(group: PoolGroup) -> Rules:
     stamp = rules_cache.stamp(
         (Pool, "group_id = %s", [group.pk]), (Department, "true", []), (Quota, of_pools, [group.pk]),
         (UserCap, of_pools, [group.pk]), (Card, of_pools, [group.pk]), (Node, "cluster_id = %s", [group.cluster_id]),
+        (Budget, f"pool_id IS NULL OR {of_pools}", [group.pk]),
     )  # fmt: skip
     return rules_cache.read(group.pk, stamp, lambda: _read_rules(group))
 
@@ -67,6 +70,7 @@ def _read_rules(group: PoolGroup) -> Rules:
         tuple(Department.objects.all()),
         tuple(Quota.objects.filter(pool__in=pools).select_related("pool")),
         tuple(UserCap.objects.filter(pool__in=pools).select_related("pool")),
+        tuple(Budget.objects.filter(Q(pool=None) | Q(pool__in=pools)).select_related("pool", "person")),
         _nodes(pools),
     )
 
@@ -156,7 +160,9 @@ def _less(has: Mapping[str, int], taken: Mapping[str, int] | None) -> dict[str, 
     return {name: max(0, count - (taken or {}).get(name, 0)) for name, count in has.items()}
 
 
-def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:
+def _departments(
+    rules: Rules, now: dt.datetime, budgets: Mapping[int, tuple[e.SpentBudget, ...]]
+) -> tuple[e.Department, ...]:
     rows = rules.departments
     quotas: dict[int, dict[e.PoolId, e.Quota]] = defaultdict(dict)
     for quota in rules.quotas:
@@ -175,6 +181,7 @@ def _departments(rules: Rules, now: dt.datetime) -> tuple[e.Department, ...]:
             policy=policy_from_json(row.policy) if row.policy else None,
             paused=any(above.paused for above in upwards(tree, row.pk)),
             user_caps=lowest_caps(caps[above.pk] for above in upwards(tree, row.pk)),
+            budgets=budgets.get(row.pk, ()),
         )
         for row in rows
     )

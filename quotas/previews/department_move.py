@@ -16,8 +16,9 @@ from portal.text.words import amount
 from quotas.engine import types as e
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.what_if import what_if
-from quotas.models import Pool, PoolGroup
+from quotas.models import Budget, Pool, PoolGroup
 from quotas.planning.snapshot import load_snapshot
+from quotas.previews.budgets import with_budgets
 from quotas.previews.effects import Preview, effect_of, preview_of
 
 
@@ -30,10 +31,12 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
     check_move(department, parent)
     check_weight(weight)
     now = timezone.now()
+    budgets = list(Budget.objects.select_related("department", "pool", "person"))
     pairs = []
     for group in PoolGroup.objects.filter(pools__quotas__isnull=False).distinct().order_by("pk"):
         snapshot = load_snapshot(group, now=now)
-        pairs.append((snapshot, with_place(snapshot, department, parent, weight)))
+        moved = with_place(snapshot, department, parent, weight)
+        pairs.append((snapshot, with_budgets(moved, budgets, _moved(department, parent), now=now)))
     limits = [sentence for pair in pairs for sentence in _limits(*pair, department)]
     lines = [*_owners(department, parent), *(line for line, _breaks in limits)]
     breaks = [each for _line, each in limits if each is not None]
@@ -74,6 +77,15 @@ def with_place(snapshot: e.Snapshot, department: Department, parent: Department 
         replace(row, parent=above, weight=weight) if row.id == department.slug else row for row in snapshot.departments
     )
     return replace(snapshot, departments=tuple(rows))
+
+
+def _moved(department: Department, parent: Department | None) -> list[Department]:
+    """All departments, as they would stand: budgets above bind, and count, what is below."""
+    rows = list(Department.objects.all())
+    for row in rows:
+        if row.pk == department.pk:
+            row.parent = parent
+    return rows
 
 
 def _owners(department: Department, parent: Department | None) -> Iterator[str]:

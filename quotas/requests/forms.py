@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -15,42 +13,9 @@ from portal.errors import Invalid
 from portal.models import Department
 from portal.names import LineInput
 from quotas.amounts import LONGEST, units_of, written
+from quotas.forms.days import DayField, first_moment, last_day, last_moment
 from quotas.forms.quotas import AmountField, AmountsForm, PoolField, PoolSelect
 from quotas.models import Pool, Quota, QuotaRequest, Wanted
-
-
-class DayInput(forms.DateInput):
-    """A browser's date field takes and gives ISO dates, whatever the page's language."""
-
-    def __init__(self) -> None:
-        super().__init__({"type": "date"}, "%Y-%m-%d")
-
-
-def first_moment(day: dt.date | None) -> dt.datetime | None:
-    """The beginning of the day in the reader's zone."""
-    return timezone.make_aware(dt.datetime.combine(day, dt.time())) if day else None
-
-
-def last_moment(day: dt.date | None) -> dt.datetime | None:
-    """The end of the day in the reader's zone: the midnight after it."""
-    return first_moment(day + dt.timedelta(days=1)) if day else None
-
-
-def last_day(moment: dt.datetime | None) -> dt.date | None:
-    """The day whose end the moment is."""
-    return timezone.localdate(moment - dt.timedelta(seconds=1)) if moment else None
-
-
-class DayField(forms.DateField):
-    """A day of the next 20 years, or a past one, which the action refuses in its own words."""
-
-    widget = DayInput
-
-    def clean(self, value: Any) -> dt.date | None:
-        day: dt.date | None = super().clean(value)
-        if day is not None and day.year > timezone.localdate().year + 20:
-            raise forms.ValidationError(_("Enter a day within the next 20 years."))
-        return day
 
 
 class TotalSelect(PoolSelect):

@@ -24,9 +24,10 @@ from portal.web.forms import blame
 from portal.web.once import once
 from quotas.amounts import written
 from quotas.board import usage_now
+from quotas.forms.days import last_moment
 from quotas.models import Pool, Quota, QuotaRequest, RequestState, Wanted
 from quotas.requests import actions as quota_requests
-from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, first_total, last_moment
+from quotas.requests.forms import FIELDS, CommentForm, DecisionForm, RequestForm, first_total
 from quotas.requests.previews import preview_of_grant
 from quotas.requests.record import DAYS, record_of
 from quotas.rules.quotas import giver_of, may_promise

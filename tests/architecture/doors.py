@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from portal.accounts.members import digest_of
 from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
-from quotas.models import ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
+from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
 from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, Workload
@@ -54,11 +54,8 @@ class World:
         return client
 
 
-def build() -> World:
-    vision, biology = make.department("vision"), make.department("biology")
-    pool = make.pool("a100", cards=4)
-    make.quota(vision, pool, 4)
-    people = {
+def _people(vision: Department, biology: Department) -> dict[str, User]:
+    return {
         "viewer": make.member(vision, Role.VIEWER, "viewer"),
         "member": make.member(vision, Role.MEMBER, "member"),
         "owner": make.member(vision, Role.OWNER, "owner"),
@@ -66,6 +63,13 @@ def build() -> World:
         "operator": make.user("operator", is_operator=True),
         "robot": make.user("robot", service_of=vision),
     }
+
+
+def build() -> World:
+    vision, biology = make.department("vision"), make.department("biology")
+    pool = make.pool("a100", cards=4)
+    make.quota(vision, pool, 4)
+    people = _people(vision, biology)
     workload = workload_of(vision, pool, people["owner"])
     recall = make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=people["owner"])
     decision = Decision.objects.create(
@@ -112,6 +116,7 @@ def build() -> World:
         "exemption": IdleExemption.objects.create(
             department=vision, workload=workload, why="?", until=timezone.now() + dt.timedelta(days=1)
         ).public_id,
+        "budget": Budget.objects.create(department=vision, hours=100).public_id,
     }
     return World(vision, people, values)
 

@@ -13,7 +13,7 @@ from portal import audit
 from portal.access import Actor
 from portal.models import Department, Event, InboxItem, Invitation, Role, User, Webhook
 from portal.notify.events import emit
-from quotas.models import Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, QuotaRequest, RequestComment
+from quotas.models import Budget, Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, QuotaRequest, RequestComment
 from tests import builders as make
 from tests.architecture.doors import Door, World, all_doors
 from tests.clients import ALL, token_of
@@ -166,6 +166,8 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     exemption = IdleExemption.objects.create(
         department=here, why=f"{said}-why", until=timezone.now() + dt.timedelta(days=1), author=owner
     )
+    person = owner if marked else None  # a person's budget is that person's and the owners' only
+    budget = Budget.objects.create(department=here, person=person, hours=1, action="no_new_work")
     image = Image.objects.get(name="python:3.11")
     workload = family.marked[1] if marked else _plain(here, pool, owner, image)
     return {
@@ -176,7 +178,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
         "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
         "image": str(image.pk), "preset": "0",
-        "item": str(item.pk), "quota_request": asking.public_id,
+        "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "exemption": exemption.public_id,
     }  # fmt: skip
 

@@ -42,6 +42,7 @@ OURS = {
     "item",
     "quota_request",
     "exemption",
+    "budget",
 }
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {

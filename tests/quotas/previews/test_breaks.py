@@ -278,12 +278,16 @@ def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: Use
 
 # None is left out -------------------------------------------------------------------------------------------------------
 
+# tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py
 ELSEWHERE = {
     "mode_changes_start",
     "recalls_ask",
     "quota_requests_decide",
     "quarantines_begin",
-}  # tests/workloads/api/test_modes.py; a recall says itself that it stops; tests/quotas/views/test_requests.py, test_health.py
+    "budgets_create",
+    "budgets_set",
+    "budgets_remove",
+}  # a recall says itself that it stops
 
 
 def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Client) -> None:
@@ -304,4 +308,5 @@ def test_every_page_with_a_preview_beside_it_is_in_this_walk() -> None:
     names = {str(name) for name in get_resolver("quotas.page_urls").reverse_dict if isinstance(name, str)}
     previews = {name for name in names if name.endswith("preview")}
     elsewhere = {"request_preview", "quarantine_preview"}  # tests/quotas/views/test_requests.py, test_health.py
+    elsewhere |= {"budget_preview", "budget_edit_preview"}  # test_budgets.py there
     assert previews - elsewhere == {"quota_preview", "recall_preview", "department_preview", "operator_pool_preview"}

@@ -1,0 +1,299 @@
+"""Budgets: who sets them, what may be set, and whom they warn.
+
+A budget takes no capacity and stops nothing that runs; it is one of the rules that the next planning pass reads. So no
+pool group is locked to change it, and every group is planned again after.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.db import IntegrityError
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from portal import audit
+from portal.access import Actor, NotVisible, Right
+from portal.errors import N_, Invalid, Problem
+from portal.infra.locks import durable
+from portal.infra.versions import Stale
+from portal.models import Department, Membership, User
+from portal.notify import notices
+from portal.notify.events import emit
+from quotas.models import Budget, BudgetAction, BudgetCounts, Pool
+from quotas.planning.claims import wake_all
+from quotas.rules.quotas import may_promise
+from quotas.spending.budgets import Spent, period_of, remember, spent_of
+from quotas.tree import upwards
+
+log = structlog.get_logger(__name__)
+MOST_HOURS = 1_000_000_000
+LONGEST = 5 * 366
+"""Days of a term, at most."""
+NUMBERS = ("hours", "counts", "action", "starts_on", "ends_on")
+
+
+class BudgetExists(Problem):
+    status = 409
+    code = "budget_exists"
+    message = N_("There is a budget for the same department, person, pool and beginning already. Change that one.")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What can be changed of a budget. Without days it is one of every month."""
+
+    hours: int
+    counts: str = BudgetCounts.ALL
+    action: str = BudgetAction.NO_BORROWING
+    starts_on: dt.date | None = None
+    ends_on: dt.date | None = None
+
+    @staticmethod
+    def of(budget: Budget) -> Limits:
+        return Limits(**{name: getattr(budget, name) for name in NUMBERS})
+
+    def columns(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in NUMBERS}
+
+    def audited(self) -> dict[str, Any]:
+        return {
+            name: value.isoformat() if isinstance(value, dt.date) else value for name, value in self.columns().items()
+        }
+
+
+# Who may what ---------------------------------------------------------------------------------------------------------
+
+
+def may_set(actor: Actor, department: Department, person: User | None) -> bool:
+    """A department's budget is set by whoever sets its quota; those of its people by its owners."""
+    return may_promise(actor, department) if person is None else actor.may(Right.STEER, department)
+
+
+def require_setter(actor: Actor, department: Department, person: User | None) -> None:
+    """Raises NotVisible, Forbidden."""
+    if not may_set(actor, department, person):
+        actor.require(Right.STEER, department)
+        actor.require(Right.OPERATE, department)
+
+
+def visible_budgets(actor: Actor) -> QuerySet[Budget]:
+    """Of departments that the actor sees; of people their own, and all in departments that the actor owns."""
+    rows = Budget.objects.select_related("department__parent", "person", "pool")
+    if actor.sees_all:
+        return rows
+    allowed = Q(person=None, department__in=actor.departments) | Q(department__in=actor.owned)
+    if actor.user is not None and Right.SEE in actor.scopes:
+        own = Q(person=actor.user)
+        allowed |= own if actor.bound is None else own & Q(department=actor.bound)
+    return rows.filter(allowed)
+
+
+def budget_for(actor: Actor, public_id: str) -> Budget:
+    """Raises NotVisible."""
+    row = visible_budgets(actor).filter(public_id=public_id).first()
+    if row is None:
+        raise NotVisible
+    return row
+
+
+def that_bind(actor: Actor, department: Department) -> QuerySet[Budget]:
+    """The visible budgets of a department, of its people, of those above it, and of the actor there."""
+    tree = {row.pk: row for row in Department.objects.all()}
+    above = [row.pk for row in upwards(tree, department.pk)]
+    return visible_budgets(actor).filter(Q(department=department) | Q(department__in=above, person=None)
+                                         | Q(department__in=above, person=actor.user))  # fmt: skip
+
+
+# What may be set ------------------------------------------------------------------------------------------------------
+
+
+def check(
+    department: Department, person: User | None, limits: Limits, *, now: dt.datetime, before: Limits | None
+) -> None:
+    """Raises Invalid (hours, starts_on, ends_on, person)."""
+    if not 1 <= limits.hours <= MOST_HOURS:
+        raise Invalid(
+            N_("Enter whole GPU-hours from 1 to %(most)s."), field="hours", most=f"{MOST_HOURS:,}", given=limits.hours
+        )
+    for name, known in (("counts", BudgetCounts), ("action", BudgetAction)):
+        if getattr(limits, name) not in known.values:
+            raise Invalid(
+                N_("“%(given)s” cannot be chosen here. Use one of %(choices)s."), field=name,
+                given=str(getattr(limits, name))[:40], choices=", ".join(known.values),
+            )  # fmt: skip
+    _check_term(limits, now=now, before=before)
+    if person is not None and before is None and not _belongs(person, department):
+        raise Invalid(
+            N_("%(person)s is no member of %(department)s, nor of a team below it."), field="person",
+            person=person.username, department=department.name,
+        )  # fmt: skip
+
+
+def _check_term(limits: Limits, *, now: dt.datetime, before: Limits | None) -> None:
+    first, last = limits.starts_on, limits.ends_on
+    if first is None and last is None:
+        return
+    if first is None or last is None:
+        missing = "starts_on" if first is None else "ends_on"
+        raise Invalid(
+            N_("A term needs both days, the first and the last; without both the budget is monthly."), field=missing
+        )
+    if last < first:
+        raise Invalid(N_("The last day is before the first."), field="ends_on")
+    if (last - first).days > LONGEST:
+        raise Invalid(
+            N_("The term is %(days)s days long; a budget lasts at most %(most)s days."), field="ends_on",
+            days=(last - first).days, most=LONGEST,
+        )  # fmt: skip
+    changed = before is None or before.ends_on != last
+    if changed and period_of(Budget(starts_on=first, ends_on=last), now) is None and last < timezone.localdate(now):
+        raise Invalid(N_("The term is over already: its last day is %(day)s."), field="ends_on", day=last.isoformat())
+
+
+def _belongs(person: User, department: Department) -> bool:
+    """Whether the person has a role in the department or below it, or owns one above it."""
+    tree = {row.pk: row for row in Department.objects.all()}
+    above = [row.pk for row in upwards(tree, department.pk)]
+    roles = Membership.objects.filter(user=person)
+    inside = roles.filter(department__in=department.with_teams()) | roles.filter(department__in=above, role="owner")
+    return person.is_active and inside.exists()
+
+
+def check_new(
+    *, actor: Actor, department: Department, limits: Limits, person: User | None = None, pool: Pool | None = None
+) -> None:
+    """Raises Invalid, BudgetExists, NotVisible, Forbidden."""
+    require_setter(actor, department, person)
+    check(department, person, limits, now=timezone.now(), before=None)
+    same = Budget.objects.filter(department=department, person=person, pool=pool, starts_on=limits.starts_on)
+    if same.exists():
+        raise BudgetExists
+
+
+def check_changed(budget: Budget, limits: Limits) -> None:
+    """Raises Invalid."""
+    check(budget.department, budget.person, limits, now=timezone.now(), before=Limits.of(budget))
+
+
+# Setting --------------------------------------------------------------------------------------------------------------
+
+
+def create_budget(
+    *, actor: Actor, department: Department, limits: Limits, person: User | None = None, pool: Pool | None = None
+) -> Budget:
+    """Raises what check_new raises."""
+    check_new(actor=actor, department=department, limits=limits, person=person, pool=pool)
+    try:
+        with durable():
+            row = Budget.objects.create(department=department, person=person, pool=pool, **limits.columns())
+            _record(actor, row, "budget.set", None, limits)
+    except IntegrityError:
+        raise BudgetExists from None
+    return row
+
+
+def change_budget(*, actor: Actor, budget: Budget, limits: Limits, expected_version: int | None) -> Budget:
+    """Raises Stale, Invalid, BudgetExists, Forbidden. What was told in this period is told again where it comes to pass under
+    the new limits."""
+    require_setter(actor, budget.department, budget.person)
+    try:
+        with durable():
+            row = _locked(budget, expected_version)
+            before = Limits.of(row)
+            check(row.department, row.person, limits, now=timezone.now(), before=before)
+            for name, value in limits.columns().items():
+                setattr(row, name, value)
+            row.version += 1
+            row.counted = {}
+            if any(getattr(before, name) != getattr(limits, name) for name in NUMBERS if name != "action"):
+                row.warned = row.reached = None
+            row.save()
+            _record(actor, row, "budget.set", before, limits)
+    except IntegrityError:
+        raise BudgetExists from None
+    return row
+
+
+def remove_budget(*, actor: Actor, budget: Budget, expected_version: int | None) -> None:
+    """Raises Stale, Forbidden."""
+    require_setter(actor, budget.department, budget.person)
+    with durable():
+        row = _locked(budget, expected_version)
+        _record(actor, row, "budget.removed", Limits.of(row), None)
+        row.delete()
+
+
+def _locked(budget: Budget, expected_version: int | None) -> Budget:
+    """Raises NotVisible if somebody removed it, Stale."""
+    rows = Budget.objects.select_for_update(no_key=True, of=("self",)).select_related("department", "person", "pool")
+    row = rows.filter(pk=budget.pk).first()
+    if row is None:
+        raise NotVisible
+    if row.version != expected_version:
+        raise Stale(current=row.version, given=expected_version or 0)
+    return row
+
+
+def _record(actor: Actor, row: Budget, what: str, before: Limits | None, after: Limits | None) -> None:
+    whose = {"pool": row.pool.slug if row.pool else None, "person": row.person.username if row.person else None}
+    audit.record(
+        actor, what, f"{row.department.slug}/{row.public_id}", department=row.department,
+        before=before.audited() | whose if before else None, after=after.audited() | whose if after else None,
+    )  # fmt: skip
+    emit("budget.changed", department=row.department, budget=row.public_id)
+    people = [user for user in concerned(row) if user != actor.user]
+    notices.tell(what, to=people, department=row.department, **_facts(row), person=actor.name, hours=row.hours)
+    wake_all()
+
+
+# Telling --------------------------------------------------------------------------------------------------------------
+
+
+def concerned(budget: Budget) -> list[User]:
+    """The person, and the owners of the department."""
+    person = [budget.person] if budget.person else []
+    return [*person, *notices.owners_of(budget.department)]
+
+
+def _facts(budget: Budget) -> dict[str, Any]:
+    whose = budget.person.username if budget.person else budget.department.name
+    return {"whose": whose, "pool": budget.pool.name if budget.pool else None, "budget": budget.public_id}
+
+
+def keep(*, now: dt.datetime) -> int:
+    """Tells of budgets that are nearly, or wholly, used up: each once in a period. Then remembers what is final. Killed
+    anywhere, the next run finishes it. Returns how many were told."""
+    rows = Budget.objects.select_related("department__parent", "person", "pool")
+    count = sum(_tell_once(spent) for spent in spent_of(rows, now=now))
+    remember(now=now)
+    return count
+
+
+def _tell_once(spent: Spent) -> bool:
+    """The mark is written with the messages: both or neither."""
+    budget = spent.budget
+    if not spent.is_near or budget.reached == spent.start or (budget.warned == spent.start and not spent.is_used_up):
+        return False
+    marks = {"warned": spent.start} | ({"reached": spent.start} if spent.is_used_up else {})
+    kind = "budget.reached" if spent.is_used_up else "budget.near"
+    with durable():
+        same = Budget.objects.filter(pk=budget.pk, version=budget.version, warned=budget.warned, reached=budget.reached)
+        if not same.update(**marks):
+            return False  # another process told it, or it was changed: the next run looks again
+        emit("budget.changed", department=budget.department, budget=budget.public_id)
+        notices.tell(
+            kind, to=concerned(budget), department=budget.department, **_facts(budget), hours=budget.hours,
+            used=round(spent.hours, 1), resets_at=spent.resets_at.isoformat(), action=budget.action,
+        )  # fmt: skip
+    log.info(kind, budget=budget.public_id, department=budget.department.slug, used=round(spent.hours, 1))
+    return True
+
+
+def by_budget(rows: Iterable[Budget], *, now: dt.datetime) -> Mapping[int, Spent]:
+    """What is used of each budget whose period is running."""
+    return {spent.budget.pk: spent for spent in spent_of(rows, now=now)}

@@ -1,0 +1,44 @@
+"""Days in forms: a browser's date field, and the moments at which a day begins and ends in the reader's zone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+
+class DayInput(forms.DateInput):
+    """A browser's date field takes and gives ISO dates, whatever the page's language."""
+
+    def __init__(self) -> None:
+        super().__init__({"type": "date"}, "%Y-%m-%d")
+
+
+def first_moment(day: dt.date | None) -> dt.datetime | None:
+    """The beginning of the day in the reader's zone."""
+    return timezone.make_aware(dt.datetime.combine(day, dt.time())) if day else None
+
+
+def last_moment(day: dt.date | None) -> dt.datetime | None:
+    """The end of the day in the reader's zone: the midnight after it."""
+    return first_moment(day + dt.timedelta(days=1)) if day else None
+
+
+def last_day(moment: dt.datetime | None) -> dt.date | None:
+    """The day whose end the moment is."""
+    return timezone.localdate(moment - dt.timedelta(seconds=1)) if moment else None
+
+
+class DayField(forms.DateField):
+    """A day of the next 20 years, or a past one, which the action refuses in its own words."""
+
+    widget = DayInput
+
+    def clean(self, value: Any) -> dt.date | None:
+        day: dt.date | None = super().clean(value)
+        if day is not None and day.year > timezone.localdate().year + 20:
+            raise forms.ValidationError(_("Enter a day within the next 20 years."))
+        return day

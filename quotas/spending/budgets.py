@@ -1,0 +1,281 @@
+"""How much of a budget is used: what reports count, to the second, in hours of whole cards.
+
+A budget's period is a calendar month, or its term, in the installation's zone. What is used up in it is worked out each time
+it is asked; `remember` keeps, beside the budget, the sum of the hours that are final, so that little is left to add.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from django.db.models import Q, Sum
+from django.utils import timezone
+
+from portal.models import Department
+from portal.text.zones import zone_of
+from quotas.engine import types as e
+from quotas.models import Budget, BudgetAction, BudgetCounts, Pool
+from quotas.spending.cover import Span
+from quotas.spending.metering import whole_second
+from quotas.spending.source import final_until, metered, of_ledger, period_column, spans_of
+
+WARN = Fraction(80, 100)
+"""Of the limit."""
+HOUR = 3600
+
+
+# Periods --------------------------------------------------------------------------------------------------------------
+
+
+def period_of(budget: Budget, now: dt.datetime) -> Span | None:
+    """The period that `now` lies in, from its beginning to the beginning of the next; None: the term is not running."""
+    zone = zone_of("")
+    today = timezone.localdate(now, zone)
+    if budget.starts_on is None or budget.ends_on is None:
+        first = today.replace(day=1)
+        after = (first + dt.timedelta(days=31)).replace(day=1)
+    elif budget.starts_on <= today <= budget.ends_on:
+        first, after = budget.starts_on, budget.ends_on + dt.timedelta(days=1)
+    else:
+        return None
+    return _midnight(first, zone), _midnight(after, zone)
+
+
+def _midnight(day: dt.date, zone: dt.tzinfo) -> dt.datetime:
+    return dt.datetime.combine(day, dt.time(), zone).astimezone(dt.UTC)
+
+
+# What is used ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What is used of a budget in its present period: unit-seconds by pool."""
+
+    budget: Budget
+    start: dt.datetime
+    resets_at: dt.datetime
+    unit_seconds: Mapping[int, int]
+    seconds: Fraction  # of whole cards
+
+    @property
+    def hours(self) -> float:
+        """GPU-hours."""
+        return float(self.seconds / HOUR)
+
+    @property
+    def whole_hours(self) -> int:
+        """GPU-hours, rounded down."""
+        return int(self.seconds / HOUR)
+
+    @property
+    def share(self) -> Fraction:
+        return self.seconds / (self.budget.hours * HOUR)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.share >= 1
+
+    @property
+    def is_near(self) -> bool:
+        """Whether people are warned."""
+        return self.share >= WARN
+
+
+class Tree:
+    """Departments and what is below each. Built from rows that somebody has read already, or else from the database."""
+
+    def __init__(self, departments: Iterable[Department] | None = None) -> None:
+        rows = Department.objects.values_list("pk", "parent_id") if departments is None else None
+        pairs = rows if rows is not None else [(row.pk, row.parent_id) for row in departments or ()]
+        self.children: dict[int | None, list[int]] = defaultdict(list)
+        for pk, parent in pairs:
+            self.children[parent].append(pk)
+
+    def below(self, department: int) -> list[int]:
+        """The department and all below it, sorted."""
+        subtree, left = list[int](), [department]
+        while left:
+            subtree.append(pk := left.pop())
+            left += self.children[pk]
+        return sorted(subtree)
+
+
+@dataclass(slots=True)
+class Question:
+    """What has to be added up for one budget: since when, and what is known until then."""
+
+    budget: Budget
+    span: Span
+    departments: list[int]
+    since: dt.datetime
+    sums: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def of(cls, budget: Budget, span: Span, tree: Tree, until: dt.datetime, *, remembered: bool) -> Question:
+        departments, known = tree.below(budget.department_id), budget.counted if remembered else {}
+        question = cls(budget, span, departments, span[0])
+        if known and known["from"] == span[0].isoformat() and known["departments"] == departments:
+            counted_until = dt.datetime.fromisoformat(known["until"])
+            if counted_until <= until:
+                question.since = counted_until
+                question.sums.update({int(pool): seconds for pool, seconds in known["seconds"].items()})
+        return question
+
+    def spent(self, pools: Mapping[int, int]) -> Spent:
+        """`pools`: units of a card by pool."""
+        seconds = sum((Fraction(units, pools[pool]) for pool, units in self.sums.items()), Fraction(0))
+        return Spent(self.budget, *self.span, dict(self.sums), seconds)
+
+
+def spent_of(
+    budgets: Iterable[Budget],
+    *,
+    now: dt.datetime,
+    departments: Iterable[Department] | None = None,
+    remembered: bool = True,
+) -> list[Spent]:
+    """What is used of each budget whose period is running, at `now`. Constantly many queries; none without a budget.
+    `departments`: all of them, if they are read already. Needs `person` of the budgets."""
+    moment = whole_second(now)
+    running = [(budget, span) for budget in budgets if (span := period_of(budget, moment)) is not None]
+    if not running:
+        return []
+    tree = Tree(departments)
+    questions = [Question.of(budget, span, tree, moment, remembered=remembered) for budget, span in running]
+    _add_up(questions, moment, now=now)
+    per_card = dict(Pool.objects.values_list("pk", "units_per_card"))
+    return [question.spent(per_card) for question in questions]
+
+
+def _add_up(questions: list[Question], until: dt.datetime, *, now: dt.datetime) -> None:
+    """Adds to each question what was used from its `since` until then."""
+    begins = sorted({question.since for question in questions})
+    by_department: dict[int, list[Question]] = defaultdict(list)
+    by_person: dict[tuple[int, str], list[Question]] = defaultdict(list)
+    for question in questions:
+        person = question.budget.person
+        for department in question.departments:
+            if person is None:
+                by_department[department].append(question)
+            else:
+                by_person[department, person.username].append(question)
+    for values, at, spent in _used(questions, begins, until, now=now):
+        department, pool = values["department"], values["pool"]
+        for question in (*by_department[department], *by_person.get((department, values["person"]), ())):
+            budget = question.budget
+            counts = budget.pool_id in (None, pool) and not (budget.counts == BudgetCounts.BORROWED and values["own"])
+            if counts and begins[at] >= question.since:
+                question.sums[pool] += spent
+
+
+COLUMNS = {"department": "department_id", "person": "claim__person", "pool": "pool_id", "own": "own"}
+
+
+def _used(
+    questions: list[Question], begins: list[dt.datetime], until: dt.datetime, *, now: dt.datetime
+) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """(values, which of the times that the `begins` cut, unit-seconds)."""
+    inside = {pk for question in questions for pk in question.departments}
+    cuts = begins[1:]
+    spans = spans_of(begins[0], until, cuts, now=now)
+    for rows, at in metered(spans):
+        grouped = rows.filter(department__in=inside).annotate(period=period_column(cuts, at)).values(*COLUMNS, "period")
+        for values in grouped.annotate(spent=Sum("unit_seconds")):
+            yield values, values["period"], values["spent"]
+    for span, values, spent in of_ledger(spans.rest, Q(department__in=inside), COLUMNS):
+        yield values, bisect_right(cuts, span[0]), spent
+
+
+# For planning ---------------------------------------------------------------------------------------------------------
+
+
+def used_up(
+    budgets: Iterable[Budget], *, now: dt.datetime, departments: Iterable[Department]
+) -> dict[int, tuple[e.SpentBudget, ...]]:
+    """By department: the budgets that are used up and hold its claims, its own and those of departments above it."""
+    departments = list(departments)
+    acting = [budget for budget in budgets if budget.action != BudgetAction.NOTHING]
+    binding: dict[int, list[e.SpentBudget]] = defaultdict(list)
+    tree, slugs = Tree(departments), {row.pk: row.slug for row in departments}
+    for spent in spent_of(acting, now=now, departments=departments):
+        if spent.is_used_up:
+            for pk in tree.below(spent.budget.department_id):
+                binding[pk].append(for_engine(spent, slugs[spent.budget.department_id]))
+    return {pk: tuple(rows) for pk, rows in binding.items()}
+
+
+def for_engine(spent: Spent, department: str) -> e.SpentBudget:
+    """`department`: the slug of the budget's. Hours are whole ones: they are read, not decided on, and a number that moved with
+    every second would be a new answer in each pass."""
+    budget = spent.budget
+    return e.SpentBudget(
+        e.DepartmentId(department),
+        budget.hours,
+        spent.whole_hours,
+        int(spent.resets_at.timestamp()),
+        None if budget.person_id is None else str(budget.person_id),
+        None if budget.pool is None else e.PoolId(budget.pool.slug),
+        budget.action == BudgetAction.NO_BORROWING,
+    )
+
+
+# Remembered -----------------------------------------------------------------------------------------------------------
+
+
+def remember(*, now: dt.datetime) -> int:
+    """Keeps beside each budget the sum of the hours that are final since the last time. Sums are made anew from the period's
+    beginning, never incremented; a budget that was changed meanwhile is left for the next time. Returns how many."""
+    final = final_until(now)
+    if final is None:
+        return 0
+    tree, done = Tree(), 0
+    questions = []
+    for budget in Budget.objects.select_related("person"):
+        span = period_of(budget, now)
+        if span is not None and span[0] < final:
+            old = Question.of(budget, span, tree, now, remembered=True)
+            if old.since < final:
+                questions.append(Question.of(budget, span, tree, now, remembered=False))
+    if questions:
+        _add_up(questions, final, now=now)
+    for question in questions:
+        counted = {
+            "from": question.span[0].isoformat(), "until": final.isoformat(), "departments": question.departments,
+            "seconds": {str(pool): seconds for pool, seconds in sorted(question.sums.items())},
+        }  # fmt: skip
+        budget = question.budget
+        done += Budget.objects.filter(pk=budget.pk, version=budget.version).update(counted=counted)
+    return done
+
+
+# What to expect -------------------------------------------------------------------------------------------------------
+
+RATE_OF = dt.timedelta(hours=24)
+SHORTEST = dt.timedelta(hours=1)
+"""Of less use nothing is concluded."""
+
+
+def rates_of(spent: Iterable[Spent], *, now: dt.datetime) -> dict[int, Fraction]:
+    """By budget: cards in use on average in the last 24 hours of its period, as far as it counts them."""
+    moment, tree = whole_second(now), Tree()
+    questions = []
+    for each in spent:
+        since = max(each.start, moment - RATE_OF)
+        if moment - since >= SHORTEST:
+            question = Question(each.budget, (since, each.resets_at), tree.below(each.budget.department_id), since)
+            questions.append(question)
+    if not questions:
+        return {}
+    _add_up(questions, moment, now=now)
+    per_card = dict(Pool.objects.values_list("pk", "units_per_card"))
+    return {
+        question.budget.pk: question.spent(per_card).seconds / int((moment - question.since).total_seconds())
+        for question in questions
+    }
