@@ -26,12 +26,20 @@ from portal.notify.events import emit
 
 LONGEST = dt.timedelta(days=366)
 MOST_TOKENS = 100
+MOST_ADDRESSES = 100  # of one token: each request with it looks at all
+MOST_ACCOUNTS = 100  # service accounts of a department, each with tokens and a budget of requests of its own
+MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 class TooManyTokens(Problem):
     code = "too_many_tokens"
     message = N_("%(holder)s already has %(count)s active tokens, the maximum. Revoke one first.")
+
+
+class TooManyAccounts(Problem):
+    code = "too_many_accounts"
+    message = N_("%(department)s already has %(count)s service accounts, the maximum. Remove one first.")
 
 
 class ParentEnded(Problem):
@@ -158,19 +166,41 @@ def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
 
     For an actor with a token they must lie inside that token's networks, and none given means those. Raises Invalid.
     """
-    networks, bounds = [], actor.token.addresses if actor.token else []
+    networks, bounds = list[str](), actor.token.addresses if actor.token else []
+    if len(addresses) > MOST_ADDRESSES:
+        raise Invalid(
+            N_("A token can have at most %(most)s addresses, not %(count)s: use networks such as 10.0.0.0/8."),
+            field="addresses", most=MOST_ADDRESSES, count=len(addresses),
+        )  # fmt: skip
     for text in addresses:
-        try:
-            network = ipaddress.ip_network(text.strip())
-        except ValueError:
-            raise Invalid(N_("%(text)s is not an IP address or network."), field="addresses", text=text) from None
+        network = _network(text.strip())
         if bounds and not any(_lies_in(network, ipaddress.ip_network(bound)) for bound in bounds):
             raise Invalid(
                 N_("%(text)s is outside the addresses allowed for the token that creates this one: %(bounds)s."),
                 field="addresses", text=text, bounds=", ".join(bounds),
             )  # fmt: skip
-        networks.append(str(network))
+        if str(network) not in networks:
+            networks.append(str(network))
     return networks or list(bounds)
+
+
+def _network(text: str) -> Network:
+    """IPv4 for IPv4 within IPv6, which is how it is compared. Raises Invalid."""
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise Invalid(N_("%(text)s is not an IP address or network."), field="addresses", text=text[:100]) from None
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise Invalid(
+            N_("%(text)s is an address within a network: write %(network)s for all of that network, or the address alone."),
+            field="addresses", text=text[:100], network=str(network),
+        ) from None  # fmt: skip
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
+        inner = int(network.network_address) & 0xFFFF_FFFF
+        return ipaddress.IPv4Network((inner, network.prefixlen - 96))
+    return network
 
 
 def _lies_in(network: Network, bound: Network) -> bool:
@@ -270,8 +300,19 @@ def create_service_account(*, actor: Actor, department: Department, name: str, r
     if role not in {Role.VIEWER, Role.MEMBER}:
         raise Invalid(N_("A service account can only be a viewer or a member."), field="role")
     with durable():
-        if User.objects.filter(username=username).exists():
-            raise Invalid(N_("Service account %(username)s already exists."), field="name", username=username)
+        Department.objects.select_for_update(no_key=True).get(pk=department.pk)  # the count must hold until commit
+        if existing := User.objects.filter(username=username).first():
+            message = (
+                N_("Service account %(username)s already exists.")
+                if existing.is_active
+                else N_(
+                    "%(username)s was a service account that was removed. The audit log names it: choose another name."
+                )
+            )
+            raise Invalid(message, field="name", username=username)
+        count = User.objects.filter(service_of=department, is_active=True).count()
+        if count >= MOST_ACCOUNTS:
+            raise TooManyAccounts(department=department.name, count=count)
         account = User(username=username, service_of=department)
         account.set_unusable_password()
         account.save()

@@ -2,6 +2,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -77,6 +78,18 @@ def test_a_token_works_only_from_its_addresses(alice: User, vision: Department) 
     assert client.get(URL, REMOTE_ADDR="10.2.2.3").status_code == 401
 
 
+def test_addresses_are_kept_once_each_and_ipv4_as_such_however_it_is_written(alice: User, vision: Department) -> None:
+    client = person(alice)
+    given = ["10.0.0.0/8", "::ffff:192.0.2.7", "10.0.0.0/8", "::ffff:10.0.0.0/104", "2001:db8::/32"]
+    made = client.post(URL, body(addresses=given)).json()
+    assert made["addresses"] == ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]
+    secret = {"Authorization": f"Bearer {made['token']}"}
+    for address, status in (("192.0.2.7", 200), ("::ffff:192.0.2.7", 200), ("192.0.2.8", 401)):
+        assert Client().get("/api/v1/workloads/", headers=secret, REMOTE_ADDR=address).status_code == status, address
+    refused = client.post(URL, body(addresses=["10.1.2.3/8"])).json()["detail"]
+    assert "10.0.0.0/8 for all of that network" in refused
+
+
 def test_last_use_is_written_at_most_once_a_minute(alice: User, vision: Department) -> None:
     recently = timezone.now() - dt.timedelta(seconds=30)
     client = program(alice, vision, last_used_at=recently)
@@ -97,6 +110,8 @@ def test_last_use_is_written_at_most_once_a_minute(alice: User, vision: Departme
         ({"scopes": []}, "scopes"),
         ({"name": "  "}, "name"),
         ({"addresses": ["10.0.0.0/33"]}, "addresses"),
+        ({"addresses": ["10.1.2.3/8"]}, "addresses"),
+        ({"addresses": [f"10.0.0.{at}" for at in range(101)]}, "addresses"),
         ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
         ({"expires_at": "2999-01-01T00:00:00Z"}, "expires_at"),
         ({"holder": "bob"}, "holder"),
@@ -151,6 +166,21 @@ def test_owners_keep_service_accounts_and_their_tokens(alice: User, vision: Depa
     assert person(owner).get(accounts).json()["results"][0]["tokens"] == 1
     assert person(owner).delete(f"{accounts}vision.nightly/").status_code == 204
     assert robot.get("/api/v1/departments/vision/").status_code == 401
+
+
+def test_a_department_has_so_many_service_accounts_and_a_removed_name_says_that_it_was_removed(
+    vision: Department, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.accounts.tokens.MOST_ACCOUNTS", 2)
+    client, url = person(builders.member(vision, Role.OWNER, "olga")), "/api/v1/departments/vision/service_accounts/"
+    for name in ("one", "two"):
+        assert client.post(url, {"name": name}).status_code == 201
+    full = client.post(url, {"name": "three"})
+    assert (full.status_code, full.json()["code"]) == (409, "too_many_accounts")
+    assert client.delete(f"{url}vision.one/").status_code == 204
+    assert client.post(url, {"name": "three"}).status_code == 201
+    assert "already exists" in client.post(url, {"name": "two"}).json()["detail"]
+    assert "was removed" in client.post(url, {"name": "one"}).json()["detail"]
 
 
 def test_another_persons_token_does_not_exist_for_a_member(alice: User, vision: Department) -> None:
