@@ -15,13 +15,16 @@ from workloads.runtime.setups import Setup
 SAVES = """\
 import signal, sys, time
 def leave(*_):
-    print("saving", flush=True); time.sleep({seconds}); print("saved", flush=True); sys.exit(0)
+    print("saving", flush=True)
+    print(("x" * 99 + "\\n") * {lines}, end="")
+    time.sleep({seconds}); print("saved", flush=True); sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 print("up", flush=True)
 while True: time.sleep(0.1)
 """
 DIES = "import subprocess, sys\nsubprocess.Popen([sys.executable, 'saves.py']).wait()"  # of SIGTERM, and leaves a child
 FOUR_LINES = "set -u\necho begin\n{python} saves.py\necho after"
+MOVES = "import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, 'saves.py'])"
 SCRIPTS = {
     "four lines": (FOUR_LINES, 143),
     "a shell in a shell": ("sh -c '{python} saves.py; echo after'\necho after", 143),
@@ -40,6 +43,22 @@ SCRIPTS = {
     ),
     "what it leaves behind": ('{python} -c "$DIES"\necho after', 143),
     "as the last word": ("echo begin; exec {python} saves.py", 0),
+    "each line is written down by a loop": (
+        "{python} saves.py 2>&1 | while read line; do echo $line; done\necho after",
+        143,
+    ),
+    "a loop feeds a loop": (
+        "{python} saves.py | while read line; do echo $line; done | while read line; do echo $line; done\necho after",
+        143,
+    ),
+    "more than a pipe holds, read by a loop": (
+        "{python} saves.py | (while read line; do case $line in *xxx*) ;; *) echo $line ;; esac; done)\necho after",
+        143,
+    ),
+    "in a session of its own": ('{python} -c "$MOVES"\necho after', 143),
+    "with its input from a file": ("{python} - < saves.py\necho after", 143),
+    "a pipeline of background jobs": ("{python} saves.py | cat &\nwait\necho after", 143),
+    "for good, in a loop": ("while true; do {python} saves.py; echo after; done", 143),
     "with a time limit": ("timeout 600 {python} saves.py\necho after", 143),
 }
 
@@ -47,7 +66,9 @@ SCRIPTS = {
 def script(bed: Any, text: str, seconds: float, **changes: Any) -> Any:
     """A run of `sh -ec`, its program saved beside it first."""
     text = "cd $(mktemp -d)\nprintf '%s' \"$SAVES\" > saves.py\n" + text.replace("{python}", bed.python)
-    env = {"SAVES": SAVES.replace("{seconds}", str(seconds)), "DIES": DIES, "PYTHONUNBUFFERED": "1"}
+    lines = "2000" if "xxx" in text else "0"
+    saves = SAVES.replace("{seconds}", str(seconds)).replace("{lines}", lines)
+    env = {"SAVES": saves, "DIES": DIES, "MOVES": MOVES, "PYTHONUNBUFFERED": "1"}
     return bed.spec("hello", **{"command": ("sh", "-ec", text), "env": env, "grace": 20} | changes)
 
 

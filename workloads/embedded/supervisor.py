@@ -33,7 +33,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,33 @@ def start_of(pid: int) -> str:
     return ""
 
 
-def parents_in(session: int) -> dict[int, int]:
-    """Living processes of a session, each with its parent."""
-    parents = {}
+def parents_of_rank(leader: int, others: Collection[int]) -> dict[int, int]:
+    """Living processes of a rank, each with its parent: its leader's session, what was left to this process by any but the
+    leaders of `others`, and all below them, in whatever session."""
+    parents, sessions = dict[int, int](), dict[int, int]()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent, _group, its = path.joinpath("stat").read_text().rpartition(") ")[2].split()[:4]
-            if int(its) == session and state not in "ZX":
-                parents[int(path.name)] = int(parent)
-    return parents
+            state, parent, _group, session = path.joinpath("stat").read_text().rpartition(") ")[2].split()[:4]
+            if state not in "ZX":
+                parents[int(path.name)], sessions[int(path.name)] = int(parent), int(session)
+    strangers, left = {os.getpid(), *others}, os.getpid()
+
+    def is_of_rank(pid: int) -> bool:
+        while pid in parents and pid not in strangers:
+            if sessions[pid] == leader or (parents[pid] == left and sessions[pid] not in others):
+                return True
+            pid = parents[pid]
+        return False
+
+    return {pid: parent for pid, parent in parents.items() if is_of_rank(pid)}
+
+
+def is_below(pid: int, above: int, parents: Mapping[int, int]) -> bool:
+    while pid in parents:
+        pid = parents[pid]
+        if pid == above:
+            return True
+    return False
 
 
 def signals_of(pid: int, which: str) -> int:
@@ -128,10 +146,11 @@ def writes_to(writer: int, reader: int) -> bool:
 class Farewell:
     """Tells the processes of one rank to end, by the rules of workloads/kubernetes/manifests/pre_stop.py; `go_on` looks once."""
 
-    def __init__(self, leader: int) -> None:
-        self.leader = leader
+    def __init__(self, leader: int, others: Collection[int] = ()) -> None:
+        self.leader, self.others = leader, others
         self.held: set[int] = set()
         self.left: set[int] = set()  # to their own trap
+        self.readers: set[int] = set()  # shells that read what another program writes
         self.told: set[int] = set()
         self.fed: set[int] = set()
         self.done = False
@@ -158,9 +177,13 @@ class Farewell:
     def hold(self) -> dict[int, int]:
         """Stops every shell that is started by nothing but shells; gives the others."""
         while True:
-            programs = {pid: parent for pid, parent in parents_in(self.leader).items() if pid not in self.held}
-            tops = [pid for pid, parent in programs.items() if self.is_top(parent) and pid not in self.left]
-            new = [pid for pid in tops if start_of(pid) in SHELLS]
+            everyone = parents_of_rank(self.leader, self.others)
+            programs = {pid: parent for pid, parent in everyone.items() if pid not in self.held}
+            tops = [pid for pid, parent in programs.items() if self.is_top(parent)]
+            shells = [pid for pid in tops if pid not in self.left | self.readers and start_of(pid) in SHELLS]
+            reading = {pid for pid in shells if self.is_reader(pid, everyone)}
+            self.readers |= reading
+            new = [pid for pid in shells if pid not in reading]
             if not new:
                 return programs
             for pid in new:
@@ -171,6 +194,9 @@ class Farewell:
                     send(os.kill, pid, signal.SIGCONT)
                 else:
                     self.held.add(pid)
+
+    def is_reader(self, shell: int, everyone: Mapping[int, int]) -> bool:
+        return any(writes_to(each, shell) and not is_below(each, shell, everyone) for each in everyone if each != shell)
 
     def handles_it(self, shell: int, children: list[int]) -> bool:
         """It has a trap for SIGTERM and waits for something, all of it in the background: a shell has such a child ignore
@@ -380,7 +406,9 @@ class Supervisor:
         if self.kill_at is None:
             self.reason, self.kill_at = reason, kill_at
             for rank, process in self.processes.items():
-                self.farewells[rank] = Farewell(process.pid)
+                self.farewells[rank] = Farewell(
+                    process.pid, [each.pid for each in self.processes.values() if each is not process]
+                )
                 self.farewells[rank].go_on()
 
     def look_whether_listening(self) -> None:

@@ -8,7 +8,8 @@ hook, which the kubelet runs first and counts as grace, does what an init would:
 1. Shells that were started by nothing but shells are held (SIGSTOP): they go on to no next line.
 2. Every program below them gets SIGTERM once, as soon as nothing is above it but held shells; a program passes the signal
    on to its own children as it sees fit, and those it leaves behind are told then. What reads from another program's
-   output (`python train.py | tee log`) ends by itself when that ends, and is told only if it does not.
+   output (`python train.py | tee log`, also a shell: `| while read line; do …`) ends by itself when that ends, and is told
+   only if it does not.
 3. When no program is left the shells get SIGTERM and go on: one with a trap runs it, any other dies with 143, as ever.
 
 A shell with a trap for SIGTERM that waits for what it runs in the background gets it at once and is left alone with that:
@@ -25,7 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 HOOK = r"""
-held= left= told= fed=
+held= left= told= fed= readers=
 is_shell() {
   case $(tr '\0' '\n' < "/proc/$1/cmdline" 2>/dev/null | head -n 1) in
     sh|*/sh|bash|*/bash|dash|*/dash|ash|*/ash|ksh|*/ksh|zsh|*/zsh) return 0 ;;
@@ -64,11 +65,34 @@ handles_it() {  # a trap for SIGTERM (bash with one for its exit catches SIGVTAL
   done
   [ "$waits" ]
 }
+writes() {  # process, reader
+  [ "/proc/$1/fd/1" -ef "/proc/$2/fd/0" ] || [ "/proc/$1/fd/2" -ef "/proc/$2/fd/0" ]
+}
+is_below() {  # process, ancestor
+  above=$1
+  while :; do
+    up=
+    for one in $all; do
+      case $one in "$above:"*) up=${one#*:}; break ;; esac
+    done
+    if [ -z "$up" ]; then return 1; elif [ "$up" = "$2" ]; then return 0; fi
+    above=$up
+  done
+}
+is_reader() {  # of a pipe that something which it did not start writes
+  [ -p "/proc/$1/fd/0" ] || return 1
+  for other in $all; do
+    other=${other%:*}
+    if [ "$other" != "$1" ] && writes "$other" "$1" && ! is_below "$other" "$1"; then return 0; fi
+  done
+  return 1
+}
 hold() {
   for each in $all; do
     pid=${each%:*}
-    case " $held $left " in *" $pid "*) continue ;; esac
+    case " $held $left $readers " in *" $pid "*) continue ;; esac
     if is_top "${each#*:}" && is_shell "$pid"; then
+      if is_reader "$pid"; then readers="$readers $pid"; continue; fi
       kill -STOP "$pid" 2>/dev/null || continue
       more=1
       if handles_it "$pid"; then
@@ -85,8 +109,7 @@ is_fed() {
   [ -p "/proc/$1/fd/0" ] || return 1
   for other in $programs; do
     other=${other%:*}
-    if [ "$other" != "$1" ] && { [ "/proc/$other/fd/1" -ef "/proc/$1/fd/0" ] || [ "/proc/$other/fd/2" -ef "/proc/$1/fd/0" ]; }
-    then return 0; fi
+    if [ "$other" != "$1" ] && writes "$other" "$1"; then return 0; fi
   done
   return 1
 }
