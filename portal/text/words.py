@@ -11,21 +11,24 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 
-def amount(units: int | None, pool: Any) -> str:
-    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit"."""
+def amount(units: float | None, pool: Any) -> str:
+    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit". A mean has one decimal
+    where it is no memory: "2.5 cards"."""
     if units is None:
         return _("no limit")
     unit = pool if isinstance(pool, str) else pool.unit
-    number = {"n": f"{units:,}"}
+    rounded = round(units, 1)
+    written = int(rounded) if rounded == int(rounded) else rounded
+    n, number = (written if isinstance(written, int) else 2), {"n": f"{written:,}"}  # 2: any number that is not one
     if unit == "card":
-        return ngettext("%(n)s card", "%(n)s cards", units) % number
+        return ngettext("%(n)s card", "%(n)s cards", n) % number
     if unit == "replica":
-        return ngettext("%(n)s replica", "%(n)s replicas", units) % number
+        return ngettext("%(n)s replica", "%(n)s replicas", n) % number
     if unit == "slice":
-        return ngettext("%(n)s slice", "%(n)s slices", units) % number
+        return ngettext("%(n)s slice", "%(n)s slices", n) % number
     if unit == "percent":
-        return f"{units} %"
-    return memory(units)
+        return f"{written} %"
+    return memory(round(units))
 
 
 def exact(units: int | None, pool: Any) -> str:

@@ -21,11 +21,12 @@ from quotas.board.chart import Chart, draw
 from quotas.board.history import Loan, Point, loans, trend
 from quotas.board.usage import PoolUsage, usages
 from quotas.board.usage_now import Live, read
-from quotas.models import Claim, ClaimState, Pool
+from quotas.models import Claim, ClaimState, Pool, UsageHour
 from quotas.tree import upwards
 from quotas.wording import Teller, lends, named_claims
 
-PERIODS = {7: dt.timedelta(hours=1), 30: dt.timedelta(hours=4)}  # days → width of one point
+HOUR = dt.timedelta(hours=1)
+PERIODS = {1: HOUR, 7: HOUR, 30: 4 * HOUR}  # days → width of one point
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,12 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def days_of(request: HttpRequest) -> int:
+    """How many days the charts show: those that were chosen; else a week, where more than its last day has been
+    metered."""
     chosen = natural(request.GET.get("days", ""))
-    return chosen if chosen in PERIODS else 7
+    if chosen in PERIODS:
+        return chosen
+    return 7 if UsageHour.objects.filter(hour__lt=timezone.now() - 24 * HOUR).exists() else 1
 
 
 def _now(live: Live, actor: Actor, department: Department, inside: list[int]) -> dict[str, Any]:

@@ -168,7 +168,9 @@ def _rank_use(
     for key, (label, written) in words.items():
         values = [(point.at, getattr(point, key)) for point in points]
         chart = draw(values, begin=span.begin, end=span.end, step=span.step, limit=limits[key], ran=span.ran)
-        figures.append(Figure(key, label, chart, "" if chart.last is None else written(chart.last), written(chart.top)))
+        figures.append(
+            Figure(key, label, chart, "" if chart.last is None else written(chart.last), written(chart.line.top))
+        )
     recent = [point.watts for point in points if point.watts is not None and point.at + 2 * span.step >= span.end]
     return RankUse(rank, tuple(figures), recent[-1] if recent else None)
 

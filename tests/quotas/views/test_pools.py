@@ -13,7 +13,7 @@ from quotas.board.chart import draw
 from quotas.board.history import Point
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import ClaimId, Plan
-from quotas.models import Card, Decision, LedgerEntry, Node, PlanPass
+from quotas.models import Card, Decision, LedgerEntry, Node, PlanPass, UsageHour
 from quotas.planning.replay import packed
 from quotas.planning.snapshot import load_snapshot
 from tests import builders as make
@@ -109,8 +109,33 @@ def test_a_pool_is_drawn_on_its_own_scale_whatever_was_promised(client, promised
 def test_the_trend_of_a_pool_has_the_pool_as_its_top():
     points = [Point(timezone.now() - dt.timedelta(hours=2), 3, 2, 1, 0)]
     kept = {"end": timezone.now(), "days": 7, "step": dt.timedelta(hours=1)}
-    assert draw(points, **kept, capacity=16).top == 16
-    assert draw(points, **kept).top == 4  # a department's: its guarantee, and what it borrows above
+    assert draw(points, **kept, capacity=16).line.top == 16
+    assert draw(points, **kept).line.top == 4  # a department's: its guarantee, and what it borrows above
+
+
+def test_the_range_of_a_chart_is_what_its_switch_says():
+    end = timezone.now()
+    points = [Point(end - dt.timedelta(hours=2), 3, 2, 1, 0)]
+    week = draw(points, end=end, days=7, step=dt.timedelta(hours=1))
+    assert week.line.begin == end - dt.timedelta(days=7)
+    assert week.columns[0].x == pytest.approx(1000 * (1 - 2 / 168), abs=0.1)
+    assert len(week.line.ticks) in (6, 7)
+
+
+def test_the_numbers_of_each_hour_are_where_the_pointer_is(client, world):
+    reader, pool = make.member(make.department()), make.pool("t4", cards=4)
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    UsageHour.objects.create(
+        department=make.department(),
+        pool=pool,
+        hour=hour - dt.timedelta(hours=1),
+        guaranteed=7200,
+        own=1800,
+        borrowed=5400,
+    )
+    text = page(client, reader, "/pools/t4/")
+    assert "own 0.5 cards · borrowed 1.5 cards · guaranteed 2 cards</title>" in text
+    assert 'aria-current="true">1 day</a>' in text  # a younger installation begins with its one day
 
 
 def test_an_unknown_pool_is_not_there_and_nobody_gets_in_without_a_login(client, world):

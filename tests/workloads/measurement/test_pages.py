@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portal.models import Role
+from portal.text.timeline import HEIGHT, WIDTH
 from quotas.models import Claim
 from tests import builders as make
 from tests.workloads.measurement import bed
 from tests.workloads.measurement.bed import World
 from workloads.measurement.buckets import BUCKET, HOUR, floor
-from workloads.measurement.chart import HEIGHT, WIDTH, draw
+from workloads.measurement.chart import draw
 from workloads.measurement.heat import heat_of
 from workloads.measurement.history import LOW_FOR, low_use, points_of
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, Workload
@@ -217,19 +218,19 @@ def test_whatever_was_measured_the_drawing_stays_in_its_frame_and_gaps_are_told(
     known = {number for number, value in values.items() if value is not None and -1 < number < 36}
     assert chart.is_empty == (not known)
     assert chart.area.count("M") == len(known)
-    width = sum(float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 0H([\d.]+)V", chart.gaps))
+    width = sum(float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 100\.0V0\.0H([\d.]+)V", chart.gaps))
     assert width == pytest.approx((36 - len(known)) / 36 * WIDTH, abs=1)
 
 
 def test_nothing_measured_is_one_gap_and_no_zero() -> None:
     chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, limit=1.0)
     assert (chart.area, chart.last, chart.is_empty) == ("", None, True)
-    assert chart.gaps == f"M0.0 0H{WIDTH:.1f}V{HEIGHT}H0.0Z"
+    assert chart.gaps == f"M0.0 {HEIGHT:.1f}V0.0H{WIDTH:.1f}V{HEIGHT:.1f}Z"
 
 
 def test_before_the_start_there_is_no_gap(member: Client, here: World) -> None:
     chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=[(BEGIN + HOUR / 2, BEGIN + HOUR)])
-    assert chart.gaps == f"M{WIDTH / 2:.1f} 0H{WIDTH:.1f}V{HEIGHT}H{WIDTH / 2:.1f}Z"
+    assert chart.gaps == f"M{WIDTH / 2:.1f} {HEIGHT:.1f}V0.0H{WIDTH:.1f}V{HEIGHT:.1f}Z"
     job = bed.attempt(here)
     Attempt.objects.update(started_at=timezone.now() - dt.timedelta(minutes=2))
     page = page_of(member, job.workload, "?tab=usage&range=30d")
@@ -286,7 +287,7 @@ def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
 def test_while_it_waited_between_two_attempts_nothing_is_missing() -> None:
     ran = [(BEGIN, BEGIN + 2 * BUCKET), (BEGIN + 9 * BUCKET, BEGIN + HOUR)]
     chart = draw([(BEGIN, 0.5), (BEGIN + 10 * BUCKET, 0.5)], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=ran)
-    widths = [float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 0H([\d.]+)V", chart.gaps)]
+    widths = [float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 100\.0V0\.0H([\d.]+)V", chart.gaps)]
     assert (
         widths == [pytest.approx(WIDTH / 12, abs=0.2)] * 3
     )  # the second of the first, the first and last of the second
