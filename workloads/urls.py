@@ -5,7 +5,20 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from workloads.notebooks import access
-from workloads.pages import administration, buttons, detail, files, home, listing, logs, measurement, modes, new, usage
+from workloads.pages import (
+    administration,
+    buttons,
+    detail,
+    files,
+    home,
+    idle,
+    listing,
+    logs,
+    measurement,
+    modes,
+    new,
+    usage,
+)
 
 app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
@@ -26,9 +39,13 @@ urlpatterns: list[URLPattern] = [
     path("operator/presets/<int:preset>/", administration.preset, name="preset"),
     path("operator/presets/new/", administration.preset, name="preset_new"),
     path("pools/<slug:pool>/gives/", modes.pool_gives, name="pool_gives"),
+    path("operator/pools/<slug:pool>/idle/", idle.pool_policy, name="pool_idle_edit"),
+    path("d/<slug:department>/quotas/<slug:pool>/idle/", idle.department_policy, name="department_idle"),
+    path("pools/<slug:pool>/idle/", idle.pool_part, name="pool_idle"),
     path("pools/<slug:pool>/activity/", usage.heat, name="pool_heat"),
     path("search/workloads/", home.search, name="search"),
     path("w/<slug:workload>/", detail.by_id, name="by_id"),
+    path("d/<slug:department>/idle-exemptions/<slug:exemption>/end/", idle.end_exemption, name="exemption_end"),
     path(HERE, listing.listing, name="list"),
     path(HERE + "new/", new.new, name="new"),
     path(HERE + "new/verdict/", new.verdict, name="verdict"),
@@ -39,6 +56,7 @@ urlpatterns: list[URLPattern] = [
     path(ONE + "files/", files.folder, name="files"),
     path(ONE + "files/delete/", files.delete, name="delete-file"),
     path(ONE + "files/download/", files.download, name="download"),
+    path(ONE + "exempt/", idle.exempt, name="exempt"),
     path(ONE + "keep/", buttons.keep, name="keep"),
     path(ONE + "leave/", buttons.leave, name="leave"),
     path(ONE + "log/", logs.log, name="log"),

@@ -66,7 +66,15 @@ def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
         instead = [f"  {each['text']}" for each in found["alternatives"]]
         heading = [INSTEAD[portal.language]] if instead else []
         contract = [found["contract"]] if found["contract"] else []
-        show(found["title"], *found["lines"], *heading, *instead, *found["advice"], *contract)
+        show(
+            found["title"],
+            *found["lines"],
+            *heading,
+            *instead,
+            *found["advice"],
+            *contract,
+            *found.get("idle_policy", []),
+        )
     return 121 if found["headline"] == "cannot" else 0
 
 

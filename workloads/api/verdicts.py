@@ -53,6 +53,9 @@ class VerdictOut(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="What to do about it, as sentences, beside the alternatives."
     )
     contract = serializers.CharField(help_text="What borrowing means.")
+    idle_policy = serializers.ListField(
+        child=serializers.CharField(), help_text="What happens to such work when it is idle, as sentences."
+    )
     alternatives = AlternativeOut(many=True)
     by = serializers.DateTimeField(allow_null=True, help_text="It starts by then at the latest.")
     unit = serializers.CharField()
@@ -72,6 +75,7 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "lines": verdict.lines,
         "advice": verdict.advice,
         "contract": verdict.contract,
+        "idle_policy": verdict.idle_policy,
         "alternatives": verdict.alternatives,
         "by": verdict.by,
         "unit": request.pool.unit,
@@ -105,6 +109,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "lines": situation.details,
         "advice": situation.advice,
         "contract": "",
+        "idle_policy": [],
         "alternatives": [],
         "by": claim.promised_at if claim and waiting else None,
         "unit": workload.pool.unit,

@@ -144,6 +144,29 @@ def judge(buckets: Iterable[Bucket], below: float, *, floor: dt.datetime, now: d
     return Finding(current, since, measured)
 
 
+def stopped_at(buckets: Iterable[Bucket], rule: Rule, *, floor: dt.datetime) -> dt.datetime | None:
+    """When work with this history would have been stopped by the rule (or, where it only warns, warned) had nobody kept it;
+    None: never."""
+    measured, reached = dt.timedelta(0), floor
+    warned: dt.datetime | None = None
+    countdown = dt.timedelta(minutes=0 if rule.action is Action.WARN else rule.countdown)
+    for bucket in sorted(buckets, key=lambda each: each.at):
+        begin, end = max(bucket.at, floor), bucket.at + BUCKET
+        busy = bucket.most is not None and bucket.most >= rule.below
+        if end <= begin or (not busy and (bucket.most is None or not bucket.complete)):
+            continue
+        if busy or begin - reached >= GAP:
+            measured, warned = dt.timedelta(0), None
+        reached = end
+        if busy:
+            continue
+        measured += end - begin
+        warned = warned or (end if measured >= rule.length else None)
+        if warned is not None and end >= warned + countdown:
+            return end
+    return None
+
+
 def with_activity(finding: Finding, activity: Activity | None, now: dt.datetime) -> Finding:
     """The same of a notebook, whose people count too. `activity` None: its server did not say, so nothing is known."""
     if finding.now is not Now.QUIET or finding.since is None:

@@ -24,7 +24,9 @@ from portal.web.pages import render_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads.actions import request_of, sharing_values
-from workloads.idle import spells
+from workloads.idle import exemptions, spells
+from workloads.idle.names import policy_sentences
+from workloads.idle.policies import Policies
 from workloads.lifecycle import LIVE, State
 from workloads.measurement.history import low_use
 from workloads.models import Attempt, Kind, Workload
@@ -72,7 +74,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "tabs": [(name, name == tab) for name in TABS],
         "tab": tab if tab in TABS else "log",
         **rights(actor, dept, row),
-        "may_keep": may_keep_idle(actor, row),
+        **idle_of(actor, row),
         "low": low_use([row.pk], now=timezone.now()).get(row.pk),
         **tab_of(request, actor, row, tab),
     }
@@ -132,6 +134,19 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})
         if notebook and (own or (workload.shared and submit))
         else "",
+    }
+
+
+def idle_of(actor: Actor, workload: Workload) -> dict[str, Any]:
+    """What happens to it when it is idle, and what the reader may do about that."""
+    if workload.is_final:
+        return {}
+    rule = Policies().effective(workload.pool_id, workload.department_id, workload.kind)
+    return {
+        "idle_policy": policy_sentences(workload.kind, rule),
+        "exemption": exemptions.of_workload(workload, timezone.now()),
+        "may_exempt": actor.may(Right.STEER, workload.department),
+        "may_keep": may_keep_idle(actor, workload),
     }
 
 

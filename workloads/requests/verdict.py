@@ -31,6 +31,8 @@ from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import claim_of, load_snapshot, moment
 from quotas.previews.blocking_policy import barred
 from quotas.wording import Teller, clock, named_claims, return_sentence
+from workloads.idle.names import policy_sentences
+from workloads.idle.policies import Policies
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
 from workloads.requests.validation import check
@@ -95,6 +97,7 @@ class Verdict:
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
     facts: engine.Verdict
+    idle_policy: tuple[str, ...] = ()  # what happens to such work when it is idle
 
     @property
     def decision(self) -> str:
@@ -103,7 +106,7 @@ class Verdict:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        return tuple(text for text in (self.title, *self.lines, *self.advice, self.contract) if text)
+        return tuple(text for text in (self.title, *self.lines, *self.advice, self.contract, *self.idle_policy) if text)
 
 
 STALE = 5.0  # s
@@ -196,10 +199,14 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
     verdict = _in_words(actor, request.pool, facts, asked, tuple(instead))
     why, then = verdict.lines[: len(facts.reasons)], verdict.lines[len(facts.reasons) :]
-    if facts.headline is Headline.WAITS and (rule := barred(with_claim(snapshot, asked), asked.id)):
-        why = (*why, rule.sentence(department, request.pool))
+    if facts.headline is Headline.WAITS and (barrier := barred(with_claim(snapshot, asked), asked.id)):
+        why = (*why, barrier.sentence(department, request.pool))
     more = filter(None, [above_share(request)])
-    return replace(verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)))
+    rule = Policies().effective(request.pool.pk, department.pk, request.kind)
+    return replace(
+        verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)),
+        idle_policy=() if facts.headline is Headline.CANNOT else tuple(policy_sentences(request.kind, rule)),
+    )  # fmt: skip
 
 
 def _window_return(

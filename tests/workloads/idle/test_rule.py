@@ -21,6 +21,7 @@ from workloads.idle.rule import (
     combined,
     judge,
     looser_than,
+    stopped_at,
     with_activity,
 )
 
@@ -152,3 +153,23 @@ def test_a_tighter_rule_finds_idle_whatever_the_wider_one_does(
         return judge(buckets(*series), rule.below, floor=LONG_AGO, now=NOON).is_idle(rule)
 
     assert idle(tighter) or not idle(wider)
+
+
+def test_what_would_have_been_stopped_is_found_in_the_history() -> None:
+    history = buckets(*[50] * 3, *[0] * 30)
+    quiet_from = NOON - 30 * BUCKET
+    assert stopped_at(history, HOUR, floor=LONG_AGO) == quiet_from + dt.timedelta(minutes=75)
+    assert stopped_at(history, replace(HOUR, action=Action.WARN), floor=LONG_AGO) == quiet_from + dt.timedelta(
+        minutes=60
+    )
+    assert stopped_at(buckets(*[0] * 13, 50, *[0] * 13), HOUR, floor=LONG_AGO) is None, "busy during the countdown"
+    assert stopped_at(buckets(*[0] * 10, *[None] * 12, *[0] * 10), HOUR, floor=LONG_AGO) is None
+
+
+@given(rules, values)
+def test_the_preview_stops_nothing_that_the_rounds_would_not(rule: Rule, series: list[float | None]) -> None:
+    history = buckets(*series)
+    at = stopped_at(history, rule, floor=LONG_AGO)
+    if at is not None:
+        until_then = [each for each in history if each.at < at]
+        assert judge(until_then, rule.below, floor=LONG_AGO, now=at).is_idle(rule)

@@ -1,0 +1,115 @@
+"""What an idle policy would have stopped in the last week, from the buckets that are stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from django.db.models import Count, QuerySet
+
+from portal.models import Department
+from quotas.models import LedgerEntry, Pool
+from workloads.idle.rule import BUCKET, Action, Rule, stopped_at
+from workloads.measurement.rank_activity import buckets_of
+from workloads.models import Attempt, Kind, MeasuredBucket
+
+WEEK = dt.timedelta(days=7)
+MOST = 1000
+"""Attempts that are looked at, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class WouldStop:
+    """An attempt that would have been stopped (or, where the policy only warns, warned) at `at`. `seconds` is how long it went on
+    holding its units after that."""
+
+    attempt: Attempt
+    action: Action
+    at: dt.datetime
+    seconds: float
+
+    @property
+    def card_hours(self) -> float:
+        workload = self.attempt.workload
+        return workload.pool.card_hours(workload.units * self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """`ran`: attempts that ran in that time; `left_out`: candidates beyond MOST. `has_notebooks`: what their servers would have
+    said is not known."""
+
+    stops: tuple[WouldStop, ...]
+    ran: int
+    measured: int
+    left_out: int
+    has_notebooks: bool
+
+    @property
+    def card_hours(self) -> float:
+        return sum(each.card_hours for each in self.stops if each.action is not Action.WARN)
+
+    @property
+    def stopped(self) -> int:
+        return sum(each.action is not Action.WARN for each in self.stops)
+
+    @property
+    def warned(self) -> int:
+        return len(self.stops) - self.stopped
+
+
+def last_week(
+    pool: Pool, departments: Collection[Department] | None, rules: Mapping[str, Rule], *, now: dt.datetime
+) -> Week:  # fmt: skip
+    """`departments`: whose work is looked at; None: everybody's. `rules`: kind → the rule that would have been in force."""
+    begin = now - WEEK
+    ran = Attempt.objects.filter(workload__pool=pool, started_at__lt=now).exclude(finished_at__lte=begin)
+    if departments is not None:
+        ran = ran.filter(workload__department__in=departments)
+    acting = {kind: rule for kind, rule in rules.items() if rule.action is not Action.NOTHING}
+    picked: list[Attempt] = []
+    for kind, rule in acting.items():
+        picked += _candidates(ran.filter(workload__kind=kind), rule, begin)
+    picked.sort(key=lambda row: row.pk, reverse=True)
+    looked_at = picked[:MOST]
+    buckets = buckets_of({row.pk: row.workload.pods for row in looked_at}, begin, now)
+    borrowed = _borrowed([row for row in looked_at if acting[row.workload.kind].action is Action.BORROWED])
+    stops = []
+    for row in looked_at:
+        rule = acting[row.workload.kind]
+        at = stopped_at(buckets.get(row.pk, ()), rule, floor=max(begin, row.started_at or begin))
+        end = min(row.finished_at or now, now)
+        borrows = rule.action is not Action.BORROWED or any(
+            since <= at < (until or now) for since, until in borrowed.get(row.claim_id, ()) if at is not None
+        )
+        if at is not None and at < end and borrows:
+            stops.append(WouldStop(row, rule.action, at, (end - at).total_seconds()))
+    stops.sort(key=lambda each: each.card_hours, reverse=True)
+    notebooks = any(each.attempt.workload.kind == Kind.NOTEBOOK for each in stops)
+    measured = MeasuredBucket.objects.filter(attempt__in=ran.values("pk"), at__gte=begin, gpu__isnull=False)
+    return Week(
+        tuple(stops),
+        ran.count(),
+        measured.values("attempt").distinct().count(),
+        len(picked) - len(looked_at),
+        notebooks,
+    )
+
+
+def _candidates(ran: QuerySet[Attempt], rule: Rule, begin: dt.datetime) -> list[Attempt]:
+    """Those with enough quiet buckets to have been idle for so long, counted by the database."""
+    quiet = MeasuredBucket.objects.filter(attempt__in=ran.values("pk"), at__gte=begin, gpu__lt=rule.below * 10)
+    enough = quiet.values("attempt").annotate(count=Count("at")).filter(count__gte=int(rule.length / BUCKET)).order_by()
+    rows = Attempt.objects.filter(pk__in=enough.values("attempt")).order_by("-pk")
+    return list(rows.select_related("workload__pool", "workload__department", "workload__author")[: MOST + 1])
+
+
+def _borrowed(attempts: Collection[Attempt]) -> dict[int, list[tuple[dt.datetime, dt.datetime | None]]]:
+    """Claim → when it used borrowed units."""
+    times: dict[int, list[tuple[dt.datetime, dt.datetime | None]]] = defaultdict(list)
+    rows = LedgerEntry.objects.filter(claim__in=[row.claim_id for row in attempts], own=False)
+    for claim, since, until in rows.values_list("claim", "started_at", "ended_at"):
+        times[claim].append((since, until))
+    return times

@@ -1,0 +1,261 @@
+"""Idle policies: the form of a pool's or a department's beside what last week would have been stopped, and exemptions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.forms.boundfield import BoundField
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.access import Actor, NotVisible, Right, actor_of, department_for, operator_of
+from portal.errors import Problem
+from portal.infra.versions import check_fresh
+from portal.models import Department
+from portal.web import conflicts
+from portal.web.forms import blame
+from quotas.models import Pool
+from quotas.tree import upwards
+from workloads.idle import exemptions, policies
+from workloads.idle.names import action_name, kinds_name, policy_sentences
+from workloads.idle.rule import DEFAULT, LIMITS, Action, Rule, combined
+from workloads.measurement.idle_week import last_week
+from workloads.models import IdleExemption, Kind
+from workloads.pages.rows import workload_for
+
+UNSET = ""
+KINDS = (Kind.NOTEBOOK, Kind.JOB, Kind.DISTRIBUTED, Kind.SERVICE)
+NUMBERS = {
+    "below": gettext_lazy("Idle below GPU activity of (%)"),
+    "minutes": gettext_lazy("For so long (min)"),
+    "countdown": gettext_lazy("Warning before the stop (min)"),
+    "keep": gettext_lazy("“Keep it” gives (min)"),
+}
+
+
+class IdleForm(forms.Form):
+    """A rule for each kind: fields named `<kind>_<field of the rule>`."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for kind in KINDS:
+            choices = [(UNSET, _("not set here")), *((each.value, action_name(each)) for each in Action)]
+            self.fields[f"{kind}_action"] = forms.ChoiceField(label=_("When idle"), choices=choices, required=False)
+            for name, label in NUMBERS.items():
+                least, most = LIMITS[name]
+                self.fields[f"{kind}_{name}"] = forms.IntegerField(
+                    label=label, min_value=least, max_value=most, required=False
+                )
+
+    def clean(self) -> dict[str, Any]:
+        for kind in KINDS:
+            for name in NUMBERS if self.cleaned_data.get(f"{kind}_action") else ():
+                field = f"{kind}_{name}"
+                if field in self.cleaned_data and self.cleaned_data[field] is None:
+                    self.add_error(field, _("Enter a number."))
+        return self.cleaned_data
+
+    def rules(self) -> dict[str, Rule]:
+        """The rules of a valid form."""
+        data = self.cleaned_data
+        return {
+            kind.value: Rule(
+                action=Action(data[f"{kind}_action"]), **{name: data[f"{kind}_{name}"] for name in NUMBERS}
+            )
+            for kind in KINDS
+            if data[f"{kind}_action"]
+        }
+
+    @staticmethod
+    def initial_of(rules: policies.Rules, version: int) -> dict[str, Any]:
+        values: dict[str, Any] = {"version": version}
+        for kind in KINDS:
+            rule = rules.get(kind.value)
+            values[f"{kind}_action"] = rule.action.value if rule else UNSET
+            values |= {f"{kind}_{name}": getattr(rule or DEFAULT, name) for name in NUMBERS}
+        return values
+
+    def parts(self, wider: policies.Rules) -> list[Part]:
+        return [
+            Part(
+                kinds_name(kind.value),
+                self[f"{kind}_action"],
+                [self[f"{kind}_{name}"] for name in NUMBERS],
+                policy_sentences(kind.value, wider.get(kind.value)),
+            )
+            for kind in KINDS
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The fields of one kind, and what holds here without them."""
+
+    title: str
+    action: BoundField
+    numbers: list[BoundField]
+    wider: list[str]
+
+
+def _pool(slug: str) -> Pool:
+    return get_object_or_404(Pool.objects.select_related("group__cluster"), slug=slug)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def pool_policy(request: HttpRequest, pool: str) -> HttpResponse:
+    return _policy(request, operator_of(request), _pool(pool), None)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def department_policy(request: HttpRequest, department: str, pool: str) -> HttpResponse:
+    actor = actor_of(request)
+    return _policy(request, actor, _pool(pool), department_for(actor, department, Right.STEER))
+
+
+def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Department | None) -> HttpResponse:
+    """The page of one policy; `?preview=1` with the form's values gives the panel beside it."""
+    row = policies.row_of(pool, department)
+    initial = IdleForm.initial_of(policies.rules_of(row.rules), row.version)
+    previewing = request.method != "POST" and "preview" in request.GET
+    form = IdleForm(request.POST or (request.GET if previewing else None), initial=initial)
+    if previewing:
+        return _preview(request, actor, pool, department, form)
+    if request.method == "POST" and form.is_valid():
+        try:
+            check_fresh(row.version, form.cleaned_data["version"])
+            policies.set_policy(
+                actor=actor, pool=pool, department=department, rules=form.rules(),
+                expected_version=form.cleaned_data["version"],
+            )  # fmt: skip
+        except Problem as problem:
+            problem.field = problem.field.removeprefix("rules.").replace(".", "_")
+            blame(form, problem)
+        else:
+            messages.success(request, _("The idle policy was saved."))
+            return redirect(request.get_full_path())
+    wider: dict[str, Rule] = {}
+    if department is not None:
+        every = policies.Policies()
+        wider = {
+            kind.value: rule for kind in KINDS if (rule := every.wider(pool.pk, department.pk, kind.value)) is not None
+        }
+    exempt = exemptions.in_force(timezone.now()).select_related("workload", "author", "department")
+    context = {
+        "pool": pool, "department": department, "form": form, "parts": form.parts(wider),
+        "exemptions": exempt.filter(department=department) if department else exempt.filter(workload__pool=pool),
+    }  # fmt: skip
+    return render(request, "workloads/idle_policy.html", context, status=conflicts.status_of(form))
+
+
+def _preview(
+    request: HttpRequest, actor: Actor, pool: Pool, department: Department | None, form: IdleForm
+) -> HttpResponse:
+    context: dict[str, Any] = {"form": form, "pool": pool}
+    if form.is_valid():
+        try:
+            policies.refuse_wrong(pool, department, form.rules())
+        except Problem as problem:
+            form.add_error(None, problem.detail)
+    if form.is_valid():
+        rules = form.rules()
+        if department is not None:
+            every = policies.Policies()
+            with_wider = {
+                kind.value: combined(
+                    rule for rule in (rules.get(kind.value), every.wider(pool.pk, department.pk, kind.value)) if rule
+                )
+                for kind in KINDS
+            }
+            rules = {kind: rule for kind, rule in with_wider.items() if rule is not None}
+        week = last_week(pool, _below(department), rules, now=timezone.now())
+        context |= {
+            "week": week,
+            "rows": [each for each in week.stops if each.attempt.workload.department_id in actor.seen][:20],
+            "sentences": [text for kind in KINDS for text in policy_sentences(kind.value, rules.get(kind.value))],
+        }
+    return render(request, "workloads/_idle_preview.html", context)
+
+
+def _below(department: Department | None) -> list[Department] | None:
+    """The department and those below it; None for everybody."""
+    if department is None:
+        return None
+    tree = {row.pk: row for row in Department.objects.all()}
+    return [row for row in tree.values() if department in upwards(tree, row.pk)]
+
+
+@login_required
+@require_safe
+def pool_part(request: HttpRequest, pool: str) -> HttpResponse:
+    """The lines of the pool's page."""
+    actor, row = actor_of(request), _pool(pool)
+    rules = policies.Policies().own(row.pk, None)
+    owned = [each for each in actor.owned if not actor.is_operator and row.quotas.filter(department=each).exists()]
+    context = {
+        "pool": row,
+        "sentences": [text for kind in KINDS for text in policy_sentences(kind.value, rules.get(kind.value))],
+        "operator": actor.is_operator,
+        "owned": owned[:5],
+    }
+    return render(request, "workloads/_pool_idle.html", context)
+
+
+class ExemptForm(forms.Form):
+    why = forms.CharField(
+        label=gettext_lazy("Reason"), max_length=500, widget=forms.Textarea(attrs={"rows": 2}),
+        help_text=gettext_lazy("Everybody who sees the workload sees it."),
+    )  # fmt: skip
+    days = forms.IntegerField(
+        label=gettext_lazy("For how many days"), min_value=1, max_value=exemptions.LONGEST.days, initial=7
+    )
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def exempt(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """The form that exempts one workload."""
+    actor = actor_of(request)
+    where, row = workload_for(actor, department, workload, Right.STEER)
+    form = ExemptForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        until = timezone.now() + dt.timedelta(days=form.cleaned_data["days"])
+        try:
+            exemptions.exempt(
+                actor=actor, department=where, workload=row, why=form.cleaned_data["why"], until=until
+            )  # fmt: skip
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s is exempt from the idle policy.") % {"name": row.name})
+            return redirect("workloads:detail", where.slug, row.public_id)
+    context = {"department": where, "workload": row, "form": form}
+    return render(request, "workloads/idle_exempt.html", context, status=conflicts.status_of(form))
+
+
+@login_required
+@require_POST
+def end_exemption(request: HttpRequest, department: str, exemption: str) -> HttpResponse:
+    actor = actor_of(request)
+    where = department_for(actor, department, Right.STEER)
+    rows = IdleExemption.objects.filter(department=where, public_id=exemption).select_related("workload", "department")
+    row = rows.first()
+    if row is None:
+        raise NotVisible
+    exemptions.end(actor=actor, row=row)
+    messages.success(request, _("The exemption has ended."))
+    if row.workload is not None:
+        return redirect("workloads:detail", where.slug, row.workload.public_id)
+    return redirect("quotas:quotas", where.slug)
