@@ -57,7 +57,16 @@ KINDS: dict[str, Kind] = {
     ),
     "node.quarantine_ended": Kind(
         N_("A quarantine of a node or card has ended"), N_("%(place)s is no longer quarantined (%(why)s)."),
-        webhooks=False,
+        mail=True, webhooks=False,
+    ),
+    "cluster.not_measured": Kind(
+        N_("Use is not measured on a cluster"),
+        N_("What pods use on %(cluster)s has not been measured since %(since_at)s: %(why)s Until it is, idle work is not found "
+            "there, and reports say “not measured”."),
+        mail=True, webhooks=False,
+    ),
+    "cluster.measured": Kind(
+        N_("Use is measured again on a cluster"), N_("What pods use on %(cluster)s is measured again."), webhooks=False,
     ),
     "workload.withdrawn": Kind(
         N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")

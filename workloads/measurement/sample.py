@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import structlog
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from portal.errors import N_, Problem
 from portal.infra.crypt import Undecryptable
 from portal.infra.locks import durable
+from portal.models import User
+from portal.notify import notices
 from portal.notify.events import emit
 from quotas.models import Cluster, ClusterKind
 from workloads.clusters.drivers import driver_for
@@ -28,6 +30,8 @@ AT_ONCE = 8
 """Clusters that are asked at the same time, so that a slow one does not hold up the others."""
 SEEN_WITHIN = dt.timedelta(minutes=5)
 """So long after its start a pod may be missing in what Prometheus has."""
+OUTAGE = dt.timedelta(minutes=30)
+"""Operators are told when nothing was measured for so long: a Prometheus that restarts is no news."""
 log = structlog.get_logger(__name__)
 
 Answers = list[dict[str, tuple[Sample, ...]]]
@@ -146,18 +150,31 @@ def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.dat
     with_gpu = sum(use.gpu is not None for use in uses_by_window[-1].values())
     own.update(measured_at=now, ranks=len(uses_by_window[-1]), gpu_ranks=with_gpu, complete_until=complete)
     with durable():
+        was_told = own.filter(told_at__isnull=False).update(told_at=None)
         if own.filter(failing_since__isnull=False).update(failing_since=None, failure={}):
             emit("cluster.measured", cluster=source.cluster.name)
+        if was_told:
+            notices.tell("cluster.measured", to=operators(), cluster=source.cluster.name)
 
 
 def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
-    """Records why nothing was measured: the time and the event once, the reason each time. Nothing else changes."""
+    """Records why nothing was measured: the time and the event once, the reason each time. Operators are told of an outage once,
+    when it has lasted. Nothing else changes."""
     own = MetricsSource.objects.filter(pk=source.pk, url=source.url)
+    why = {"message": problem.message, "params": problem.numbers}
     with durable():
-        own.update(failure={"message": problem.message, "params": problem.numbers})
+        own.update(failure=why)
+        if own.filter(told_at=None, failing_since__lte=now - OUTAGE).update(told_at=now):
+            since = own.values_list("failing_since", flat=True).get()
+            notices.tell("cluster.not_measured", to=operators(), cluster=source.cluster.name, why=why,
+                         since_at=since.isoformat() if since else None)  # fmt: skip
         if own.filter(failing_since=None).update(failing_since=now):
             emit("cluster.not_measured", cluster=source.cluster.name, why=str(problem)[:300])
             log.warning("cluster.not_measured", cluster=source.cluster.name, why=str(problem)[:300])
+
+
+def operators() -> QuerySet[User]:
+    return User.objects.filter(is_operator=True, is_active=True)
 
 
 def runs_of(cluster: Cluster, window: Window) -> dict[str, Run]:

@@ -57,6 +57,12 @@ def holding(vision: Department, pool: Pool, *cards: int, **fields: Any) -> Claim
     return make.holding(vision, pool, own=len(cards), **given)
 
 
+def told(user: Any) -> list[tuple[str, bool]]:
+    """Kind, and whether it is mailed, of each message in order."""
+    rows = InboxItem.objects.filter(user=user).order_by("pk")
+    return [(row.kind, row.mail_due_at is not None) for row in rows]
+
+
 def judged(*signs: Sign, now: dt.datetime, looked_at: tuple[int | None, ...] = (None,)) -> int:
     answers = {node().pk: Answer(dict.fromkeys(signs, WHY), looked_at)}
     return quarantines.judge(node().cluster, "node", answers, now=now)
@@ -254,3 +260,40 @@ def test_the_database_keeps_one_row_a_sign(pool: Pool) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         Quarantine.objects.create(node=node(), sign="node/x")
     Quarantine.objects.create(node=node(), sign="node/x", card=0)
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+def test_operators_are_told_once_when_it_begins_and_once_when_it_ends(pool: Pool, operator: Actor) -> None:
+    """By inbox and mail, however often the rule looks; whoever ends it is not told of it."""
+    other = make.user("other", is_operator=True, email="other@example.org")
+    now = timezone.now()
+    for minutes in range(4):
+        judged(XID, now=now + dt.timedelta(minutes=minutes))
+    assert told(other) == [("node.quarantined", True)]
+    for minutes in (4, 5, 15, 16, 17):
+        judged(now=now + dt.timedelta(minutes=minutes))
+    assert told(other) == [("node.quarantined", True), ("node.quarantine_ended", True)]
+    row = quarantines.quarantine(actor=operator, node=node(), card=3, why="fan")
+    quarantines.put_back(actor=operator, row=row)
+    assert [kind for kind, _mailed in told(other)[2:]] == ["node.quarantined", "node.quarantine_ended"]
+    assert [kind for kind, _mailed in told(operator.user)] == ["node.quarantined", "node.quarantine_ended"]
+
+
+def test_a_quarantine_and_its_message_are_written_together(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    make.user("oscar", is_operator=True)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_who: Any, **_facts: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("quotas.health.quarantines.notices.tell", killed)
+    with pytest.raises(Killed):
+        judged(XID, now=timezone.now())
+    monkeypatch.undo()
+    assert not Quarantine.objects.exists()
+    judged(XID, now=timezone.now())
+    assert InboxItem.objects.filter(kind="node.quarantined").count() == 1

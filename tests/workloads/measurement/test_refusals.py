@@ -20,7 +20,8 @@ from django.utils import timezone
 
 from portal.access import SYSTEM
 from portal.infra.crypt import encrypt
-from portal.models import Event
+from portal.models import Event, InboxItem
+from portal.notify.notices import sentence
 from quotas.models import Cluster
 from tests import builders as make
 from tests.workloads.measurement import bed
@@ -106,6 +107,67 @@ def test_nothing_changes_but_since_when_and_why(
     assert Event.objects.filter(kind="cluster.not_measured").count() == 1
     assert len(mood.asked) > asked
     assert {name for path, _headers in mood.asked for name in [path.split("?")[0]]} == {"/api/v1/query"}  # no redirect
+
+
+def test_operators_are_told_of_an_outage_once_when_it_has_lasted_and_when_it_is_over(mood: Mood, here: World) -> None:
+    oscar = make.user("oscar", is_operator=True, email="oscar@example.org")
+    make.user("left", is_operator=True, is_active=False)
+    good, now = mood.answer, timezone.now()
+
+    def told() -> list[str]:
+        return list(InboxItem.objects.filter(user=oscar).order_by("pk").values_list("kind", flat=True))
+
+    for outage in (1, 2):
+        mood.answer = (500, {}, b"")
+        for minutes in (0, 29, 30, 31, 90):
+            measure_all(now=now + dt.timedelta(minutes=minutes))
+            expected = ["cluster.not_measured", "cluster.measured"] * (outage - 1)
+            assert told() == expected + (["cluster.not_measured"] if minutes >= 30 else [])
+        mood.answer = good
+        for minutes in (91, 92):
+            measure_all(now=now + dt.timedelta(minutes=minutes))
+            assert told() == ["cluster.not_measured", "cluster.measured"] * outage
+        now += dt.timedelta(hours=3)
+    item = InboxItem.objects.filter(kind="cluster.not_measured").first()
+    assert item is not None
+    assert item.mail_due_at is not None
+    text = sentence(item.kind, item.data)
+    assert text.startswith(f"What pods use on {here.source.cluster.name} has not been measured since")
+    assert "500" in text
+    assert InboxItem.objects.exclude(user=oscar).count() == 0
+
+
+def test_killed_before_the_message_is_written_it_is_written_in_the_next_round(
+    mood: Mood, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.user("oscar", is_operator=True)
+    mood.answer, now = (500, {}, b""), timezone.now()
+    measure_all(now=now)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_who: Any, **_facts: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("workloads.measurement.sample.notices.tell", killed)
+    with pytest.raises(Killed):
+        measure_all(now=now + dt.timedelta(minutes=40))
+    monkeypatch.undo()
+    for minutes in (41, 42):
+        measure_all(now=now + dt.timedelta(minutes=minutes))
+    assert InboxItem.objects.filter(kind="cluster.not_measured").count() == 1
+
+
+def test_a_new_address_begins_a_new_outage(mood: Mood, here: World) -> None:
+    make.user("oscar", is_operator=True)
+    mood.answer, now = (500, {}, b""), timezone.now()
+    for minutes in (0, 31):
+        measure_all(now=now + dt.timedelta(minutes=minutes))
+    MetricsSource.objects.update(failing_since=None, told_at=None, failure={})  # as saving it does
+    for minutes in (32, 62, 63, 64):
+        measure_all(now=now + dt.timedelta(minutes=minutes))
+    assert InboxItem.objects.filter(kind="cluster.not_measured").count() == 2
 
 
 def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
