@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] = ()) -> None:
                 f" ratio {took / raw:.2f}",
                 flush=True,
             )
+    budgets(end, given.people)
     meter(timezone.now())
 
 
@@ -131,6 +132,39 @@ def meter(now: dt.datetime) -> None:
     began = time.perf_counter()
     sum_hours(now=now)
     print(f"the one in which a day is summed: {(time.perf_counter() - began) * 1000:.0f} ms", flush=True)
+
+
+def budgets(now: dt.datetime, people: int) -> None:
+    """What a planning pass pays for budgets of all departments and people, before and after hours are remembered."""
+    from portal.models import Department
+    from quotas.models import Budget
+    from quotas.spending.budgets import remember, spent_of
+    from tests import builders as make
+
+    departments = list(Department.objects.all())
+    users = [make.user(f"p{number}") for number in range(people)]
+    first = (now - dt.timedelta(days=360)).date()
+    Budget.objects.bulk_create([Budget(department=each, hours=10_000) for each in departments])
+    Budget.objects.bulk_create(
+        Budget(department=departments[number % len(departments)], person=user, hours=500)
+        for number, user in enumerate(users)
+    )
+    Budget.objects.bulk_create(
+        Budget(department=each, hours=100_000, starts_on=first, ends_on=now.date()) for each in departments
+    )
+
+    def sums() -> float:
+        rows = list(Budget.objects.select_related("person", "pool"))
+        return best(lambda: spent_of(rows, now=now, departments=departments))
+
+    fresh, began = sums(), time.perf_counter()
+    count = remember(now=now)
+    took = time.perf_counter() - began
+    print(
+        f"{Budget.objects.count()} budgets, {len(departments)} of them of a year: {fresh * 1000:.0f} ms a pass; {count} "
+        f"remembered in {took * 1000:.0f} ms: {sums() * 1000:.0f} ms a pass",
+        flush=True,
+    )
 
 
 def best(act: Callable[[], Any]) -> float:
