@@ -103,7 +103,10 @@ def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
 
 
 def lost_work(claim: Claim, now: int, settings: Settings) -> int:
-    """Unit-seconds that stopping the claim loses: since its start or last checkpoint, plus the cost of starting again."""
+    """Unit-seconds that stopping the claim loses: since its start or last checkpoint, plus the cost of starting again, which is
+    all that one loses which is idle by measurement."""
+    if claim.idle_since is not None:
+        return claim.units * settings.restart_cost
     since = _started(claim, now)
     if claim.checkpointed_at is not None:
         since = max(since, claim.checkpointed_at)

@@ -208,7 +208,7 @@ def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
 
 CLAIM_COLUMNS = (
     "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state",
-    "submitted_at", "queued_at", "started_at", "checkpointed_at", "min_runtime", "max_runtime", "preemptible",
+    "submitted_at", "queued_at", "started_at", "checkpointed_at", "idle_since", "min_runtime", "max_runtime", "preemptible",
     "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "devices", "backoff_until",
     "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
 )  # fmt: skip
@@ -219,7 +219,7 @@ def _claims(rules: Rules) -> tuple[e.Claim, ...]:
     return tuple(_read_claim(values) for values in rows.values_list(*READ))
 
 
-MOMENTS = {"submitted_at", "queued_at", "started_at", "checkpointed_at", "backoff_until", "leave_by"}
+MOMENTS = {"submitted_at", "queued_at", "started_at", "checkpointed_at", "idle_since", "backoff_until", "leave_by"}
 
 
 class Seconds(Func):
@@ -282,6 +282,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         queued_at=row["queued_at"],
         started_at=row["started_at"],
         checkpointed_at=row["checkpointed_at"],
+        idle_since=row["idle_since"],
         min_runtime=max(row["min_runtime"], row["pool__min_runtime"]),
         max_runtime=row["max_runtime"],
         preemptible=row["preemptible"],

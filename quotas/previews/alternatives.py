@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.access import Actor
-from portal.text.words import amount
+from portal.text.words import amount, duration
 from quotas.engine import types as e
 from quotas.engine.what_if import Alternative, Criterion, alternatives
 from quotas.models import Claim, Decision, Pool
@@ -31,12 +31,34 @@ class Instead:
     why: str
 
 
-def alternatives_to(actor: Actor, row: Decision, seen: Collection[int]) -> list[Instead]:
-    """The alternatives to this decision's victims. Raises what `replay.snapshot_of` raises."""
-    victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
-    if not victims:
-        return []
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Why these victims: who of them was `idle`, as sentences, and the alternatives."""
+
+    idle: tuple[str, ...] = ()
+    rows: tuple[Instead, ...] = ()
+
+
+def choice_of(actor: Actor, row: Decision, seen: Collection[int]) -> Choice:
+    """Why this decision's victims were chosen. Raises what `replay.snapshot_of` raises."""
+    if not row.victims.exists():
+        return Choice()
     snapshot = snapshot_of(row.plan_pass)
+    return Choice(tuple(_idle(row, snapshot, seen)), tuple(_alternatives_to(actor, row, snapshot, seen)))
+
+
+def _idle(row: Decision, snapshot: e.Snapshot, seen: Collection[int]) -> Iterator[str]:
+    """What is known of the reader's own work."""
+    since = {claim.id: claim.idle_since for claim in snapshot.claims if claim.idle_since is not None}
+    for victim in row.victims.all():
+        began = since.get(e.ClaimId(victim.public_id))
+        if began is not None and victim.department_id in seen:
+            text = _("%(name)s: idle for %(time)s by measurement, so stopping it loses only its restart.")
+            yield text % {"name": victim.name, "time": duration(max(0, snapshot.now - began))}
+
+
+def _alternatives_to(actor: Actor, row: Decision, snapshot: e.Snapshot, seen: Collection[int]) -> list[Instead]:
+    victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
     most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
     options = alternatives(snapshot, e.ClaimId(row.claim.public_id), victims, most)
     others = {victim for each in options for victim in each.answer.victims}

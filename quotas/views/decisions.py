@@ -22,7 +22,7 @@ from portal.web.facets import facet, narrow
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.planning.replay import NotKept, replay
 from quotas.planning.snapshot import moment
-from quotas.previews.alternatives import alternatives_to
+from quotas.previews.alternatives import choice_of
 from quotas.wording import Teller, named_claims
 
 PER_PAGE = 50
@@ -132,7 +132,7 @@ def decision_alternatives(request: HttpRequest, decision: str) -> HttpResponse:
     seen = actor.seen
     row = decision_for(actor, seen, decision)
     try:
-        context: dict[str, Any] = {"rows": alternatives_to(actor, row, seen)}
+        context: dict[str, Any] = {"choice": choice_of(actor, row, seen)}
     except UNREADABLE as error:
         context = {"unreadable": unreadable(error)}
     return render(request, "quotas/_alternatives.html", context)

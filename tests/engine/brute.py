@@ -219,7 +219,7 @@ class Brute:
             sorted((self.share(d, usage) for d in leaves), reverse=True),
             sum(max(0, self.quota(d).guaranteed - usage[d]) for d in taken_from),
             max(v.priority for v in victims),
-            sum(v.units * -(v.started_at or 0) for v in victims),
+            sum(v.units * -(v.started_at or 0) for v in victims if v.idle_since is None),
             len(victims),
             own + others,
             sorted(v.id for v in victims),

@@ -115,6 +115,7 @@ def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capac
                 ClaimState.HOLDING,
                 started - draw(st.integers(0, 50)),
                 started_at=started,
+                idle_since=draw(st.sampled_from([None, None, None, -1])),
                 priority=draw(st.integers(0, 2)),
                 preemptible=draw(st.sampled_from([True, True, True, False])),
                 min_runtime=draw(st.sampled_from([0, 0, 0, 100])),
