@@ -127,7 +127,7 @@ class Person:
             self.page.fill("#id_username", username)
             self.page.fill("#id_password", password)
             self.page.click("main button.btn-primary")
-            self.page.wait_for_url(base + "/")
+            self.page.wait_for_url(lambda url: "/login/" not in url)  # the home page, or an operator's overview
 
     def _heard(self, message: Any) -> None:
         if message.type == "error":

@@ -83,6 +83,40 @@ def test_a_faulty_node_is_quarantined_and_returned_to_service_in_both_languages(
     expect(page.locator("main")).to_contain_text("Nothing here is quarantined.")
 
 
+def test_a_budget_is_set_shown_changed_in_two_tabs_and_removed_in_both_languages(person: Arrive) -> None:
+    oscar = person("oscar")
+    page = oscar.go("/d/vision/")
+    page.get_by_role("link", name="Budgets", exact=True).click()
+    page.locator("main").get_by_role("link", name="Set a budget").first.click()
+    page.locator("#id_hours").fill("5000")
+    expect(page.locator("#preview")).to_contain_text("of 5,000 GPU-hours")
+    page.get_by_role("button", name="Save").click()
+    row = page.locator("tbody tr", has_text="Computer Vision")
+    expect(row).to_contain_text("of 5,000 GPU-hours")
+    expect(page.locator("main")).to_contain_text("Months and days begin at midnight in UTC")
+    row.get_by_role("link", name="Edit").click()
+    other = oscar.context.new_page()
+    other.goto(page.url)
+    other.locator("#id_hours").fill("6000")
+    other.get_by_role("button", name="Save").click()
+    expect(other.locator("tbody tr", has_text="Computer Vision")).to_contain_text("of 6,000 GPU-hours")
+    page.locator("#id_hours").fill("7000")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("[data-conflict]")).to_contain_text("6000")
+    page.goto(page.url.partition("/budgets/")[0] + "/")
+    expect(page.locator("main")).to_contain_text("of 6,000 GPU-hours")  # a part of the board
+    alice = person("alice", language="zh-CN", width=390).go("/d/vision/budgets/")
+    expect(alice.locator("tbody")).to_contain_text("/ 6000 GPU 小时")
+    expect(alice.locator("main")).to_contain_text("月和日从 UTC 的零点开始")
+    assert alice.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.get_by_role("link", name="Budgets", exact=True).click()
+    page.locator("tbody tr", has_text="Computer Vision").get_by_role("link", name="Edit").click()
+    page.get_by_role("button", name="Remove").first.click()
+    page.locator("dialog#remove").get_by_role("button", name="Remove").click()
+    expect(page.locator("main")).to_contain_text("No budgets")
+    oscar.heard = [text for text in oscar.heard if "409" not in text]
+
+
 def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arrive) -> None:
     oscar = person("oscar")
     page = oscar.go("/d/robotics/quotas/a100/")
