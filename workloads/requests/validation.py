@@ -158,24 +158,25 @@ TOO_LONG_A_WORD = N_(
     "into a file in the working directory."
 )
 TOO_LONG = N_(
-    "Command and variables have %(size)s bytes in total; the maximum is %(most)s. Put long "
+    "Command and variables have %(size)s bytes in total, each word with the 9 that Linux adds; the maximum is %(most)s. Put long "
     "content into a file in the working directory."
 )
 LARGEST_TEXT = 256 * 1024
 LONGEST_WORD = 128 * 1024 - 1
+BESIDE_A_WORD = 9  # bytes: its end and its place in the list, as Linux counts them, or empty words would count nothing
 """Bytes of the command and all variables together, and of one word or NAME=value (Linux gives no process a longer one)."""
 
 
 def _size(request: WorkloadRequest) -> list[Invalid]:
     variables = {**request.env, **request.secret_env}
     sizes = {
-        "command": [len(word.encode(errors="replace")) + 1 for word in request.command],
-        "env": [len(f"{name}={value}".encode(errors="replace")) + 1 for name, value in variables.items()],
+        "command": [len(word.encode(errors="replace")) + BESIDE_A_WORD for word in request.command],
+        "env": [len(f"{name}={value}".encode(errors="replace")) + BESIDE_A_WORD for name, value in variables.items()],
     }
     too_long = [
-        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(sizes_of_field) - 1, most=LONGEST_WORD)
+        Invalid(TOO_LONG_A_WORD, code="too_long", field=field, size=max(sizes_of_field) - BESIDE_A_WORD, most=LONGEST_WORD)
         for field, sizes_of_field in sizes.items()
-        if sizes_of_field and max(sizes_of_field) > LONGEST_WORD + 1
+        if sizes_of_field and max(sizes_of_field) > LONGEST_WORD + BESIDE_A_WORD
     ]  # fmt: skip
     total = sum(map(sum, sizes.values()))
     if too_long or total <= LARGEST_TEXT:

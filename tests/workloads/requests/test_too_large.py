@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.architecture.doors import World, build
 from tests.clients import person
 from workloads.models import TEXTS, Workload
-from workloads.requests.validation import LARGEST_TEXT, LONGEST_WORD
+from workloads.requests.validation import BESIDE_A_WORD, LARGEST_TEXT, LONGEST_WORD
 
 pytestmark = pytest.mark.django_db
 
@@ -40,9 +40,10 @@ def submit(world: World, query: str = "", **fields: Any) -> Any:
     [
         ({"command": ["echo", "x" * (LONGEST_WORD + 1)]}, "command", LONGEST_WORD + 1),
         ({"command": ["echo", "汉" * (LONGEST_WORD // 3 + 1)]}, "command", LONGEST_WORD // 3 * 3 + 3),
-        ({"command": ["x" * 1000] * 300}, "command", 300 * 1001),
-        ({"env": {f"NAME_{n}": "x" * 30_000 for n in range(10)}}, "env", 10 * 30_008 + 5),
-        ({"env": {f"NAME_{n}": {"secret": "x" * 30_000} for n in range(10)}}, "env", 10 * 30_008 + 5),
+        ({"command": ["x" * 1000] * 300}, "command", 300 * 1009),
+        ({"command": ["sleep"] + [""] * 100_000}, "command", 100_001 * 9 + 5),
+        ({"env": {f"NAME_{n}": "x" * 30_000 for n in range(10)}}, "env", 10 * 30_016 + 13),
+        ({"env": {f"NAME_{n}": {"secret": "x" * 30_000} for n in range(10)}}, "env", 10 * 30_016 + 13),
     ],
 )
 def test_command_and_variables_have_a_largest_size(world: World, fields: Any, attr: str, size: int) -> None:
@@ -57,7 +58,7 @@ def test_command_and_variables_have_a_largest_size(world: World, fields: Any, at
 
 
 def test_what_just_fits_is_taken(world: World) -> None:
-    fits = ["x" * LONGEST_WORD, "y" * (LARGEST_TEXT - LONGEST_WORD - 2)]
+    fits = ["x" * LONGEST_WORD, "y" * (LARGEST_TEXT - LONGEST_WORD - 2 * BESIDE_A_WORD)]
     assert submit(world, command=fits).status_code == 202
     assert submit(world, command=[*fits, ""]).status_code == 422
 
