@@ -174,7 +174,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     target = httpx.URL(url)
     address = address_of(target.host, target.port or rule.port, rule)
     request = _request("POST", target, address, headers, DEADLINE, body)
-    (answer,) = asyncio.run(_exchange([request], begun + DEADLINE - time.monotonic(), LONGEST_ANSWER, cut=True))
+    (answer,) = asyncio.run(exchange([request], begun + DEADLINE - time.monotonic(), LONGEST_ANSWER, cut=True))
     return answer
 
 
@@ -189,7 +189,7 @@ def get(urls: Sequence[str], headers: Mapping[str, str], *, seconds: float, long
     address = inside_address_of(host, port, seconds)
     requests = [_request("GET", httpx.URL(url), address, headers, seconds) for url in urls]
     left = begun + seconds - time.monotonic()
-    return asyncio.run(_exchange(requests, left, longest, verify=trust(ca) if ca else True))
+    return asyncio.run(exchange(requests, left, longest, verify=trust(ca) if ca else True))
 
 
 def trust(ca: str) -> ssl.SSLContext:
@@ -211,17 +211,19 @@ def _request(
         headers={
             **headers,
             "Host": target.netloc.decode("ascii"),
+            "Accept-Encoding": "identity",
             "User-Agent": f"gpu-quota-portal/{settings.VERSION}",
         },
         extensions={"sni_hostname": target.host, "timeout": httpx.Timeout(seconds).as_dict()},
     )
 
 
-async def _exchange(
+async def exchange(
     requests: Sequence[httpx.Request], seconds: float, longest: int, *, cut: bool = False,
     verify: ssl.SSLContext | bool = True,
 ) -> list[Answer]:  # fmt: skip
-    """Runs in an event loop of its own, where one deadline covers all steps. Raises as `post` and `get`."""
+    """Runs in an event loop of its own, where one deadline covers all steps: connecting, a head or body that comes a byte
+    at a time. Answers are read as they are sent, never unpacked. Raises as `post` and `get`."""
     try:
         async with (
             asyncio.timeout(seconds),
@@ -235,7 +237,7 @@ async def _exchange(
 async def _one(client: httpx.AsyncClient, request: httpx.Request, longest: int, *, cut: bool) -> Answer:
     response = await client.send(request, stream=True)
     received = bytearray()
-    async for part in response.aiter_bytes():
+    async for part in response.aiter_raw():  # as it comes: unpacked, a kilobyte may be gigabytes
         received += part
         if len(received) > longest:
             break

@@ -6,7 +6,7 @@ Output of a terminal counts like input: Jupyter does not tell them apart.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ import structlog
 from django.utils.dateparse import parse_datetime
 
 from portal.infra.crypt import Undecryptable
+from portal.notify import safe_http
 from workloads.clusters.drivers import driver_for
 from workloads.clusters.run_spec import ref_of, tokens_of
 from workloads.idle.rule import Activity
@@ -71,31 +72,26 @@ def _ask(server: Server) -> Activity | None:
         if address is None:
             return None
         root = f"http://{address[0]}:{address[1]}{server.path}api/"
-        headers = {"Authorization": f"token {server.token}"}
-        with httpx.Client(timeout=DEADLINE, trust_env=False, headers=headers) as client:
-            kernels = _rows(client, root + "kernels", missing=False)
-            terminals = _rows(client, root + "terminals", missing=True)
-        return read(kernels, terminals)
-    except (NotSaid, ClusterError, httpx.HTTPError, httpx.InvalidURL) as error:
+        headers = {"Authorization": f"token {server.token}", "Accept-Encoding": "identity"}
+        requests = [
+            httpx.Request("GET", root + name, params={"no_track_activity": "1"}, headers=headers)
+            for name in ("kernels", "terminals")
+        ]
+        kernels, terminals = asyncio.run(safe_http.exchange(requests, DEADLINE, LARGEST))
+        return read(_rows(kernels, missing=False), _rows(terminals, missing=True))
+    except (NotSaid, ClusterError, OSError, httpx.HTTPError, httpx.InvalidURL) as error:
         log.info("notebook.activity_unknown", run=server.ref.name, error=str(error)[:200])
         return None
 
 
-def _rows(client: httpx.Client, url: str, *, missing: bool) -> list[dict[str, Any]]:
-    """The list at an address. `missing`: 404 means that there are none, because the server has no such thing."""
-    end, parts, size = time.monotonic() + DEADLINE, [], 0
-    with client.stream("GET", url, params={"no_track_activity": "1"}) as answer:
-        if missing and answer.status_code == 404:
-            return []
-        if answer.status_code != 200:
-            raise NotSaid(f"{answer.status_code} from {answer.url.path}")
-        for part in answer.iter_bytes():
-            size += len(part)
-            if size > LARGEST or time.monotonic() > end:
-                raise NotSaid("the answer is too long or too slow")
-            parts.append(part)
+def _rows(answer: safe_http.Answer, *, missing: bool) -> list[dict[str, Any]]:
+    """The list that was answered. `missing`: 404 means that there are none, because the server has no such thing."""
+    if missing and answer.status == 404:
+        return []
+    if answer.status != 200:
+        raise NotSaid(f"the server answers {answer.status}")
     try:
-        rows = orjson.loads(b"".join(parts))
+        rows = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
         raise NotSaid("the answer is not JSON") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -25,7 +26,7 @@ class Receiver:
     def __init__(self, address: str = "127.0.0.1") -> None:
         self.received: list[tuple[str, dict[str, str], bytes]] = []  # path, headers, body
         self.status, self.answer = 200, b'{"errcode":0,"code":0}'
-        self.location = ""
+        self.location = self.packed = ""
         self.manner = ""  # silent: never answers; head, body: a byte of it now and then, for ever
         self.at_once = self.most_at_once = 0
         self.counting = threading.Lock()
@@ -48,6 +49,10 @@ class Receiver:
                     with receiver.counting:
                         receiver.at_once -= 1
 
+            def do_GET(self) -> None:
+                with contextlib.suppress(OSError):
+                    self.be_slow()
+
             def be_slow(self) -> None:
                 """Returns when the receiver is to answer properly after all. Raises OSError once the sender is gone."""
                 if not receiver.manner:
@@ -66,6 +71,8 @@ class Receiver:
                 self.send_response(receiver.status)
                 if receiver.location:
                     self.send_header("Location", receiver.location)
+                if receiver.packed:
+                    self.send_header("Content-Encoding", receiver.packed)
                 self.send_header("Content-Length", str(len(receiver.answer)))
                 self.end_headers()
                 self.wfile.write(receiver.answer)

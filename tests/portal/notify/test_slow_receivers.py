@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -82,6 +84,24 @@ def test_the_whole_of_a_delivery_has_one_deadline(
     assert outbox.send_due() == 0
     assert time.monotonic() - begun >= SHORT
     assert WebhookDelivery.objects.get().error == f"TooSlow: no complete answer within {SHORT:g} s"
+
+
+def packed_twice(size: int) -> bytes:
+    """So many zeros in some hundred bytes, as `Content-Encoding: gzip, gzip`."""
+    return gzip.compress(gzip.compress(bytes(size)))
+
+
+def test_an_answer_is_not_unpacked(receivers: list[Receiver], olga: User, vision: Department) -> None:
+    """A kilobyte that was gigabytes held the memory of every sender."""
+    receivers[0].packed, receivers[0].answer = "gzip, gzip", packed_twice(200 << 20)
+    hook(olga, vision, receivers[0])
+    happens(vision)
+    tracemalloc.start()
+    assert outbox.send_due() == 1
+    _now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 << 20
+    assert receivers[0].received[0][1]["Accept-Encoding"] == "identity"
 
 
 def test_a_name_that_is_not_found_in_time_holds_nobody_either(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.portal.notify.receiver import listening
 from tests.workloads.measurement.bed import serving
 from workloads.idle.rule import Activity
 from workloads.notebooks import activity
@@ -81,6 +85,25 @@ def test_it_is_asked_with_its_secret_and_without_leaving_a_trace_of_activity() -
 def test_a_server_that_says_anything_else_is_not_known(status: int, body: bytes) -> None:
     with serving(lambda _path, _headers: (status, {"Location": "http://127.0.0.1:1/"}, body)) as url:
         assert ask(url) is None
+
+
+def test_an_answer_is_not_unpacked() -> None:
+    body = gzip.compress(gzip.compress(json.dumps([kernel()]).encode() + b" " * (200 << 20)))
+    tracemalloc.start()
+    with serving(lambda _path, _headers: (200, {"Content-Encoding": "gzip, gzip"}, body)) as url:
+        assert ask(url) is None
+    _now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 << 20
+
+
+def test_a_head_that_comes_a_byte_at_a_time_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity, "DEADLINE", 1.0)
+    with listening() as receiver:
+        receiver.manner = "head"
+        begun = time.monotonic()
+        assert ask(receiver.rule) is None
+        assert time.monotonic() - begun < 30, "it would drip for ever"
 
 
 def test_a_server_that_is_away_is_not_known(tmp_path: Path) -> None:
