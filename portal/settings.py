@@ -160,6 +160,7 @@ STARVATION_AFTER = env.integer("STARVATION_AFTER", 600)
 RESTART_COST = env.integer("RESTART_COST", 60)
 QUEUED_PER_PERSON = env.integer("QUEUED_PER_PERSON", 1000, 1)
 PLAN_DAYS = env.integer("PLAN_DAYS", 90, 1)
+METERED_DAYS = env.integer("METERED_DAYS", 400, 2)
 CURRENCY = env.text("CURRENCY", "CNY")  # what prices are in: a name or a sign; nothing is converted
 if not re.fullmatch(r"[^\W\d_]{1,8}|[$€£¥₩₹]", CURRENCY):
     raise ImproperlyConfigured(f"CURRENCY must be letters such as CNY or EUR, or a sign such as €, not {CURRENCY!r}")

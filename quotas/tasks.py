@@ -76,7 +76,8 @@ def monthly(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Deletes snapshots of old passes."""
+    """Deletes snapshots of old passes, and metered hours that are kept as days."""
     with claimed_tick("quotas.clean_up", tick=tick) as run:
         if run:
             replay.forget_old(now=timezone.now())
+            metering.forget_old_hours(now=timezone.now())

@@ -139,7 +139,7 @@ JOBS = {
     "workloads.measure": N_("Measuring of use"),
     "portal.deliver": N_("Mail and webhooks"),
     "portal.clean_up": N_("Cleanup: events and messages"),
-    "quotas.clean_up": N_("Cleanup: planning passes"),
+    "quotas.clean_up": N_("Cleanup: planning passes and metered hours"),
     "workloads.clean_up": N_("Cleanup: files and logs"),
 }
 FACTS = {  # the names of what entries of the audit log tell of

@@ -22,17 +22,19 @@ class Cover:
 
 
 def cover(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, rolled: dt.datetime,
-          final: dt.datetime) -> Cover:  # fmt: skip
-    """`rolled`: days before it are summed as days. `final`: hours before it are summed for good. No span of the rest
-    contains one of the `cuts`, and none begins or ends within a day or hour that is read whole. All times in UTC."""
+          final: dt.datetime, hours_from: dt.datetime = EPOCH) -> Cover:  # fmt: skip
+    """`rolled`: days before it are summed as days. `final`: hours before it are summed for good. `hours_from`: a whole hour;
+    those before it may be deleted, once they are summed as days. No span of the rest contains one of the `cuts`, and none begins
+    or ends within a day or hour that is read whole. All times in UTC."""
     days: list[Span] = []
     whole: list[Span] = []
     rest: list[Span] = []
     marks = sorted({cut for cut in cuts if start < cut < end} | {start, end})
     for begin, until in pairwise(marks):
-        left = _take(days, (begin, until), min(rolled, final), DAY)
-        left = [span for piece in left for span in _take(whole, piece, final, HOUR)]
-        rest += left
+        for piece in _take(days, (begin, until), min(rolled, final), DAY):
+            old, recent = (piece[0], min(piece[1], hours_from)), (max(piece[0], hours_from), piece[1])
+            rest += [old] if old[0] < old[1] else []
+            rest += _take(whole, recent, final, HOUR) if recent[0] < recent[1] else []
     return Cover(tuple(days), tuple(whole), tuple(rest))
 
 

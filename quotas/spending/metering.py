@@ -11,6 +11,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
@@ -73,6 +74,41 @@ def sum_hours(*, now: dt.datetime) -> int:
         _sum_hour(hour, until=min(hour + HOUR, whole_second(now)), closed=last is not None and hour < last)
     _sum_days(this)
     return len(hours)
+
+
+# Old hours ------------------------------------------------------------------------------------------------------------
+
+DAYS_AT_ONCE = 30
+"""Days whose hours one run of the cleanup deletes at most, each in a transaction of its own."""
+
+
+def hours_kept_from(now: dt.datetime) -> dt.datetime:
+    """Hours of work before it are, or may soon be, deleted: METERED_DAYS after their day, which stays summed for good. Whoever
+    reads hours stays a day away from the one that is just being deleted, and from what a shorter setting has deleted before."""
+    limit = day_of(now - dt.timedelta(days=settings.METERED_DAYS)) + DAY
+    oldest = WorkHour.objects.order_by("hour").values_list("hour", flat=True).first()
+    return limit if oldest is None else max(limit, oldest)
+
+
+def forget_old_hours(*, now: dt.datetime) -> int:
+    """Deletes hours of work that are older than METERED_DAYS and summed as days, the oldest day first, DAYS_AT_ONCE at most.
+    Returns how many rows."""
+    last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
+    if last is None:
+        return 0
+    rolled = dt.datetime.combine(last, dt.time(), dt.UTC) + DAY
+    limit = min(day_of(now - dt.timedelta(days=settings.METERED_DAYS)), rolled)
+    deleted = 0
+    for _ in range(DAYS_AT_ONCE):
+        oldest = WorkHour.objects.filter(hour__lt=limit).order_by("hour").values_list("hour", flat=True).first()
+        if oldest is None:
+            break
+        with transaction.atomic():
+            deleted += WorkHour.objects.filter(hour__lt=min(day_of(oldest) + DAY, limit)).delete()[0]
+    return deleted
+
+
+# Summing --------------------------------------------------------------------------------------------------------------
 
 
 def _hours(start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:

@@ -11,7 +11,7 @@ from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from quotas.models import LedgerEntry, UsageDay, WorkDay, WorkHour
 from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
-from quotas.spending.metering import last_metered, seconds_within
+from quotas.spending.metering import hours_kept_from, last_metered, seconds_within
 
 
 def final_until(now: dt.datetime) -> dt.datetime | None:
@@ -25,7 +25,7 @@ def spans_of(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], 
     final = max(start, final_until(now) or start)
     last_day = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
     rolled = dt.datetime.combine(last_day, dt.time(), dt.UTC) + DAY if last_day else start
-    return cover(start, end, cuts, rolled=rolled, final=final)
+    return cover(start, end, cuts, rolled=rolled, final=final, hours_from=hours_kept_from(now))
 
 
 def metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:

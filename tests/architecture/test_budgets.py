@@ -72,7 +72,7 @@ MORE = {
     "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
     "quotas/previews": 18,
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
-    "quotas/spending": 18,  # what was used: reports, budgets, boards and the pass read the same sums
+    "quotas/spending": 19,  # what was used: reports, budgets, boards and the pass read the same sums
     "quotas/forms": 18,
     "quotas/rules": 41,  # one name for each thing that is set, and for its check
     "quotas/board": 29,

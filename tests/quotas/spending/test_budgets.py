@@ -216,7 +216,7 @@ def test_budgets_cost_a_constant_number_of_queries(django_assert_max_num_queries
     sum_hours(now=now)
     budgets = list(Budget.objects.filter(~Q(hours=0)).select_related("department", "person", "pool"))
     rows = list(Department.objects.all())
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         found: list[Spent] = spent_of(budgets, now=now, departments=rows)
     assert len(found) > 10
     assert used_up([], now=now, departments=rows) == {}
