@@ -78,12 +78,13 @@ class IdleForm(forms.Form):
         }
 
     @staticmethod
-    def initial_of(rules: policies.Rules, version: int) -> dict[str, Any]:
+    def initial_of(rules: policies.Rules, wider: policies.Rules, version: int) -> dict[str, Any]:
+        """What is set; where nothing is, the numbers of the wider rule, so that choosing an action is enough."""
         values: dict[str, Any] = {"version": version}
         for kind in KINDS:
             rule = rules.get(kind.value)
             values[f"{kind}_action"] = rule.action.value if rule else UNSET
-            values |= {f"{kind}_{name}": getattr(rule or DEFAULT, name) for name in NUMBERS}
+            values |= {f"{kind}_{name}": getattr(rule or wider.get(kind.value) or DEFAULT, name) for name in NUMBERS}
         return values
 
     def parts(self, wider: policies.Rules) -> list[Part]:
@@ -128,7 +129,8 @@ def department_policy(request: HttpRequest, department: str, pool: str) -> HttpR
 def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Department | None) -> HttpResponse:
     """The page of one policy; `?preview=1` with the form's values gives the panel beside it."""
     row = policies.row_of(pool, department)
-    initial = IdleForm.initial_of(policies.rules_of(row.rules), row.version)
+    wider = _wider(pool, department)
+    initial = IdleForm.initial_of(policies.rules_of(row.rules), wider, row.version)
     previewing = request.method != "POST" and "preview" in request.GET
     form = IdleForm(request.POST or (request.GET if previewing else None), initial=initial)
     if previewing:
@@ -146,18 +148,21 @@ def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Departme
         else:
             messages.success(request, _("The idle policy was saved."))
             return redirect(request.get_full_path())
-    wider: dict[str, Rule] = {}
-    if department is not None:
-        every = policies.Policies()
-        wider = {
-            kind.value: rule for kind in KINDS if (rule := every.wider(pool.pk, department.pk, kind.value)) is not None
-        }
     exempt = exemptions.in_force(timezone.now()).select_related("workload", "author", "department")
     context = {
         "pool": pool, "department": department, "form": form, "parts": form.parts(wider),
         "exemptions": exempt.filter(department=department) if department else exempt.filter(workload__pool=pool),
     }  # fmt: skip
     return render(request, "workloads/idle_policy.html", context, status=conflicts.status_of(form))
+
+
+def _wider(pool: Pool, department: Department | None) -> dict[str, Rule]:
+    """What holds for a department without its own policy, by kind."""
+    if department is None:
+        return {}
+    every = policies.Policies()
+    rules = {kind.value: every.wider(pool.pk, department.pk, kind.value) for kind in KINDS}
+    return {kind: rule for kind, rule in rules.items() if rule is not None}
 
 
 def _preview(
@@ -171,15 +176,9 @@ def _preview(
             form.add_error(None, problem.detail)
     if form.is_valid():
         rules = form.rules()
-        if department is not None:
-            every = policies.Policies()
-            with_wider = {
-                kind.value: combined(
-                    rule for rule in (rules.get(kind.value), every.wider(pool.pk, department.pk, kind.value)) if rule
-                )
-                for kind in KINDS
-            }
-            rules = {kind: rule for kind, rule in with_wider.items() if rule is not None}
+        wider = _wider(pool, department)
+        both = {kind.value: [each[kind.value] for each in (rules, wider) if kind.value in each] for kind in KINDS}
+        rules = {kind: rule for kind, of_kind in both.items() if (rule := combined(of_kind)) is not None}
         week = last_week(pool, _below(department), rules, now=timezone.now())
         context |= {
             "week": week,
