@@ -22,6 +22,7 @@ show(
     search=("department__slug",),
 )
 show(models.UserCap, "department", "pool", "units")
+show(models.Budget, "department", "person", "pool", "hours", "action", "starts_on", "ends_on")
 show(
     models.Claim,
     "public_id",

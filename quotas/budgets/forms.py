@@ -57,6 +57,7 @@ class BudgetForm(LimitsForm):
     def __init__(self, *args: Any, department: Department, whole: bool, **kwargs: Any) -> None:
         """`whole`: whether the reader may set the department's own budget, too."""
         super().__init__(*args, **kwargs)
+        del self.fields["version"]
         people: Any = self.fields["person"]
         inside = User.objects.filter(memberships__department__in=department.with_teams(), is_active=True)
         people.queryset = inside.distinct().order_by("username")

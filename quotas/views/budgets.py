@@ -21,6 +21,7 @@ from portal.text.numbers import natural
 from portal.text.zones import zone_of
 from portal.web import conflicts
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.budgets import actions
 from quotas.budgets.actions import budget_for, may_set, that_bind, visible_budgets
 from quotas.budgets.forms import BudgetForm, LimitsForm
@@ -77,6 +78,7 @@ def _concerns(actor: Actor, state: BudgetState) -> bool:
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def new(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)

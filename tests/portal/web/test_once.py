@@ -30,7 +30,7 @@ FILLED = {
     "password": "correct horse battery", "url": "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=abc",
     "why": "a fan is broken", "units": "1", "amount": "1", "text": "May I?", "by": "1h", "scopes": "read", "days": "90",
     "command": "true", "reference": "second:1", "interpreter": "python", "units_per_pod": "1", "max_runtime": "60",
-    "patience": "1h", "kubeconfig": "", "description": "", "role": "member", "pods": "1",
+    "hours": "100", "patience": "1h", "kubeconfig": "", "description": "", "role": "member", "pods": "1",
 }  # fmt: skip
 WEBHOOKS = "/d/vision/webhooks/"
 NOT_STORED = {"Session", "IdempotencyKey", "AuditEntry"}  # of the request itself; the audit is of what was done
@@ -74,6 +74,8 @@ def test_every_form_that_adds_something_adds_it_once(world: World, who: str) -> 
         if action == "/d/vision/requests/new/":
             fields["units"] = "4"
             QuotaRequest.objects.update(state="withdrawn")  # one at a time
+        if action == "/d/vision/budgets/new/":
+            fields["person"] = "member"  # the department has one
         if action == "/operator/presets/new/":
             fields |= {"kind": "job", "pool": str(Pool.objects.get().pk), "image": world.values["image"]}
         before = rows()
