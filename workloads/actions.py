@@ -59,7 +59,7 @@ def submit(
     check(request, department, highest_priority=highest)
     refuse_crowding(actor)
     workload = request.workload(department, actor.user, now=now)
-    refuse_impossible(workload, now=now)
+    refuse_impossible(workload, request, now=now)
     if before is not None:
         before(workload)
     with durable():

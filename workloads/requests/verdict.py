@@ -47,6 +47,11 @@ class Impossible(Invalid):
         "The quota of %(department)s does not allow %(size)s of %(pool)s. The largest request that "
         "can run is %(largest_size)s."
     )
+    because = ""  # why it counts as more than was asked for, in the reader's language
+
+    @property
+    def detail(self) -> str:
+        return f"{super().detail} {self.because}".strip()
 
 
 ABOVE_BOTH = N_(
@@ -114,7 +119,7 @@ _possible: dict[tuple[Any, ...], float] = {}  # what was possible a moment ago â
 OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # fields that are unique to a claim
 
 
-def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
+def refuse_impossible(workload: Workload, request: WorkloadRequest, *, now: dt.datetime) -> None:
     """Raises Impossible for what is about to be queued. Looks at the rules and nodes only, not at the load, so it costs the
     same on a full cluster.
 
@@ -129,7 +134,9 @@ def refuse_impossible(workload: Workload, *, now: dt.datetime) -> None:
     rules = load_snapshot(workload.pool.group, now=now, claims=False)
     [answer] = decide(replace(rules, claims=(claim,))).decisions
     if answer.decision is e.DecisionKind.IMPOSSIBLE:
-        raise _impossible(workload.department, workload.pool, claim.units, answer)
+        problem = _impossible(workload.department, workload.pool, claim.units, answer)
+        problem.because = above_share(request)
+        raise problem
     if len(_possible) > 1000:
         _possible.clear()
     _possible[shape] = time.monotonic() + STALE

@@ -102,6 +102,17 @@ def test_who_asks_for_more_is_told_what_comes_with_a_card_and_what_it_is_charged
     assert not any("is more than" in line for line in fair.lines)
 
 
+def test_a_refusal_says_why_it_counts_as_more_than_was_asked(pool: Pool, vision: Department) -> None:
+    with pytest.raises(Impossible) as refused:
+        ask(vision, pool, cpu_milli=96_000, preemptible=False)
+    said = refused.value.detail
+    assert "does not allow 3 cards" in said
+    assert "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards." in said
+    with pytest.raises(Impossible) as refused:
+        ask(vision, pool, units_per_pod=3, preemptible=False)
+    assert "includes" not in refused.value.detail
+
+
 def test_a_part_of_a_card_brings_its_part_and_a_mig_profile_too(vision: Department) -> None:
     parts = make.pool("t4", cards=2, sharing="hami", unit="MiB", units_per_card=15_360, cpu_per_card=12_000)
     assert asked(parts, units_per_pod=5_120, cpu_milli=4_000).charge == 5_120
