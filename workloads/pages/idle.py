@@ -152,6 +152,7 @@ def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Departme
     context = {
         "pool": pool, "department": department, "form": form, "parts": form.parts(wider),
         "exemptions": exempt.filter(department=department) if department else exempt.filter(workload__pool=pool),
+        "may_steer": True,
     }  # fmt: skip
     return render(request, "workloads/idle_policy.html", context, status=conflicts.status_of(form))
 

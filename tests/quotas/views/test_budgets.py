@@ -124,6 +124,7 @@ def test_a_form_that_cannot_be_is_shown_again(wrong: dict[str, str], says: str, 
     assert (answer.status_code, Budget.objects.count()) == (422, 0)
     assert says in text_of(answer)
     assert page_of(root).get("/d/vision/budgets/preview/", FORM | wrong).status_code == 200
+    assert "GPU-hours: This field is required." in text_of(page_of(root).get("/d/vision/budgets/preview/"))
 
 
 def test_whom_it_holds_is_named_before_it_is_done(vision: Department, pool: Pool, root: User) -> None:
