@@ -274,6 +274,7 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
+        "BudgetActionEnum": "quotas.models.BudgetAction",
         "ClaimStateEnum": "quotas.models.ClaimState",
         "ClusterKindEnum": "quotas.models.ClusterKind",
         "KindEnum": "workloads.models.Kind",

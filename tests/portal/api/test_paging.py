@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from portal.models import AuditEntry, Event, Role
-from quotas.models import ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
+from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
 from tests.clients import person, token_of
@@ -34,6 +35,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         make.member(vision, Role.MEMBER, f"person-{n}")
         make.user(f"robot-{n}", service_of=vision)
         UserCap.objects.create(department=vision, pool=pool, units=1)
+        Budget.objects.create(department=vision, pool=pool, hours=1)
         QuotaRequest.objects.create(department=vision, pool=pool, author=owner, units=4, before=1, why="more")
         workload = workload_of(vision, pool, owner)
         make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=owner)
@@ -53,6 +55,8 @@ def world(settings: Any, tmp_path: Path) -> World:
         Event.objects.create(kind="workload.running", department=vision, workload=first.public_id)
         make.holding(make.department(f"borrower-{n}"), pool, borrowed={vision: 1})
         AuditEntry.objects.create(actor_name="olivia", action="quota.changed", department=vision, target=pool.slug)
+    day = timezone.localdate() + dt.timedelta(days=9)
+    Budget.objects.update(starts_on=day, ends_on=day)  # not begun: what is used of it does not change with each second
     world.values["workload"] = first.public_id
     return world
 
