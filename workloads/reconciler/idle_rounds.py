@@ -134,7 +134,8 @@ def _settle(case: Case, exempt: Exempt, borrows: bool, now: dt.datetime) -> bool
         return spells.end(case.spell, SpellEnd.POLICY if loosened else SpellEnd.BUSY, now=now)
     if not acts:
         return spells.end(case.spell, SpellEnd.POLICY, now=now)
-    if case.rule.action is not Action.WARN and spells.decide_stop(case.spell, now=now):
+    is_due = case.spell.stops_at is not None and case.spell.stops_at <= now
+    if is_due and case.rule.action is not Action.WARN and spells.decide_stop(case.spell, now=now):
         return _stop(case.spell, now)
     return spells.remind(case.spell, now=now)
 
