@@ -59,7 +59,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 25,
-    "portal/notify": 22,  # with safe_http, by which every request to an address that somebody entered leaves
+    "portal/notify": 23,  # with safe_http, by which every request to a server that is not ours leaves
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
     "portal/web": 27,  # the frame of every page, and the answers kept of what is sent twice, which the API shares
