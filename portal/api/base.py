@@ -26,6 +26,7 @@ from portal.api.throttle import rate_headers
 from portal.errors import N_, Invalid, Problem
 from portal.infra.confirm import PARAMETER
 from portal.models import User
+from portal.text.json_values import DEEPEST, depth
 from portal.text.numbers import LARGEST, natural
 from portal.web.once import Lease
 
@@ -57,20 +58,6 @@ def thread_serializer(shape: type[serializers.BaseSerializer[Any]], context: dic
 def serialize(shape: type[serializers.BaseSerializer[Any]], row: Any, context: dict[str, Any]) -> dict[str, Any]:
     """One object as this serializer writes it."""
     return dict(thread_serializer(shape, context).to_representation(row))
-
-
-DEEPEST = 20
-"""Levels of lists and objects in a body; ours have three."""
-
-
-def depth(data: Any) -> int:
-    """How deeply lists and objects are nested; 0 for a plain value. Not recursive, so that no input exhausts the
-    stack."""
-    depth_reached, level = 0, [data]
-    while level := [value for value in level if isinstance(value, dict | list)]:
-        depth_reached += 1
-        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
-    return depth_reached
 
 
 class BoundedJSON(JSONParser):

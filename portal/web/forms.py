@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from django import forms
+from django.forms.fields import InvalidJSONInput
+from django.utils.translation import gettext as _
 
 from portal.errors import Problem
 from portal.infra import versions
 from portal.infra.confirm import Unconfirmed
+from portal.text.json_values import DEEPEST, depth
 from portal.web import conflicts
+
+
+class JsonField(forms.JSONField):
+    """JSON as it is typed; what can be neither read nor stored is refused, and shown again as it was typed."""
+
+    def to_python(self, value: Any) -> Any:
+        if not isinstance(value, str) or value in self.empty_values:
+            return super().to_python(value)
+        try:
+            data = json.loads(value)
+            is_fit = depth(data) <= DEEPEST
+            if is_fit:
+                json.dumps(data, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, half a character
+            is_fit = False
+        if not is_fit:
+            raise forms.ValidationError(
+                _("Enter valid JSON, nested at most %(levels)s levels deep.") % {"levels": DEEPEST}
+            )
+        return super().to_python(value)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        try:
+            self.to_python(data)
+        except forms.ValidationError:
+            return InvalidJSONInput(data)
+        return super().bound_data(data, initial)
 
 
 def blame(form: Any, problem: Problem) -> None:

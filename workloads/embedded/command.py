@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import socket
 import sys
@@ -70,11 +71,26 @@ def nodes_from(options: Mapping[str, Any]) -> list[NodeInfo]:
     for key, value in options.items():
         if not isinstance(value, OPTIONS[key]):
             raise ValueError(f"option {key} must be of type {OPTIONS[key].__name__}")
+    if not re.fullmatch("[a-z0-9-]{0,31}", options.get("namespace_prefix", "")):
+        raise ValueError("option namespace_prefix must be lowercase letters, digits and hyphens, at most 31")
+    _check_configurations(options.get("configurations", {}))
     declared = enumerate(options.get("nodes", ()), start=1)
     nodes = [_checked(data, f"option nodes: node {place}") for place, data in declared]
     if len({node.name for node in nodes}) < len(nodes):
         raise ValueError("option nodes: two nodes have the same name")
     return nodes
+
+
+def _check_configurations(configurations: Mapping[str, Any]) -> None:
+    """What changes of modes write: for the plugin and for mig-manager, texts by name. Raises ValueError."""
+    for which, texts in configurations.items():
+        if which not in ("plugin", "mig"):
+            raise ValueError(f"option configurations.{which:.60} is not known: there are plugin and mig")
+        if not isinstance(texts, dict):
+            raise ValueError(f"option configurations.{which} must be an object")
+        for name, text in texts.items():
+            if not isinstance(text, str):
+                raise ValueError(f"option configurations.{which}.{name:.60} must be a string, in quotes")
 
 
 def _checked(data: Any, where: str) -> NodeInfo:

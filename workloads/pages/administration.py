@@ -20,7 +20,7 @@ from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.names import LineInput
 from portal.web import conflicts
-from portal.web.forms import blame
+from portal.web.forms import JsonField, blame
 from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.quotas import PoolField, PoolSelect
@@ -43,7 +43,7 @@ class ClusterForm(forms.Form):
             "Stored encrypted, never shown again. Leave empty to use the portal's own service account."
         ),
     )
-    options = forms.JSONField(
+    options = JsonField(
         label=gettext_lazy("Options"),
         required=False,
         initial=dict,  # without it the field would read "null"

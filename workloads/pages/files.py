@@ -109,7 +109,7 @@ def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
     """
     try:
         names = json.loads(request.POST.get("names") or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     if names == []:
         return given

@@ -52,6 +52,10 @@ def change(root: User, options: Any) -> Any:
         ({"node": []}, "unknown option"),
         ({"\0": "\0"}, "unknown option"),
         ({"namespace_prefix": 5}, "option namespace_prefix must be of type str"),
+        ({"namespace_prefix": "A b"}, "option namespace_prefix must be lowercase"),
+        ({"configurations": {"x": {}}}, "option configurations.x is not known"),
+        ({"configurations": {"plugin": None}}, "option configurations.plugin must be an object"),
+        ({"configurations": {"mig": {"config.yaml": 7}}}, "option configurations.mig.config.yaml must be a string"),
     ],
 )
 def test_options_of_declared_nodes_that_cannot_work_are_refused_and_not_stored(
@@ -95,6 +99,21 @@ def test_elements_of_another_type_are_named_by_their_place_on_the_page_and_by_ap
     changed = change(root, options)
     assert (changed.status_code, [error["attr"] for error in changed.json()["errors"]]) == (422, ["options"])
     assert (says in changed.json()["detail"], Cluster.objects.get().options) == (True, {})
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["[" * 20_000, '{"a":' * 5_000 + "1" + "}" * 5_000, '{"priority": ' + "9" * 5_000 + "}", r'{"storage_class": "\ud800"}', "{"],
+    ids=["open", "deep", "digits", "surrogate", "broken"],
+)  # fmt: skip
+def test_options_that_are_no_json_that_could_be_stored_come_back_as_they_were_typed(root: User, typed: str) -> None:
+    browser = Client(raise_request_exception=False)
+    browser.force_login(root)
+    page = browser.post("/operator/clusters/", {"name": "far", "kubeconfig": "", "options": typed})
+    assert page.status_code == 422
+    text = unescape(page.content.decode())
+    assert "Enter valid JSON, nested at most" in text
+    assert typed in text
 
 
 def test_options_that_work_are_stored(root: User, settings: Any, tmp_path: Any) -> None:
