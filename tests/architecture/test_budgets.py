@@ -58,11 +58,11 @@ MORE = {
     "workloads/measurement": 31,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
-    "portal/text": 25,
+    "portal/text": 27,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 23,  # with safe_http, by which every request to a server that is not ours leaves
     "portal/accounts": 29,  # one name for each thing that people do with accounts, members and tokens
     "portal/server": 20,
-    "portal/web": 27,  # the frame of every page, and the answers kept of what is sent twice, which the API shares
+    "portal/web": 28,  # the frame of every page and its fields, and the answers kept of what is sent twice, which the API shares
     "portal/api": 24,  # the frame that every view of the API is built on
     "portal/views": 37,  # a name for each page: page_urls.py lists them
     "quotas/views": 49,
