@@ -58,7 +58,12 @@ def add_webhook(
         if count >= MOST:
             raise TooManyWebhooks(department=department.name, count=count)
         hook = Webhook.objects.create(
-            department=department, name=name, url=url, shape=shape, secret=encrypt(secret), kinds=list(kinds)
+            department=department,
+            name=name,
+            url=url,
+            shape=shape,
+            secret=encrypt(secret),
+            kinds=list(dict.fromkeys(kinds)),
         )
         audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_audit_values(hook))
     return hook
@@ -89,7 +94,7 @@ def change_webhook(
         before = _audit_values(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
         versions.check(before, seen)
         webhook.name, webhook.url, webhook.shape = name, url, shape
-        webhook.kinds, webhook.active = list(kinds), active
+        webhook.kinds, webhook.active = list(dict.fromkeys(kinds)), active
         if active and not was_active:  # switched on again: what waits is tried now
             webhook.failures, webhook.failing_since, webhook.open_until = 0, None, None
         if secret is not None:

@@ -267,6 +267,19 @@ def test_a_secret_does_not_go_along_to_another_host(
     assert refused.value.field == "secret"
 
 
+def test_a_kind_is_kept_once_however_often_it_is_asked_for(
+    owner: Actor, vision: Department, receiver: Receiver
+) -> None:
+    url = f"{receiver.rule}/x"
+    kinds = sorted(notices.SETTABLE)[:2] * 1000
+    hook = webhooks.add_webhook(actor=owner, department=vision, name="ci", url=url, shape="generic", kinds=kinds)
+    assert hook.kinds == list(dict.fromkeys(kinds))
+    webhooks.change_webhook(
+        actor=owner, webhook=hook, name="ci", url=url, shape="generic", secret=None, kinds=kinds, active=True
+    )
+    assert len(Webhook.objects.get().kinds) == len(set(kinds)) > 0
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [({"name": " "}, "name"), ({"shape": "slack"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url")],
