@@ -23,6 +23,7 @@ from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
+from portal.web.once import once
 from quotas.models import Pool
 from quotas.tree import upwards
 from workloads.idle import exemptions, policies
@@ -225,6 +226,7 @@ class ExemptForm(forms.Form):
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@once
 def exempt(request: HttpRequest, department: str, workload: str) -> HttpResponse:
     """The form that exempts one workload."""
     actor = actor_of(request)

@@ -16,7 +16,7 @@ from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, Qu
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
 from tests.clients import person, token_of
-from workloads.models import Image, ModeChange, Preset
+from workloads.models import IdleExemption, Image, ModeChange, Preset
 
 pytestmark = pytest.mark.django_db(transaction=True)  # events are listed once their transaction has ended
 ROWS = 5
@@ -38,6 +38,8 @@ def world(settings: Any, tmp_path: Path) -> World:
         Budget.objects.create(department=vision, pool=pool, hours=1)
         QuotaRequest.objects.create(department=vision, pool=pool, author=owner, units=4, before=1, why="more")
         workload = workload_of(vision, pool, owner)
+        until = timezone.now() + dt.timedelta(days=1)
+        IdleExemption.objects.create(department=vision, workload=workload, why="licence", until=until)
         make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=owner)
         Decision.objects.create(
             plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""), kind="admit",

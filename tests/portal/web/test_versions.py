@@ -41,7 +41,7 @@ ADDS_OR_ACTS = (
     ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
     ("/try/", "sends a test"), ("-cluster/", "tests the connection; to switch it is a form of its own"),
     ("/withdraw/", "withdraws"),
-    ("/recall/", "adds"), ("/comment/", "adds"), ("/renew/", "adds"),
+    ("/recall/", "adds"), ("/comment/", "adds"), ("/exempt/", "adds"), ("/keep/", "puts a stop off, once"), ("/renew/", "adds"),
     ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
     ("/stop-several/", "stops"), ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/end/", "ends"),
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
