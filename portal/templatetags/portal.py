@@ -9,7 +9,7 @@ from typing import Any
 from django import template
 from django.forms import CheckboxInput, CheckboxSelectMultiple, RadioSelect, Select
 from django.forms.boundfield import BoundField, BoundWidget
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.template import Context
 from django.template.defaultfilters import date as date_format
 from django.templatetags.static import static
@@ -49,8 +49,9 @@ def once() -> SafeString:
 @register.simple_tag(takes_context=True)
 def part(context: Context, address: str) -> SafeString:
     """What the view at this address answers, put into the page: a live part that is there when the page arrives."""
-    match, request = resolve(address), copy(context["request"])
-    request.method = "GET"  # also on the page that a refused form gets
+    path, _mark, query = address.partition("?")
+    match, request = resolve(path), copy(context["request"])
+    request.method, request.GET = "GET", QueryDict(query)  # also on the page that a refused form gets
     response: HttpResponse = match.func(request, *match.args, **match.kwargs)
     return mark_safe(response.content.decode())  # noqa: S308 - a page of our own, escaped by its template
 
