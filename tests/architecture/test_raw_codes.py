@@ -39,7 +39,7 @@ ERRORS = [
     "KeyError: 'sharing'",
 ]
 RAW = re.compile(
-    r"\bgaierror\b|\bErrno\b|\b\w+(?:Error|Exception)\b|0x[0-9a-f]+|\bTraceback\b"
+    r"\bgaierror\b|\bErrno\b|\b\w+(?:Error|Exception)\b|\b0x[0-9a-f]+|\bTraceback\b"
     rf"|\b(?:{'|'.join(re.escape(code) for code in {*CODES, *TIMETABLE, *KINDS})})\b"
     rf"|\b(?:{'|'.join(move.value for move in Moved if '_' in move.value)})\b"
     rf"|(?<![\w/.-])(?:{'|'.join(name for name in SYSTEMS if name not in {'whole', 'memory', 'mig'})})(?![\w/.-])"
