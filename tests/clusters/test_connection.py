@@ -59,7 +59,7 @@ def test_without_a_kubeconfig_the_service_account_is_needed(monkeypatch: pytest.
     [
         ({"volumes": "pvc"}, "unknown option volumes"),
         ({"volume": "hostPath"}, "volume must be one of pvc, emptyDir"),
-        ({"run_as": "root"}, "run_as must be of type int"),
+        ({"run_as": "root"}, "run_as must be a whole number"),
     ],
 )
 def test_an_option_that_is_none_is_refused_by_name(options: dict[str, Any], said: str) -> None:

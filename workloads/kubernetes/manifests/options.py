@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
-from workloads.kubernetes.manifests.option_values import check_forms, check_network, typed
+from workloads.kubernetes.manifests.option_values import CHOICES, check_forms, check_network, typed
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
@@ -81,6 +81,7 @@ class Options:
         values = {key: typed(key, value, known[key]) for key, value in data.items()}
         settings = Settings(**{key: value for key, value in values.items() if key in systems})
         options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
+        _one_of("volume", options.volume, CHOICES["volume"])  # any other would be no volume at all
         if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
             raise ValueError("option service_domain needs one of ingress_class and gateway")
         for key in ("portal_addresses", "egress_addresses"):
