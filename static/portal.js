@@ -189,6 +189,11 @@
     if (before) keepFocus(swapped);
     before = null;
   });
+  // Secrets of a form stay out of addresses: a preview takes along what its form says, not what protects it.
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.verb !== "get") return;
+    for (const name of ["csrfmiddlewaretoken", "form_key"]) delete event.detail.parameters[name];
+  });
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     // A refresh would take away what is being chosen.
     const live = event.detail.requestConfig.triggeringEvent?.type === "live";

@@ -99,6 +99,15 @@ def test_a_lend_limit_is_changed_after_a_preview_and_stands_in_the_history(perso
     expect(page.locator("main")).to_contain_text("a deadline next week")
 
 
+def test_a_preview_asks_with_what_the_form_says_and_without_what_protects_it(person: Arrive) -> None:
+    page = person("olivia").page
+    with page.expect_request(lambda each: "/recall/preview/" in each.url) as asked:
+        page.goto(page.url.rstrip("/") + "/d/vision/recall/?pool=a100&units=2")
+    assert "pool=a100" in asked.value.url
+    assert "csrf" not in asked.value.url
+    assert "form_key" not in asked.value.url
+
+
 def test_somebody_new_comes_in_by_a_link_and_goes_again(person: Arrive) -> None:
     page = person("olivia").go("/d/vision/members/")
     page.get_by_role("button", name="Create link").click()

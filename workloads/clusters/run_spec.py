@@ -18,6 +18,7 @@ from workloads.runtime.base import PodPlacement, Refused, RunRef, RunSpec, Share
 from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
 
 NOTEBOOK_PORT = 8888
+LONGEST_NAMESPACE = 63
 ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
 BY_CLAIM = Prepared(lambda id: Attempt.objects.filter(claim__public_id=id).select_related(*ROWS).order_by())
 
@@ -38,8 +39,10 @@ def tokens_of(attempt: Attempt) -> dict[str, str]:
 
 
 def namespace_of(cluster: Cluster, department: str, *, unrestricted: bool = False) -> str:
-    """The department's namespace. It has a second one for what the Pod Security Standard `restricted` forbids."""
-    return f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}{'-unrestricted' if unrestricted else ''}"
+    """The department's namespace. It has a second one for what the Pod Security Standard `restricted` forbids. A name that
+    Kubernetes finds too long ends with a hash of itself."""
+    name = f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}{'-unrestricted' if unrestricted else ''}"
+    return name if len(name) <= LONGEST_NAMESPACE else f"{name[: LONGEST_NAMESPACE - 9]}-{digest(name)[:8]}"
 
 
 def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:

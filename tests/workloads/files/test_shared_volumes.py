@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 from django.test import Client
@@ -108,6 +109,17 @@ def test_locking_memory_needs_the_operators_leave(bed: Bed) -> None:
         to_start(attempt_of(job))
     bed.until(lambda: bed.state(job) == "failed")
     assert job.reason == "not_allowed"
+
+
+def test_the_name_of_a_namespace_is_one_that_kubernetes_takes_and_each_departments_own() -> None:
+    prefix = "a-cluster-of-a-long-long-name-"
+    names = [
+        namespace_of(Cluster(options={"namespace_prefix": prefix}), "d" * 39 + last, unrestricted=unrestricted)
+        for last in "ab" for unrestricted in (False, True)
+    ]  # fmt: skip
+    assert len(set(names)) == 4
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) and name.startswith(prefix) for name in names)
+    assert namespace_of(Cluster(options={"namespace_prefix": prefix}), "vision") == f"{prefix}vision"
 
 
 def test_working_directories_that_no_workload_knows_go_after_their_time_and_others_stay(bed: Bed) -> None:

@@ -26,7 +26,7 @@ QUANTITY = (SIZE, "a size such as 50Gi")
 ONE_LINE = (r"\S+", "a word without spaces")
 FORMS: Mapping[str, tuple[str, str]] = {
     "instance": (r"[^\s].*[^\s]|\S", "a name"),
-    "namespace_prefix": ("[a-z0-9][-a-z0-9]{0,9}", "lowercase letters, digits and hyphens, at most 10"),
+    "namespace_prefix": ("[a-z0-9][-a-z0-9]{0,30}", "lowercase letters, digits and hyphens, at most 31"),
     "storage_class": NAME_OF_OBJECT, "shared_storage_class": NAME_OF_OBJECT, "runtime_class": NAME_OF_OBJECT,
     "ingress_class": NAME_OF_OBJECT, "tls_secret": NAME_OF_OBJECT, "image_pull_secrets": NAME_OF_OBJECT,
     "service_domain": NAME_OF_OBJECT,
