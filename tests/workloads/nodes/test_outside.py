@@ -157,7 +157,7 @@ def test_a_pool_that_others_have_taken_is_short_like_after_a_lost_node(
     assert told.decision == "wait"
     assert "12 cards of the pool are offline." in told.lines
     assert [each.units_per_pod for each in told.alternatives] == [4]
-    refuse_impossible(request.workload(vision, actor.user, now=timezone.now()), now=timezone.now())
+    refuse_impossible(request.workload(vision, actor.user, now=timezone.now()), request, now=timezone.now())
 
 
 def test_parts_of_cards_and_instances_count_in_their_unit(world: World, cluster: Cluster) -> None:
@@ -248,7 +248,7 @@ def test_what_can_never_run_is_told_as_never_though_others_are_there(
     image = Image.objects.create(name="python:3", title="Python")
     request = WorkloadRequest(kind="job", name="x", pool=pool, image=image, command=("python",), units_per_pod=17)
     with pytest.raises(Impossible):
-        refuse_impossible(request.workload(vision, None, now=timezone.now()), now=timezone.now())
+        refuse_impossible(request.workload(vision, None, now=timezone.now()), request, now=timezone.now())
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,8 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
     from django.utils import timezone
 
     with pytest.raises(Impossible) as refused:
-        refuse_impossible(asked(pool, 16).workload(vision, alice, now=timezone.now()), now=timezone.now())
+        request = asked(pool, 16)
+        refuse_impossible(request.workload(vision, alice, now=timezone.now()), request, now=timezone.now())
     assert refused.value.numbers["largest"] == 8
 
 
