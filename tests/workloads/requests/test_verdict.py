@@ -125,8 +125,8 @@ def test_what_can_never_run_is_refused_with_the_largest_that_can(alice: User, vi
     assert verdict.advice[0] == "Or ask the quota owner for more quota."  # the alternative asks for less
     from django.utils import timezone
 
+    request = asked(pool, 16)
     with pytest.raises(Impossible) as refused:
-        request = asked(pool, 16)
         refuse_impossible(request.workload(vision, alice, now=timezone.now()), request, now=timezone.now())
     assert refused.value.numbers["largest"] == 8
 
