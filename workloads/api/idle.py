@@ -20,7 +20,7 @@ from quotas.api.quotas import pool_for
 from quotas.models import Pool
 from workloads.api.resources import workload_for
 from workloads.idle import exemptions, policies
-from workloads.idle.rule import DEFAULT, LIMITS, Action, Rule
+from workloads.idle.rule import DEFAULT, LIMITS, Action
 from workloads.models import IdleExemption, Kind
 
 
@@ -94,8 +94,7 @@ class IdlePolicyView(ApiView):
         where = self.place(department, pool)
         policies.require_right(self.actor, where[1])
         asked = self.read(IdlePolicyIn)["rules"]
-        rules = {kind: Rule(**{**values, "action": Action(values["action"])}) for kind, values in asked.items()}
-        return self.change(*where, rules)
+        return self.change(*where, policies.rules_of(asked))
 
     @extend_schema(responses=IdlePolicyOut, parameters=[IF_MATCH])
     def delete(self, request: Request, pool: str, department: str = "") -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from django.db.models import F
@@ -90,15 +89,11 @@ class Policies:
 
 
 def rules_of(stored: Mapping[str, Any]) -> dict[str, Rule]:
-    return {
-        kind: Rule(**{**values, "action": Action(values["action"])})
-        for kind, values in stored.items()
-        if kind in Kind.values
-    }
+    return {kind: Rule.from_json(values) for kind, values in stored.items() if kind in Kind.values}
 
 
 def as_json(rules: Rules) -> dict[str, dict[str, Any]]:
-    return {kind: {**asdict(rule), "action": rule.action.value} for kind, rule in sorted(rules.items())}
+    return {kind: rule.as_json() for kind, rule in sorted(rules.items())}
 
 
 def row_of(pool: Pool, department: Department | None) -> IdlePolicy:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 BUCKET = dt.timedelta(minutes=5)
 RECENT = BUCKET
@@ -47,6 +48,13 @@ class Rule:
     @property
     def length(self) -> dt.timedelta:
         return dt.timedelta(minutes=self.minutes)
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Rule:
+        return Rule(**{**values, "action": Action(values["action"])})
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "action": self.action.value}
 
 
 LIMITS = {"below": (1, 50), "minutes": (10, 10_080), "countdown": (5, 1_440), "keep": (10, 4_320)}
@@ -94,6 +102,12 @@ class Bucket:
     most: float | None
     complete: bool = True
 
+    def is_busy(self, below: float) -> bool | None:
+        """None: it is not known."""
+        if self.most is not None and self.most >= below:
+            return True
+        return None if self.most is None or not self.complete else False
+
 
 @dataclass(frozen=True, slots=True)
 class Activity:
@@ -129,8 +143,8 @@ def judge(buckets: Iterable[Bucket], below: float, *, floor: dt.datetime, now: d
     current = Now.UNKNOWN
     for bucket in sorted(buckets, key=lambda each: each.at, reverse=True):
         begin, end = max(bucket.at, floor), min(bucket.at + BUCKET, now)
-        busy = bucket.most is not None and bucket.most >= below
-        if end <= begin or (not busy and (bucket.most is None or not bucket.complete)):
+        busy = bucket.is_busy(below)
+        if end <= begin or busy is None:
             continue
         if reached - end >= GAP:
             break
@@ -152,8 +166,8 @@ def stopped_at(buckets: Iterable[Bucket], rule: Rule, *, floor: dt.datetime) -> 
     countdown = dt.timedelta(minutes=0 if rule.action is Action.WARN else rule.countdown)
     for bucket in sorted(buckets, key=lambda each: each.at):
         begin, end = max(bucket.at, floor), bucket.at + BUCKET
-        busy = bucket.most is not None and bucket.most >= rule.below
-        if end <= begin or (not busy and (bucket.most is None or not bucket.complete)):
+        busy = bucket.is_busy(rule.below)
+        if end <= begin or busy is None:
             continue
         if busy or begin - reached >= GAP:
             measured, warned = dt.timedelta(0), None

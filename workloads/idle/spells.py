@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection
-from dataclasses import asdict
 from typing import Any
 
 from django.db.models import F, Max, QuerySet
@@ -46,7 +45,7 @@ def last_busy(attempts: Collection[int]) -> dict[int, dt.datetime]:
 
 def rule_of(spell: IdleSpell) -> Rule:
     """The rule that it was warned by."""
-    return Rule(**{**spell.rule, "action": Action(spell.rule["action"])})
+    return Rule.from_json(spell.rule)
 
 
 def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) -> bool:
@@ -59,9 +58,8 @@ def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) 
         if locked is None or live().filter(attempt=attempt).exists():
             return False
         spell = IdleSpell.objects.create(
-            attempt=attempt, since=since, warned_at=now, stops_at=stops_at,
-            rule={**asdict(rule), "action": rule.action.value},
-        )  # fmt: skip
+            attempt=attempt, since=since, warned_at=now, stops_at=stops_at, rule=rule.as_json()
+        )
         _tell(spell, "workload.idle_warned" if stops_at else "workload.idle_noticed", below=rule.below, since_at=since)
     return True
 

@@ -31,7 +31,7 @@ BUSY = Finding(Now.BUSY)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A running attempt, the rule for it, its spell, and what was findings."""
+    """A running attempt, the rule for it, its spell, and what was found of it."""
 
     attempt: Attempt
     rule: Rule
