@@ -20,10 +20,11 @@ from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
 from quotas.wording import Teller, clock, clock_of, named_claims, return_sentence
-from workloads.idle.spells import live, rule_of
+from workloads.idle.spells import rule_of
 from workloads.lifecycle import State
 from workloads.models import Attempt, IdleSpell, Kind, SpellEnd, StopCause, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
+from workloads.status.attempts import idle_spell
 from workloads.status.out_of_service import mode_change_of
 
 IMAGE = gettext_lazy(
@@ -85,7 +86,7 @@ def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
             workload.state_since, caption=_("starting for"),
         )  # fmt: skip
     if state is State.RUNNING:
-        spell = live().filter(attempt=attempt).select_related("kept_by").first()
+        spell = idle_spell(workload)
         if spell is not None:
             return idle(workload, attempt, spell)
         where = where_of(attempt, claim)
