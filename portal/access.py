@@ -155,10 +155,14 @@ class Actor:
         if Right.OPERATE not in self.scopes:
             raise ScopeMissing(scope=Right.OPERATE.value)
 
-    def require_own_or_steer(self, department: Department, author: User | None) -> None:
-        """Requires `submit` for the actor's own work and `quota` for anybody else's. Raises as `require`."""
+    def right_over(self, author: User | None) -> Right:
+        """What is needed to stop or keep a workload: `submit` for the actor's own, `quota` for anybody else's."""
         own = author is not None and self.user is not None and author.pk == self.user.pk
-        self.require(Right.SUBMIT if own else Right.STEER, department)
+        return Right.SUBMIT if own else Right.STEER
+
+    def require_own_or_steer(self, department: Department, author: User | None) -> None:
+        """Requires the right over a workload of this author. Raises as `require`."""
+        self.require(self.right_over(author), department)
 
     @cached_property
     def seen(self) -> frozenset[int]:

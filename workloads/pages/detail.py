@@ -152,8 +152,7 @@ def idle_of(actor: Actor, workload: Workload) -> dict[str, Any]:
 
 def may_keep_idle(actor: Actor, workload: Workload) -> bool:
     """Whether there is a stop for idleness that the reader may still put off."""
-    own = workload.author is not None and workload.author == actor.user
-    right = Right.SUBMIT if own else Right.STEER
+    right = actor.right_over(workload.author)
     return spells.may_keep(idle_spell(workload)) and actor.may(right, workload.department)
 
 
