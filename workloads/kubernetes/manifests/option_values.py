@@ -88,8 +88,8 @@ def check_toleration(place: str, toleration: Mapping[str, Any]) -> None:
             raise ValueError(f"option {place}.{key} is not known: a toleration has {', '.join(TOLERATION)}")
         typed(f"{place}.{key}", value, TOLERATION[key])
     key, operator, value = (toleration.get(name, "") for name in ("key", "operator", "value"))
-    _one_of(f"{place}.operator", operator or "Equal", ("Equal", "Exists"))
-    _one_of(f"{place}.effect", toleration.get("effect", ""), ("", "NoSchedule", "PreferNoSchedule", "NoExecute"))
+    one_of(f"{place}.operator", operator or "Equal", ("Equal", "Exists"))
+    one_of(f"{place}.effect", toleration.get("effect", ""), ("", "NoSchedule", "PreferNoSchedule", "NoExecute"))
     if key and not re.fullmatch(KEY, key):
         raise ValueError(f"option {place}.key must be the key of a taint such as nvidia.com/gpu")
     if not key and operator != "Exists":
@@ -114,7 +114,7 @@ def check_forms(values: Mapping[str, Any]) -> None:
     they are read, so that a cluster of before a rule goes on."""
     for key, value in values.items():
         if key in CHOICES:
-            _one_of(key, value, CHOICES[key])
+            one_of(key, value, CHOICES[key])
         elif key in BOUNDS:
             least, most = BOUNDS[key]
             if not least <= value <= most:
@@ -142,6 +142,6 @@ def _formed(place: str, text: str, form: str, words: str) -> None:
         raise ValueError(f"option {place} must be {words}")
 
 
-def _one_of(place: str, value: Any, allowed: tuple[str, ...]) -> None:
+def one_of(place: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"option {place} must be one of {', '.join(each for each in allowed if each)}")

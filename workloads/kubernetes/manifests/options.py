@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
-from workloads.kubernetes.manifests.option_values import CHOICES, check_forms, check_network, typed
+from workloads.kubernetes.manifests.option_values import CHOICES, check_forms, check_network, one_of, typed
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
@@ -81,7 +81,7 @@ class Options:
         values = {key: typed(key, value, known[key]) for key, value in data.items()}
         settings = Settings(**{key: value for key, value in values.items() if key in systems})
         options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
-        _one_of("volume", options.volume, CHOICES["volume"])  # any other would be no volume at all
+        one_of("volume", options.volume, CHOICES["volume"])  # any other would be no volume at all
         if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
             raise ValueError("option service_domain needs one of ingress_class and gateway")
         for key in ("portal_addresses", "egress_addresses"):
@@ -110,11 +110,11 @@ OF_CLUSTER, OF_SHARING = types_of(Options), types_of(Settings)
 
 def check(settings: Settings) -> None:
     """Raises ValueError that names the key."""
-    _one_of("gpu_mem_unit", settings.gpu_mem_unit, ("GiB", "MiB"))
+    one_of("gpu_mem_unit", settings.gpu_mem_unit, ("GiB", "MiB"))
     if settings.volcano_memory_factor < 1:
         raise ValueError("option volcano_memory_factor must be from 1 to 1000000")
     for node, system in settings.pins.items():
-        _one_of(f"pins.{node}", system, tuple(SYSTEMS))
+        one_of(f"pins.{node}", system, tuple(SYSTEMS))
     for node, product in settings.products.items():
         if not NAMED.fullmatch(product):
             raise ValueError(f"option products.{node}: {WRONG_PRODUCT}")
@@ -143,8 +143,3 @@ def _health(options: Options) -> None:
     for at, key in enumerate(options.health_taints):
         if not key.strip("*"):
             raise ValueError(f"option health_taints[{at}]: {key!r} is no key of a taint such as AggregatedNodeHealth")
-
-
-def _one_of(key: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"option {key} must be one of {', '.join(allowed)}")
