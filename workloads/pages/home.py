@@ -54,12 +54,13 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     live = rows_of(own.exclude(state__in=FINAL).order_by("-public_id")[:100])
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
     recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
-    running = [row for row in live if row.workload.state == State.RUNNING]
-    available, submit = available_to(request, actor), submit_departments(actor).first()
+    running = sum(row.workload.state == State.RUNNING for row in live)
+    able = list(submit_departments(actor))
+    available, submit = available_to(request, actor, able), next(iter(able), None)
     context = {
         "recalled": recalled,
         "running": running,
-        "waiting": [row for row in live if row not in recalled and row not in running],
+        "waiting": len(live) - len(recalled) - running,
         "live": sorted(live, key=lambda row: ORDER.get(State(row.workload.state), 9)),
         "ended": rows_of(ended.order_by("-finished_at")[:6]),
         "failed": ended.filter(state=State.FAILED).count(),
@@ -73,11 +74,10 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     return render(request, "workloads/mine.html", context)
 
 
-def available_to(request: HttpRequest, actor: Actor) -> list[Available]:
-    """The departments that the reader owns, then those that they may submit in. An operator may submit in all: those
+def available_to(request: HttpRequest, actor: Actor, able: list[Department]) -> list[Available]:
+    """The departments that the reader owns, then those that they may submit in (`able`). An operator may submit in all: those
     that they belong to, or else the one they visited last."""
     owned = list(Department.objects.filter(memberships__user=actor.user, memberships__role=Role.OWNER))
-    able = list(submit_departments(actor))
     if actor.is_operator:
         members_of = set(Department.objects.filter(memberships__user=actor.user).values_list("pk", flat=True))
         last = Shell(request).department
