@@ -218,7 +218,7 @@ class BudgetView(BudgetsView):
         limits, version = Limits(**self.read(LimitsIn)), self.version()
         check_fresh(row.version, version)
         budgets.check_changed(row, limits)
-        changed = Budget(pk=row.pk, department=row.department, person=row.person, pool=row.pool, **limits.columns())
+        changed = limits.instead_of(row)
         foreseen = preview_budget(actor=self.actor, department=row.department, instead_of=row, budget=changed)
         if self.flag("dry_run"):
             return preview_answer(foreseen, row.pool)

@@ -7,7 +7,6 @@ pool group is locked to change it, and every group is planned again after.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +55,11 @@ class Limits:
     @staticmethod
     def of(budget: Budget) -> Limits:
         return Limits(**{name: getattr(budget, name) for name in NUMBERS})
+
+    def instead_of(self, budget: Budget) -> Budget:
+        """The same budget with these limits; not saved."""
+        whose = {"department": budget.department, "person": budget.person, "pool": budget.pool}
+        return Budget(pk=budget.pk, **whose, **self.columns())
 
     def columns(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in NUMBERS}
@@ -292,8 +296,3 @@ def _tell_once(spent: Spent) -> bool:
         )  # fmt: skip
     log.info(kind, budget=budget.public_id, department=budget.department.slug, used=round(spent.hours, 1))
     return True
-
-
-def by_budget(rows: Iterable[Budget], *, now: dt.datetime) -> Mapping[int, Spent]:
-    """What is used of each budget whose period is running."""
-    return {spent.budget.pk: spent for spent in spent_of(rows, now=now)}

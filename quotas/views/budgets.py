@@ -135,7 +135,7 @@ def edit(request: HttpRequest, department: str, budget: str) -> HttpResponse:
         try:
             check_fresh(row.version, version)
             actions.check_changed(row, form.limits())
-            _confirm(request, actor, dept, _changed(row, form), row)
+            _confirm(request, actor, dept, form.limits().instead_of(row), row)
             actions.change_budget(actor=actor, budget=row, limits=form.limits(), expected_version=version)
         except Problem as problem:
             blame(form, problem)
@@ -154,7 +154,7 @@ def edit_preview(request: HttpRequest, department: str, budget: str) -> HttpResp
     if form.is_valid():
         try:
             actions.check_changed(row, form.limits())
-            changed = _changed(row, form)
+            changed = form.limits().instead_of(row)
             context["preview"] = preview_budget(actor=actor, department=dept, budget=changed, instead_of=row)
         except Problem as problem:
             context["problem"] = problem
@@ -182,10 +182,6 @@ def _budget(request: HttpRequest, department: str, budget: str) -> tuple[Actor, 
         raise NotVisible
     actions.require_setter(actor, dept, row.person)
     return actor, dept, row
-
-
-def _changed(row: Budget, form: LimitsForm) -> Budget:
-    return Budget(pk=row.pk, department=row.department, person=row.person, pool=row.pool, **form.limits().columns())
 
 
 def _confirm(
