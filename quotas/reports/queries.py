@@ -212,14 +212,9 @@ def _promised(reader: Reader, table: Table, spans: Cover, own: By, lent: By) -> 
     condition = reader.of_pool()
     if reader.owned is not None:
         condition &= Q(department__in=reader.owned)
-    if spans.days:
-        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
-        days = UsageDay.objects.filter(any_of(within)).filter(condition)
-        for department, pool, spent in days.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
-            promised[department, pool] += spent
-    if spans.hours:
-        hours = UsageHour.objects.filter(any_of(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)).filter(condition)
-        for department, pool, spent in hours.values_list("department", "pool").annotate(sum=Sum("guaranteed")):
+    for metered_rows, _at in metered(spans, UsageDay, UsageHour):
+        sums = metered_rows.filter(condition).values_list("department", "pool").annotate(sum=Sum("guaranteed"))
+        for department, pool, spent in sums:
             promised[department, pool] += spent
     if spans.rest:  # a part of an hour has its part of what was promised in it
         parts = any_of(Q(hour__gt=begin - HOUR, hour__lt=end) for begin, end in spans.rest)

@@ -90,13 +90,18 @@ def hours_kept_from(now: dt.datetime) -> dt.datetime:
     return limit if oldest is None else max(limit, oldest)
 
 
+def rolled_until() -> dt.datetime | None:
+    """Days before it are summed as days; None: none is."""
+    last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
+    return dt.datetime.combine(last, dt.time(), dt.UTC) + DAY if last else None
+
+
 def forget_old_hours(*, now: dt.datetime) -> int:
     """Deletes hours of work that are older than METERED_DAYS and summed as days, the oldest day first, DAYS_AT_ONCE at most.
     Returns how many rows."""
-    last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
-    if last is None:
+    rolled = rolled_until()
+    if rolled is None:
         return 0
-    rolled = dt.datetime.combine(last, dt.time(), dt.UTC) + DAY
     limit = min(day_of(now - dt.timedelta(days=settings.METERED_DAYS)), rolled)
     deleted = 0
     for _ in range(DAYS_AT_ONCE):

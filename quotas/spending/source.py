@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
-from quotas.models import LedgerEntry, UsageDay, WorkDay, WorkHour
+from quotas.models import LedgerEntry, UsageDay, UsageHour, WorkDay, WorkHour
 from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
-from quotas.spending.metering import hours_kept_from, last_metered, seconds_within
+from quotas.spending.metering import day_of, hours_kept_from, last_metered, rolled_until, seconds_within
 
 
 def final_until(now: dt.datetime) -> dt.datetime | None:
@@ -23,18 +23,18 @@ def final_until(now: dt.datetime) -> dt.datetime | None:
 def spans_of(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, now: dt.datetime) -> Cover:
     """How the time is read now. None of the spans lies across one of the `cuts`."""
     final = max(start, final_until(now) or start)
-    last_day = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
-    rolled = dt.datetime.combine(last_day, dt.time(), dt.UTC) + DAY if last_day else start
-    return cover(start, end, cuts, rolled=rolled, final=final, hours_from=hours_kept_from(now))
+    return cover(start, end, cuts, rolled=rolled_until() or start, final=final, hours_from=hours_kept_from(now))
 
 
-def metered(spans: Cover) -> Iterator[tuple[QuerySet[Any], str]]:
+def metered(
+    spans: Cover, days: type[WorkDay | UsageDay] = WorkDay, hours: type[WorkHour | UsageHour] = WorkHour
+) -> Iterator[tuple[QuerySet[Any], str]]:
     """The rows of whole days and hours, each with the name of its column of time."""
     if spans.days:
-        within = [Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days]
-        yield WorkDay.objects.filter(any_of(within)), "day"
+        within = any_of(Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days)
+        yield days.objects.filter(within), "day"
     if spans.hours:
-        yield WorkHour.objects.filter(any_of(Q(hour__gte=b, hour__lt=e) for b, e in spans.hours)), "hour"
+        yield hours.objects.filter(any_of(Q(hour__gte=begin, hour__lt=end) for begin, end in spans.hours)), "hour"
 
 
 def any_of(conditions: Iterable[Q]) -> Q:
@@ -47,15 +47,11 @@ def any_of(conditions: Iterable[Q]) -> Q:
 def period_column(cuts: Sequence[dt.datetime], at: str) -> Any:
     """Which of the periods between the cuts a day or hour (the column `at`) lies in, from 0: none lies across a cut."""
     cases = [
-        When(**{f"{at}__gte": (cut.date() if cut == _midnight(cut) else cut.date() + DAY) if at == "day" else cut},
+        When(**{f"{at}__gte": (cut.date() if cut == day_of(cut) else cut.date() + DAY) if at == "day" else cut},
              then=Value(number))
         for number, cut in reversed(list(enumerate(cuts, 1)))
     ]  # fmt: skip
     return Case(*cases, default=Value(0), output_field=IntegerField()) if cases else Value(0)
-
-
-def _midnight(moment: dt.datetime) -> dt.datetime:
-    return dt.datetime.combine(moment.date(), dt.time(), dt.UTC)
 
 
 def of_ledger(
