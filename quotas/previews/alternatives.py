@@ -41,24 +41,27 @@ class Choice:
 
 def choice_of(actor: Actor, row: Decision, seen: Collection[int]) -> Choice:
     """Why this decision's victims were chosen. Raises what `replay.snapshot_of` raises."""
-    if not row.victims.exists():
+    victims = list(row.victims.all())
+    if not victims:
         return Choice()
     snapshot = snapshot_of(row.plan_pass)
-    return Choice(tuple(_idle(row, snapshot, seen)), tuple(_alternatives_to(actor, row, snapshot, seen)))
+    return Choice(tuple(_idle(victims, snapshot, seen)), tuple(_alternatives_to(actor, row, victims, snapshot, seen)))
 
 
-def _idle(row: Decision, snapshot: e.Snapshot, seen: Collection[int]) -> Iterator[str]:
+def _idle(victims: list[Claim], snapshot: e.Snapshot, seen: Collection[int]) -> Iterator[str]:
     """What is known of the reader's own work."""
     since = {claim.id: claim.idle_since for claim in snapshot.claims if claim.idle_since is not None}
-    for victim in row.victims.all():
+    for victim in victims:
         began = since.get(e.ClaimId(victim.public_id))
         if began is not None and victim.department_id in seen:
             text = _("%(name)s: idle for %(time)s by measurement, so stopping it loses only its restart.")
             yield text % {"name": victim.name, "time": duration(max(0, snapshot.now - began))}
 
 
-def _alternatives_to(actor: Actor, row: Decision, snapshot: e.Snapshot, seen: Collection[int]) -> list[Instead]:
-    victims = [e.ClaimId(victim.public_id) for victim in row.victims.all()]
+def _alternatives_to(
+    actor: Actor, row: Decision, rows: list[Claim], snapshot: e.Snapshot, seen: Collection[int]
+) -> list[Instead]:
+    victims = [e.ClaimId(victim.public_id) for victim in rows]
     most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
     options = alternatives(snapshot, e.ClaimId(row.claim.public_id), victims, most)
     others = {victim for each in options for victim in each.answer.victims}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -197,17 +197,18 @@ def _used(
 
 
 def used_up(
-    budgets: Iterable[Budget], *, now: dt.datetime, departments: Iterable[Department]
+    budgets: Iterable[Budget], *, now: dt.datetime, departments: Collection[Department]
 ) -> dict[int, tuple[e.SpentBudget, ...]]:
     """By department: the budgets that are used up and hold its claims, its own and those of departments above it."""
-    departments = list(departments)
     acting = [budget for budget in budgets if budget.action != BudgetAction.NOTHING]
+    spent_up = [spent for spent in spent_of(acting, now=now, departments=departments) if spent.is_used_up]
+    if not spent_up:  # as in nearly every pass
+        return {}
     binding: dict[int, list[e.SpentBudget]] = defaultdict(list)
     tree, slugs = Tree(departments), {row.pk: row.slug for row in departments}
-    for spent in spent_of(acting, now=now, departments=departments):
-        if spent.is_used_up:
-            for pk in tree.below(spent.budget.department_id):
-                binding[pk].append(for_engine(spent, slugs[spent.budget.department_id]))
+    for spent in spent_up:
+        for pk in tree.below(spent.budget.department_id):
+            binding[pk].append(for_engine(spent, slugs[spent.budget.department_id]))
     return {pk: tuple(rows) for pk, rows in binding.items()}
 
 
