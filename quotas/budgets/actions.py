@@ -27,7 +27,7 @@ from quotas.models import Budget, BudgetAction, BudgetCounts, Pool
 from quotas.planning.claims import wake_all
 from quotas.rules.quotas import may_promise
 from quotas.spending.budgets import Spent, period_of, remember, spent_of
-from quotas.tree import upwards
+from quotas.tree import with_above
 
 log = structlog.get_logger(__name__)
 MOST_HOURS = 1_000_000_000
@@ -107,8 +107,7 @@ def budget_for(actor: Actor, public_id: str) -> Budget:
 
 def that_bind(actor: Actor, department: Department) -> QuerySet[Budget]:
     """The visible budgets of a department, of its people, of those above it, and of the actor there."""
-    tree = {row.pk: row for row in Department.objects.all()}
-    above = [row.pk for row in upwards(tree, department.pk)]
+    above = with_above(department)
     return visible_budgets(actor).filter(Q(department=department) | Q(department__in=above, person=None)
                                          | Q(department__in=above, person=actor.user))  # fmt: skip
 
@@ -161,8 +160,7 @@ def _check_term(limits: Limits, *, now: dt.datetime, before: Limits | None) -> N
 
 def _belongs(person: User, department: Department) -> bool:
     """Whether the person has a role in the department or below it, or owns one above it."""
-    tree = {row.pk: row for row in Department.objects.all()}
-    above = [row.pk for row in upwards(tree, department.pk)]
+    above = with_above(department)
     roles = Membership.objects.filter(user=person)
     inside = roles.filter(department__in=department.with_teams()) | roles.filter(department__in=above, role="owner")
     return person.is_active and inside.exists()

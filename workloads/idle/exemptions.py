@@ -15,7 +15,7 @@ from portal.errors import N_, Invalid
 from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
-from quotas.tree import upwards
+from quotas.tree import upwards, with_above
 from workloads.models import IdleExemption, Workload
 
 LONGEST = dt.timedelta(days=90)
@@ -48,7 +48,7 @@ class Exempt:
                 departments[row.department_id] = row.until
             else:
                 workloads[row.workload_id] = row.until
-        return Exempt(workloads, departments, {row.pk: row for row in Department.objects.only("pk", "parent")})
+        return Exempt(workloads, departments, Department.objects.in_bulk())
 
     def until(self, workload: int, department: int) -> dt.datetime | None:
         """The end of what exempts a workload; None: nothing does."""
@@ -59,9 +59,7 @@ class Exempt:
 
 def of_workload(workload: Workload, now: dt.datetime) -> IdleExemption | None:
     """The exemption that covers a workload for longest, its own or one of its department and those above."""
-    tree = {row.pk: row for row in Department.objects.only("pk", "parent")}
-    above = [row.pk for row in upwards(tree, workload.department_id)]
-    covers = Q(workload=workload) | Q(workload=None, department__in=above)
+    covers = Q(workload=workload) | Q(workload=None, department__in=with_above(workload.department))
     return in_force(now).filter(covers).select_related("author").order_by("until").last()
 
 

@@ -61,7 +61,7 @@ class Policies:
             (pool, department): rules_of(rules)
             for pool, department, rules in IdlePolicy.objects.values_list("pool", "department", "rules")
         }
-        self._tree = {row.pk: row for row in Department.objects.only("pk", "parent")}
+        self._tree = Department.objects.in_bulk()
 
     def own(self, pool: int, department: int | None) -> Rules:
         """What is set at this very place."""

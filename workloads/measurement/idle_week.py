@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from django.db.models import Count, QuerySet
 
-from portal.models import Department
 from quotas.models import LedgerEntry, Pool
 from workloads.idle.rule import BUCKET, Action, Rule, stopped_at
 from workloads.measurement.rank_activity import buckets_of
@@ -61,9 +60,9 @@ class Week:
 
 
 def last_week(
-    pool: Pool, departments: Collection[Department] | None, rules: Mapping[str, Rule], *, now: dt.datetime
+    pool: Pool, departments: Collection[int] | None, rules: Mapping[str, Rule], *, now: dt.datetime
 ) -> Week:  # fmt: skip
-    """`departments`: whose work is looked at; None: everybody's. `rules`: kind → the rule that would have been in force."""
+    """`departments`: ids; None: everybody's work. `rules`: kind → the rule that would have been in force."""
     begin = now - WEEK
     ran = Attempt.objects.filter(workload__pool=pool, started_at__lt=now).exclude(finished_at__lte=begin)
     if departments is not None:

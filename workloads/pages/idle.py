@@ -25,7 +25,6 @@ from portal.web import conflicts
 from portal.web.forms import blame
 from portal.web.once import once
 from quotas.models import Pool
-from quotas.tree import upwards
 from workloads.idle import exemptions, policies
 from workloads.idle.names import action_name, kinds_name, policy_sentences
 from workloads.idle.rule import DEFAULT, LIMITS, Action, Rule, combined
@@ -181,21 +180,13 @@ def _preview(
         wider = _wider(pool, department)
         both = {kind.value: [each[kind.value] for each in (rules, wider) if kind.value in each] for kind in KINDS}
         rules = {kind: rule for kind, of_kind in both.items() if (rule := combined(of_kind)) is not None}
-        week = last_week(pool, _below(department), rules, now=timezone.now())
+        week = last_week(pool, department.with_teams() if department else None, rules, now=timezone.now())
         context |= {
             "week": week,
             "rows": [each for each in week.stops if each.attempt.workload.department_id in actor.seen][:20],
             "sentences": [text for kind in KINDS for text in policy_sentences(kind.value, rules.get(kind.value))],
         }
     return render(request, "workloads/_idle_preview.html", context)
-
-
-def _below(department: Department | None) -> list[Department] | None:
-    """The department and those below it; None for everybody."""
-    if department is None:
-        return None
-    tree = {row.pk: row for row in Department.objects.all()}
-    return [row for row in tree.values() if department in upwards(tree, row.pk)]
 
 
 @login_required
