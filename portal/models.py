@@ -44,6 +44,11 @@ class User(AbstractUser):
     def label(self) -> str:
         return self.get_full_name() or self.username
 
+    @classmethod
+    def operators(cls) -> models.QuerySet[User]:
+        """Those who can log in, by name."""
+        return cls.objects.filter(is_operator=True, is_active=True).order_by("username")
+
 
 class Department(models.Model):
     """A tenant; a node of a tree. Workloads belong to leaves."""

@@ -122,6 +122,6 @@ def _check_seen(user: User, seen: str) -> None:
 
 def _keep_an_operator(user: User) -> None:
     """Raises LastOperator. Locks all operators in one order, so that two cannot lock each other out at once."""
-    operators = User.objects.select_for_update(no_key=True).filter(is_operator=True, is_active=True).order_by("pk")
+    operators = User.operators().select_for_update(no_key=True).order_by("pk")
     if [each.pk for each in operators] == [user.pk]:
         raise LastOperator(username=user.username)

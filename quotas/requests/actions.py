@@ -90,7 +90,7 @@ def to_decide(actor: Actor) -> QuerySet[QuotaRequest]:
 def deciders_of(department: Department) -> list[User]:
     """Who is told of a request: the parent's owners, who can split what they have; else the operators."""
     owners = notices.owners_of(department.parent) if department.parent else []
-    return owners or list(User.objects.filter(is_operator=True, is_active=True).order_by("username"))
+    return owners or list(User.operators())
 
 
 def require_decider(actor: Actor, request: QuotaRequest) -> None:
