@@ -18,7 +18,7 @@ BUCKET = dt.timedelta(minutes=5)
 RECENT = BUCKET
 """A bucket that ended longer ago says nothing of now: the present one is measured each minute."""
 GAP = dt.timedelta(hours=1)
-"""So long missing measurements are made up for (measurement.buckets.CATCH_UP)."""
+"""So long missing measurements are made up for (workloads/measurement/buckets.py)."""
 
 
 class Action(enum.StrEnum):

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from quotas.models import Cluster
+from workloads.idle import rule
 from workloads.measurement.series import Place, Use
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MeasuredWork, MetricsSource
 
-BUCKET = dt.timedelta(minutes=5)
+BUCKET, CATCH_UP = rule.BUCKET, rule.GAP
+"""CATCH_UP: how far back missed buckets are asked for. Each round makes up for one of them."""
 HOUR = dt.timedelta(hours=1)
 BUCKETS_KEPT, HOURS_KEPT = dt.timedelta(days=30), dt.timedelta(days=400)
-CATCH_UP = HOUR
-"""How far back missed buckets are asked for. Each round makes up for one of them."""
 TOO_SHORT = dt.timedelta(seconds=30)
 """A bucket younger than this says nothing yet."""
 BATCH = 2000
