@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import apps
@@ -25,6 +25,17 @@ CODES = {  # of policies
     "lower_or_newer_equal": N_("lower priority, and newer ones of the same priority"),
     "never": N_("never"),
 }
+KINDS = {
+    "notebook": N_("Notebooks"), "job": N_("Jobs"), "distributed": N_("Distributed jobs"), "service": N_("Services"),
+}  # fmt: skip
+IDLE_LIMITS = {  # of an idle policy, in the order in which they are told
+    "action": N_("when idle"), "below": N_("idle below"), "minutes": N_("for so long"),
+    "countdown": N_("stop after the warning"), "keep": N_("“Keep it” gives"),
+}  # fmt: skip
+IDLE_ACTIONS = {
+    "nothing": N_("do nothing"), "warn": N_("warn only"), "borrowed": N_("stop borrowed work only"),
+    "stop": N_("warn, then stop"),
+}  # fmt: skip
 COUNTS = {"all": N_("all use"), "borrowed": N_("borrowed use only")}  # of budgets
 LONGEST = 300
 """Characters of one value; a cluster's options have many more."""
@@ -39,8 +50,10 @@ class Reader:
         self.departments = dict(Department.objects.values_list("slug", "name"))
 
     def changes(self, entry: AuditEntry) -> list[tuple[str, str, str]]:
-        """(name, before, after) of every value in the entry."""
+        """(name, before, after) of every value in the entry; of idle policies, of every limit that changed."""
         before, after = entry.before or {}, entry.after or {}
+        if before.keys() | after.keys() == {"idle_policy"}:
+            return list(_idle_changes(before.get("idle_policy") or {}, after.get("idle_policy") or {}))
         unit = self._unit(entry.target, before | after)
         return [
             (fact_name(key), self._text(key, before.get(key), unit), self._text(key, after.get(key), unit))
@@ -61,9 +74,11 @@ class Reader:
             return self._of_text(key, value)
         if isinstance(value, int) and not isinstance(value, bool):
             return _of_number(key, value, unit)
-        if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value):
-            return listed(self._words(key, each, unit) for each in value) or readable(None)
-        if isinstance(value, dict) and key in ("policy", "borrow_preempt"):
+        if isinstance(value, list) and value:
+            return (_("; ") if isinstance(value[0], dict | list) else _(", ")).join(
+                self._words(key, each, unit) for each in value
+            )
+        if isinstance(value, dict) and value:
             return listed(f"{fact_name(name)}{_(': ')}{self._words(name, each, unit)}" for name, each in value.items())
         return _("never") if key == "borrow_preempt" and value is None else readable(value)
 
@@ -79,6 +94,22 @@ class Reader:
         if TIME.match(value):
             return fact_text("when_at", value)
         return fact_text("what" if key == "wanted" else key, value)
+
+
+def _idle_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for kind in sorted(before.keys() | after.keys()):
+        for limit, name in IDLE_LIMITS.items():
+            was, now = (rules.get(kind, {}).get(limit) for rules in (before, after))
+            if was != now:
+                yield f"{_(KINDS.get(kind, kind))}{_(': ')}{_(name)}", _idle_text(limit, was), _idle_text(limit, now)
+
+
+def _idle_text(limit: str, value: Any) -> str:
+    if value is None:
+        return readable(None)
+    if limit == "action":
+        return _(IDLE_ACTIONS.get(value, value))
+    return f"{value} %" if limit == "below" else duration(value * 60)
 
 
 def _of_number(key: str, value: int, unit: str) -> str:

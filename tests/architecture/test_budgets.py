@@ -54,8 +54,8 @@ MORE = {
     "workloads/runtime": 76,  # the contract itself: the types and errors that drivers and everything above them share
     "workloads/requests": 40,  # checked, priced, judged and shown: pages, API and actions each use a part
     "workloads/sharing": 26,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/idle": 45,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
-    "workloads/measurement": 31,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
+    "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
+    "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 32,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 27,  # with json_values, by which a body and a field of a form are bounded alike

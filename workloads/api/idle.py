@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for, visible
-from portal.api.base import ApiView, Moment, Paragraph, Strict
+from portal.api.base import ApiView, Moment, Paragraph, Strict, serialize
 from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 from portal.models import Department
@@ -56,6 +56,10 @@ class IdlePolicyIn(Strict):
 class IdlePolicyOut(serializers.Serializer[Any]):
     rules = RulesShape(help_text="What is set here.")
     effective = RulesShape(help_text="What is in force here: the strictest of the pool's and the departments'.")
+    exempt_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Until then all work of the department is exempt; null: it is not, or this is a pool's.",
+    )
     version = serializers.IntegerField(help_text="The ETag; 0: never set.")
 
 
@@ -63,11 +67,12 @@ def answer_of(pool: Pool, department: Department | None) -> Response:
     row, every = policies.row_of(pool, department), policies.Policies()
     pk = department.pk if department else None
     effective = {kind: rule for kind in Kind.values if (rule := every.effective(pool.pk, pk, kind)) is not None}
+    exemption = exemptions.of_department(department, timezone.now()) if department else None
     data = {
         "rules": policies.as_json(policies.rules_of(row.rules)), "effective": policies.as_json(effective),
-        "version": row.version,
+        "exempt_until": exemption and exemption.until, "version": row.version,
     }  # fmt: skip
-    return Response(data, headers={"ETag": f'"{row.version}"'})
+    return Response(serialize(IdlePolicyOut, data, {}), headers={"ETag": f'"{row.version}"'})
 
 
 class IdlePolicyView(ApiView):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
 from rest_framework import serializers
 
 from portal.access import Actor
@@ -11,6 +12,9 @@ from portal.api.base import serialize
 from portal.models import Department
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
+from workloads.idle import exemptions
+from workloads.idle.names import idle_sentences
+from workloads.idle.policies import Policies
 from workloads.models import Attempt, Workload
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
@@ -109,7 +113,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "lines": situation.details,
         "advice": situation.advice,
         "contract": "",
-        "idle_policy": [],
+        "idle_policy": _idle_policy(workload),
         "alternatives": [],
         "by": claim.promised_at if claim and waiting else None,
         "unit": workload.pool.unit,
@@ -120,6 +124,13 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "given": None,
     }
     return serialize(VerdictOut, answer, {})
+
+
+def _idle_policy(workload: Workload) -> list[str]:
+    if workload.is_final:
+        return []
+    rule = Policies().effective(workload.pool_id, workload.department_id, workload.kind)
+    return idle_sentences(workload.kind, rule, exemptions.of_workload(workload, timezone.now()))
 
 
 def headline_of(claim: Claim | None) -> str | None:

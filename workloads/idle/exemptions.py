@@ -52,15 +52,27 @@ class Exempt:
 
     def until(self, workload: int, department: int) -> dt.datetime | None:
         """The end of what exempts a workload; None: nothing does."""
+        ends = (self.workloads.get(workload), self.of_department(department))
+        return max((end for end in ends if end is not None), default=None)
+
+    def of_department(self, department: int) -> dt.datetime | None:
+        """The end of what exempts all work of a department; None: nothing does."""
         above = [self.departments.get(row.pk) for row in upwards(self.tree, department)] if self.departments else []
-        ends = [end for end in (self.workloads.get(workload), *above) if end is not None]
-        return max(ends, default=None)
+        return max((end for end in above if end is not None), default=None)
+
+
+def of_department(department: Department, now: dt.datetime) -> IdleExemption | None:
+    """The exemption that covers all work of a department for longest, its own or one of a department above."""
+    return _longest(Q(workload=None, department__in=with_above(department)), now)
 
 
 def of_workload(workload: Workload, now: dt.datetime) -> IdleExemption | None:
     """The exemption that covers a workload for longest, its own or one of its department and those above."""
-    covers = Q(workload=workload) | Q(workload=None, department__in=with_above(workload.department))
-    return in_force(now).filter(covers).select_related("author").order_by("until").last()
+    return _longest(Q(workload=workload) | Q(workload=None, department__in=with_above(workload.department)), now)
+
+
+def _longest(covers: Q, now: dt.datetime) -> IdleExemption | None:
+    return in_force(now).filter(covers).select_related("author", "department").order_by("until").last()
 
 
 def require_right(actor: Actor, department: Department, workload: Workload | None) -> None:
@@ -68,6 +80,20 @@ def require_right(actor: Actor, department: Department, workload: Workload | Non
         actor.require_operator()
     else:
         actor.require(Right.STEER, department)
+
+
+def check_end(until: dt.datetime, now: dt.datetime) -> None:
+    """Raises Invalid for an end that is past or too far away."""
+    if not now < until <= now + LONGEST:
+        raise Invalid(
+            N_("An exemption ends in the future, at most %(days)s days from now."), field="until", days=LONGEST.days
+        )
+
+
+def may_end(actor: Actor, row: IdleExemption) -> bool:
+    if row.workload is None:
+        return actor.is_operator
+    return actor.may(Right.STEER, row.department)
 
 
 def exempt(
@@ -78,10 +104,7 @@ def exempt(
     why, now = names.checked_paragraph(why, "why"), timezone.now()
     if not why.strip():
         raise Invalid(N_("Enter the reason."), field="why")
-    if not now < until <= now + LONGEST:
-        raise Invalid(
-            N_("An exemption ends in the future, at most %(days)s days from now."), field="until", days=LONGEST.days
-        )
+    check_end(until, now)
     if workload is not None and workload.is_final:
         raise Invalid(N_("%(name)s has already ended."), code="already_finished", field="workload", name=workload.name)
     with durable():
@@ -89,8 +112,7 @@ def exempt(
             department=department, workload=workload, why=why, until=until, author=actor.user
         )
         target = workload.public_id if workload else department.slug
-        after = {"why": why, "until": until.isoformat()}
-        audit.record(actor, "idle.exempted", target, department=department, after=after)
+        audit.record(actor, "idle.exempted", target, department=department, after=_audited(row))
         emit("idle.exempted", department=department, workload=workload.public_id if workload else "")
     return row
 
@@ -103,7 +125,12 @@ def end(*, actor: Actor, row: IdleExemption) -> None:
         if not in_force(now).filter(pk=row.pk).update(ended_at=now):
             raise Ended
         target = row.workload.public_id if row.workload else row.department.slug
-        audit.record(actor, "idle.exemption_ended", target, department=row.department, before={"why": row.why})
+        audit.record(actor, "idle.exemption_ended", target, department=row.department, before=_audited(row))
         emit(
             "idle.exemption_ended", department=row.department, workload=row.workload.public_id if row.workload else ""
         )  # fmt: skip
+
+
+def _audited(row: IdleExemption) -> dict[str, str]:
+    named = {"workload": row.workload.name} if row.workload else {}
+    return named | {"why": row.why, "until": row.until.isoformat()}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from portal.text.words import duration
+from quotas.wording import clock_of
 from workloads.idle.rule import Action, Rule
-from workloads.models import Kind
+from workloads.models import IdleExemption, Kind
 
 
 def action_name(action: Action) -> str:
@@ -47,3 +48,12 @@ def policy_sentences(kind: str, rule: Rule | None) -> list[str]:
     }[rule.action]
     also = [_("A busy kernel, or use of a terminal, counts as activity.")] if kind == Kind.NOTEBOOK else []
     return [text % numbers, *also]
+
+
+def idle_sentences(kind: str, rule: Rule | None, exemption: IdleExemption | None) -> list[str]:
+    """What happens to idle work of a kind, of which an exemption may say that nothing does; none if there is no rule."""
+    sentences = policy_sentences(kind, rule)
+    if exemption is None or not sentences:
+        return sentences
+    text = _("Exempt from the idle policy until %(until)s: %(why)s")
+    return [text % {"until": clock_of(exemption.until), "why": exemption.why}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Avg, Count
@@ -46,28 +46,30 @@ def points_of(workload: Workload, begin: dt.datetime, end: dt.datetime, step: in
     return {rank: [points[at] for at in sorted(points)] for rank, points in sorted(by_rank.items())}
 
 
-def low_use(workloads: Collection[int], *, now: dt.datetime) -> dict[int, float]:
-    """Id of a workload → the share of time in which its cards computed, for those that run and hardly use them."""
+def low_use(pairs: Iterable[tuple[Workload, Attempt | None]], *, now: dt.datetime) -> dict[int, float]:
+    """Id of a workload → the share of time in which its cards computed, for those that run and hardly use them. `pairs`: with
+    the newest attempt of each. One query, by the index of the buckets; none if nothing has run for long enough."""
     begin = now - LOW_FOR
-    running = Attempt.objects.filter(
-        workload__in=workloads, finished_at=None, started_at__lte=begin,
-        workload__state__in=[State.RUNNING, State.RECALLED],
-    )  # fmt: skip
-    ranks: dict[int, int] = dict(running.values_list("workload_id", "workload__pods"))
-    if not ranks:
+    running = {
+        attempt.pk: workload
+        for workload, attempt in pairs
+        if workload.state in (State.RUNNING, State.RECALLED) and attempt is not None and attempt.finished_at is None
+        and attempt.started_at is not None and attempt.started_at <= begin
+    }  # fmt: skip
+    if not running:
         return {}
     means = (
-        MeasuredBucket.objects.filter(attempt__in=running.values("pk"), at__gte=begin - BUCKET, gpu__isnull=False)
-        .values_list("attempt__workload_id", "rank")
+        MeasuredBucket.objects.filter(attempt__in=running, at__gte=begin - BUCKET, gpu__isnull=False)
+        .values_list("attempt", "rank")
         .annotate(mean=Avg("gpu"), count=Count("gpu"))
         .order_by()
     )
-    by_workload: dict[int, list[float]] = defaultdict(list)
-    for workload, _rank, mean, count in means:
+    by_attempt: dict[int, list[float]] = defaultdict(list)
+    for attempt, _rank, mean, count in means:
         if count >= LOW_COVERED * (LOW_FOR / BUCKET):
-            by_workload[workload].append(float(mean) / 1000)
-    shares = {pk: sum(of) / len(of) for pk, of in by_workload.items() if len(of) == ranks.get(pk)}
-    return {pk: share for pk, share in shares.items() if share < LOW_SHARE}
+            by_attempt[attempt].append(float(mean) / 1000)
+    shares = {pk: sum(of) / len(of) for pk, of in by_attempt.items() if len(of) == running[pk].pods}
+    return {running[pk].pk: share for pk, share in shares.items() if share < LOW_SHARE}
 
 
 def source_for(attempt: Attempt | None) -> MetricsSource | None:

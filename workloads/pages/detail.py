@@ -25,7 +25,7 @@ from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads.actions import request_of, sharing_values
 from workloads.idle import exemptions, spells
-from workloads.idle.names import policy_sentences
+from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
 from workloads.lifecycle import LIVE, State
 from workloads.measurement.history import low_use
@@ -75,7 +75,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "tab": tab if tab in TABS else "log",
         **rights(actor, dept, row),
         **idle_of(actor, row),
-        "low": low_use([row.pk], now=timezone.now()).get(row.pk),
+        "low": low_use([(row, last)], now=timezone.now()).get(row.pk),
         **tab_of(request, actor, row, tab),
     }
     return render_part(request, "workloads/detail.html", context, part="now")
@@ -142,9 +142,10 @@ def idle_of(actor: Actor, workload: Workload) -> dict[str, Any]:
     if workload.is_final:
         return {}
     rule = Policies().effective(workload.pool_id, workload.department_id, workload.kind)
+    exemption = exemptions.of_workload(workload, timezone.now())
     return {
-        "idle_policy": policy_sentences(workload.kind, rule),
-        "exemption": exemptions.of_workload(workload, timezone.now()),
+        "idle_policy": idle_sentences(workload.kind, rule, exemption),
+        "exemption": exemption,
         "may_exempt": actor.may(Right.STEER, workload.department),
         "may_keep": may_keep_idle(actor, workload),
     }

@@ -12,7 +12,9 @@ from django.contrib.auth.decorators import login_required
 from django.forms.boundfield import BoundField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -30,6 +32,7 @@ from workloads.idle.names import action_name, kinds_name, policy_sentences
 from workloads.idle.rule import DEFAULT, LIMITS, Action, Rule, combined
 from workloads.measurement.idle_week import last_week
 from workloads.models import IdleExemption, Kind
+from workloads.pages.idle_exemptions import ExemptionForm, effect_of, listed
 from workloads.pages.rows import workload_for
 
 UNSET = ""
@@ -113,6 +116,12 @@ def _pool(slug: str) -> Pool:
     return get_object_or_404(Pool.objects.select_related("group__cluster"), slug=slug)
 
 
+def _address(pool: Pool, department: Department | None) -> str:
+    if department is None:
+        return reverse("workloads:pool_idle_edit", args=[pool.slug])
+    return reverse("workloads:department_idle", args=[department.slug, pool.slug])
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def pool_policy(request: HttpRequest, pool: str) -> HttpResponse:
@@ -148,13 +157,69 @@ def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Departme
         else:
             messages.success(request, _("The idle policy was saved."))
             return redirect(request.get_full_path())
-    exempt = exemptions.in_force(timezone.now()).select_related("workload", "author", "department")
+    return _page(request, actor, pool, department, form, ExemptionForm(actor=actor, pool=pool, department=department))
+
+
+def _page(
+    request: HttpRequest,
+    actor: Actor,
+    pool: Pool,
+    department: Department | None,
+    form: IdleForm,
+    exempt_form: ExemptionForm,
+) -> HttpResponse:
+    """The policy's form beside its preview, and what is exempt from it."""
+    at_present, past = listed(actor, pool, department)
     context = {
-        "pool": pool, "department": department, "form": form, "parts": form.parts(wider),
-        "exemptions": exempt.filter(department=department) if department else exempt.filter(workload__pool=pool),
+        "pool": pool, "department": department, "form": form, "parts": form.parts(_wider(pool, department)),
+        "here": _address(pool, department), "exempt_form": exempt_form, "exemptions": at_present, "past": past,
         "may_steer": True,
     }  # fmt: skip
-    return render(request, "workloads/idle_policy.html", context, status=conflicts.status_of(form))
+    status = conflicts.status_of(form, exempt_form)
+    return render(request, "workloads/idle_policy.html", context, status=status)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@once
+def pool_exempt(request: HttpRequest, pool: str) -> HttpResponse:
+    return _exempt(request, operator_of(request), _pool(pool), None)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@once
+def department_exempt(request: HttpRequest, department: str, pool: str) -> HttpResponse:
+    actor = actor_of(request)
+    where = department_for(actor, department, Right.STEER)
+    return _exempt(request, actor, _pool(pool), where)
+
+
+def _exempt(request: HttpRequest, actor: Actor, pool: Pool, department: Department | None) -> HttpResponse:
+    """POST exempts, and shows the policy's page again if it cannot; GET is the panel that says what would change."""
+    form = ExemptionForm(request.POST or request.GET, actor=actor, pool=pool, department=department)
+    if request.method != "POST":
+        form.full_clean()
+        wrong = [(bound.label, error) for bound in form if bound.data for error in bound.errors]
+        effect = effect_of(pool, *form.covered()) if "what" in form.cleaned_data else None
+        context = {"wrong": wrong, "effect": effect, "pool": pool}
+        return render(request, "workloads/_exemption_preview.html", context)
+    if form.is_valid():
+        where, workload = form.covered()
+        try:
+            exemptions.exempt(
+                actor=actor, department=where, workload=workload, why=form.cleaned_data["why"], until=form.end()
+            )
+        except Problem as problem:
+            problem.field = "what" if problem.field == "workload" else problem.field
+            blame(form, problem)
+        else:
+            name = workload.name if workload else where.name
+            messages.success(request, _("%(name)s is exempt from the idle policy.") % {"name": name})
+            return redirect(_address(pool, department))
+    row = policies.row_of(pool, department)
+    initial = IdleForm.initial_of(policies.rules_of(row.rules), _wider(pool, department), row.version)
+    return _page(request, actor, pool, department, IdleForm(initial=initial), form)
 
 
 def _wider(pool: Pool, department: Department | None) -> dict[str, Rule]:
@@ -195,12 +260,15 @@ def pool_part(request: HttpRequest, pool: str) -> HttpResponse:
     """The lines of the pool's page."""
     actor, row = actor_of(request), _pool(pool)
     rules = policies.Policies().own(row.pk, None)
+    exempt = exemptions.Exempt.at(timezone.now())
+    memberships = [each for each in exempt.tree.values() if each.pk in actor.roles]
     owned = [each for each in actor.owned if not actor.is_operator and row.quotas.filter(department=each).exists()]
     context = {
         "pool": row,
         "sentences": [text for kind in KINDS for text in policy_sentences(kind.value, rules.get(kind.value))],
         "operator": actor.is_operator,
         "owned": owned[:5],
+        "exempt": [(each.name, until) for each in memberships if (until := exempt.of_department(each.pk)) is not None],
     }
     return render(request, "workloads/_pool_idle.html", context)
 
@@ -247,8 +315,15 @@ def end_exemption(request: HttpRequest, department: str, exemption: str) -> Http
     row = rows.first()
     if row is None:
         raise NotVisible
-    exemptions.end(actor=actor, row=row)
-    messages.success(request, _("The exemption has ended."))
+    try:
+        exemptions.end(actor=actor, row=row)
+    except exemptions.Ended as problem:
+        messages.info(request, problem.detail)
+    else:
+        messages.success(request, _("The exemption has ended."))
+    back = request.POST.get("next", "")
+    if url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        return redirect(back)
     if row.workload is not None:
         return redirect("workloads:detail", where.slug, row.workload.public_id)
     return redirect("quotas:quotas", where.slug)

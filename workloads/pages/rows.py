@@ -92,13 +92,9 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
     """Rows of `workloads`, which must be few."""
     listed = list(with_attempts(workloads.defer(*TEXTS)))
-    running = [each.pk for each in listed if each.state in (State.RUNNING, State.RECALLED)]
-    low = low_use(running, now=timezone.now()) if running else {}
-    rows = []
-    for workload in listed:
-        attempts = known_attempts(workload)
-        rows.append(Row(workload, attempts[-1] if attempts else None, low.get(workload.pk)))
-    return rows
+    newest = [(workload, attempts[-1] if (attempts := known_attempts(workload)) else None) for workload in listed]
+    low = low_use(newest, now=timezone.now())
+    return [Row(workload, attempt, low.get(workload.pk)) for workload, attempt in newest]
 
 
 def seen(actor: Actor) -> QuerySet[Workload]:

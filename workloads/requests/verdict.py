@@ -31,7 +31,8 @@ from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import claim_of, load_snapshot, moment
 from quotas.previews.blocking_policy import barred
 from quotas.wording import Teller, clock, named_claims, return_sentence
-from workloads.idle.names import policy_sentences
+from workloads.idle import exemptions
+from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
@@ -210,9 +211,10 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
         why = (*why, barrier.sentence(department, request.pool))
     more = filter(None, [above_share(request)])
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
+    idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now))
     return replace(
         verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)),
-        idle_policy=() if facts.headline is Headline.CANNOT else tuple(policy_sentences(request.kind, rule)),
+        idle_policy=() if facts.headline is Headline.CANNOT else tuple(idle),
     )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def test_numbers_out_of_range_old_versions_and_other_people_change_nothing(
 def test_the_api_reads_sets_and_unsets(pool: Pool, vision: Department, operator: User, owner: User) -> None:
     address = "/api/v1/pools/a100/idle_policy/"
     root, olga = api(operator), api(owner)
-    assert olga.get(address).json() == {"rules": {}, "effective": {}, "version": 0}
+    assert olga.get(address).json() == {"rules": {}, "effective": {}, "exempt_until": None, "version": 0}
     body = {"rules": {"notebook": {"action": "stop", "minutes": 60}}}
     assert root.put(address, body, "json").status_code == 428
     fresh = {"headers": {"If-Match": '"0"'}}
@@ -144,7 +144,7 @@ def test_the_api_reads_sets_and_unsets(pool: Pool, vision: Department, operator:
     ):
         assert olga.put(own, wrong, "json", **fresh).status_code == 422, wrong
     unset = root.delete(address, headers={"If-Match": '"1"'})
-    assert unset.json() == {"rules": {}, "effective": {}, "version": 2}
+    assert unset.json() == {"rules": {}, "effective": {}, "exempt_until": None, "version": 2}
 
 
 def test_exemptions_end_by_themselves_or_when_withdrawn_and_cover_what_is_below(
