@@ -54,7 +54,10 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "drf_standardized_errors",
-    "axes",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "csp",
     "portal",
     "quotas",
@@ -78,7 +81,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.web.middleware.problems",
-    "axes.middleware.AxesMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
 ]
 
 ROOT_URLCONF = "portal.urls"
@@ -166,11 +169,7 @@ if not re.fullmatch(r"[^\W\d_]{1,8}|[$€£¥₩₹]", CURRENCY):
     raise ImproperlyConfigured(f"CURRENCY must be letters such as CNY or EUR, or a sign such as €, not {CURRENCY!r}")
 
 AUTH_USER_MODEL = "portal.User"
-AUTHENTICATION_BACKENDS = [
-    "portal.accounts.password_guesses.TooManyFromHere",
-    "axes.backends.AxesStandaloneBackend",
-    "django.contrib.auth.backends.ModelBackend",
-]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -180,13 +179,25 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
-AXES_FAILURE_LIMIT = 8
-AXES_COOLOFF_TIME = 0.25  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_LOCKOUT_CALLABLE = "portal.web.pages.locked_out"
-AXES_SENSITIVE_PARAMETERS = ["password"]
-AXES_VERBOSE = False
-AXES_WHITELIST_CALLABLE = "portal.accounts.password_guesses.knows"
+PASSWORD_RESET_TIMEOUT = 2 * 3600  # s
+ACCOUNT_ADAPTER = "portal.sign_in.adapters.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # as of the accounts there are: nobody signs up
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_PRESERVE_USERNAME_CASING = True
+ACCOUNT_UNIQUE_EMAIL = False
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_NOTIFICATIONS = False
+ACCOUNT_FORMS = {"user_token": "portal.views.login.TokenForm"}
+# amount/time/of what: an address (ip), or what portal/sign_in/guesses.py names (key)
+ACCOUNT_RATE_LIMITS = {
+    "login": None,  # failures are counted instead
+    "login_failed": "60/15m/ip,8/15m/key",  # of one address; of one name from one address
+    "login_failed_known": "8/15m/key",  # of one browser that has signed in under the name before
+    "login_failed_name": "100/60m/key",  # of one name from all browsers that have not
+    "reset_password": "20/15m/ip,3/15m/key",
+    "reset_password_from_key": "60/15m/ip",
+}
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from portal.admin import site
 from portal.server.metrics import metrics
+from portal.sign_in_urls import urlpatterns as sign_in
 from portal.web.pages import favicon
 
 api = [
@@ -16,6 +17,7 @@ api = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include((api, "api"))),
     path("", include("portal.page_urls")),
+    *sign_in,
     path("", include("quotas.page_urls")),
     path("", include("workloads.urls")),
     path("admin/", site.urls),
@@ -26,3 +28,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
 handler400 = "portal.web.problems.bad_request"
 handler404 = "portal.web.problems.not_found"
 handler500 = "portal.web.problems.server_error"
+handler429 = "portal.web.pages.too_many_requests"

@@ -202,6 +202,12 @@ KINDS: dict[str, Kind] = {
             "created them, lost the required role: %(tokens)s. Create new ones where needed."),
         mail=True,
     ),
+    "user.password_forgotten": Kind(
+        N_("Somebody asked for a new password of my account"),
+        N_("Somebody asked for a new password of your account %(username)s. The link to set it was sent by mail. If it was not "
+            "you, nothing has to be done: the password is unchanged."),
+        mail=True, webhooks=False,
+    ),
     "webhook.failing": Kind(
         N_("One of our webhooks is failing"),
         N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). "
@@ -212,7 +218,7 @@ KINDS: dict[str, Kind] = {
         N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."), mail=False
     ),
 }  # fmt: skip
-SETTABLE = [kind for kind in KINDS if kind != "webhook.test"]
+SETTABLE = [kind for kind in KINDS if kind not in {"webhook.test", "user.password_forgotten"}]
 
 AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
 WHAT = {"guaranteed": N_("guaranteed"), "borrow_limit": N_("borrow limit")}

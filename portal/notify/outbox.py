@@ -17,10 +17,12 @@ import time
 import httpx
 import structlog
 from django.conf import settings
+from django.contrib.auth.tokens import default_token_generator
 from django.core.mail import EmailMessage
 from django.db.models import F, Min, Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone, translation
+from django.utils.http import int_to_base36
 from django.utils.translation import gettext
 
 from portal.errors import N_, Problem
@@ -196,12 +198,20 @@ def mail(item: InboxItem, *, now: dt.datetime) -> bool:
     return True
 
 
+def password_link(user: User) -> str:
+    """Where the person sets a new password. Made when it is mailed and never stored: whoever has it has the account."""
+    where = [int_to_base36(user.pk), default_token_generator.make_token(user)]
+    return settings.BASE_URL + reverse("account_reset_password_from_key", args=where)
+
+
 def letter(item: InboxItem, user: User) -> EmailMessage:
     """The mail in its reader's language and time zone; its subject is the beginning of the sentence."""
     with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
         text = notices.sentence(item.kind, item.data)
         address = link(item.department.slug if item.department else "", item.workload)
         foot = gettext("You can choose in the inbox settings which of these are sent by mail.")
+        if item.kind == "user.password_forgotten":
+            address, foot = password_link(user), ""
     body = "\n\n".join(part for part in (text, address, foot) if part)
     subject = printable(text)
     subject = subject if len(subject) <= 100 else subject[:97] + "…"

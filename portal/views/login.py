@@ -1,24 +1,58 @@
-"""Login and logout. Failed logins are counted by django-axes and portal/accounts/password_guesses.py; past the limit
-portal.web.pages.locked_out answers."""
+"""Login, logout, and a forgotten password: allauth's flows on our pages. How tries are counted: portal/sign_in/guesses.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import redis
+from allauth.account import forms as allauth_forms
+from allauth.account import views as allauth_views
+from django import forms
 from django.conf import settings
-from django.contrib.auth import views
+from django.contrib import messages
+from django.contrib.auth.views import LogoutView
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.middleware.csrf import get_token
-from django.urls import reverse
+from django.urls import reverse_lazy
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from portal.accounts import password_guesses
+from portal.errors import Busy
+from portal.names import LineInput
+from portal.sign_in import forgotten, guesses
+from portal.sign_in.adapters import TOO_MANY, wrong_password
 
 
-class Login(views.LoginView):
+class LoginForm(allauth_forms.LoginForm):  # type: ignore[misc]  # allauth has no types
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        widget = forms.TextInput(attrs={"autocomplete": "username", "autofocus": True, "maxlength": 150})
+        self.fields["login"] = LineInput(label=gettext_lazy("Login name"), max_length=150, widget=widget)
+        password = forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        self.fields["password"] = forms.CharField(
+            label=gettext_lazy("Password"), max_length=1000, strip=False, widget=password
+        )
+        self.order_fields(["login", "password"])
+
+    def add_prefix(self, field_name: str) -> str:
+        return "username" if field_name == "login" else str(super().add_prefix(field_name))
+
+    def _clean_with_password(self, credentials: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return super()._clean_with_password(credentials)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            if error.code == TOO_MANY:
+                raise
+            raise ValidationError(wrong_password(), code="wrong") from error
+
+
+class Login(allauth_views.LoginView):  # type: ignore[misc]
     template_name = "portal/login.html"
-    redirect_authenticated_user = True
+    form_class = LoginForm
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """A part that asks after the session has ended must not get this page into its place: 401, and the page stays and
@@ -26,20 +60,21 @@ class Login(views.LoginView):
         htmx: Any = getattr(request, "htmx", None)
         if htmx and not htmx.boosted:
             return HttpResponse(status=401)
-        return super().get(request, *args, **kwargs)
+        response: HttpResponse = super().get(request, *args, **kwargs)
+        return response
 
     def form_valid(self, form: Any) -> HttpResponse:
-        response = super().form_valid(form)
-        password_guesses.remember(self.request, response, form.get_user().username)
+        response: HttpResponse = super().form_valid(form)
+        guesses.remember(self.request, response, form.user.get_username())
         return response
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        return self.render_to_response(self.get_context_data(form=form), status=422)
+        status = 429 if form.has_error("__all__", TOO_MANY) else 422
+        return HttpResponse(self.render_to_response(self.get_context_data(form=form)).render().content, status=status)
 
-    def get_success_url(self) -> str:
-        """Where the login was asked for; else an operator's first page is the overview."""
-        home = reverse("portal:operator") if getattr(self.request.user, "is_operator", False) else ""
-        return self.get_redirect_url() or home or settings.LOGIN_REDIRECT_URL
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"next": self.get_next_url() or "", "forgotten": forgotten.is_possible()}
 
 
 @never_cache
@@ -52,8 +87,98 @@ def session(request: HttpRequest) -> JsonResponse:
     return JsonResponse(answer, status=200 if known else 401)
 
 
-class Logout(views.LogoutView):
+class Logout(LogoutView):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().post(request, *args, **kwargs)
         response["Clear-Site-Data"] = '"cache"'
+        return response
+
+
+class ForgottenForm(forms.Form):
+    email = forms.EmailField(
+        label=gettext_lazy("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email"})
+    )
+
+    def save(self, request: HttpRequest) -> None:
+        forgotten.send_links(self.cleaned_data["email"])
+
+
+@method_decorator(never_cache, name="dispatch")
+class Forgotten(allauth_views.PasswordResetView):  # type: ignore[misc]
+    """Asks for an address. The answer is the same whether somebody has it or not."""
+
+    template_name = "portal/password_forgotten.html"
+    form_class = ForgottenForm
+    success_url = reverse_lazy("account_reset_password_done")
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        try:
+            response: HttpResponse = super().form_valid(form)
+        except redis.RedisError as error:  # how often this was asked cannot be counted: then nothing is mailed
+            raise Busy from error
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = self.render_to_response(self.get_context_data(form=form))
+        response.status_code = 422
+        return response
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"forgotten": forgotten.is_possible()}
+
+
+class ForgottenSent(allauth_views.PasswordResetDoneView):  # type: ignore[misc]
+    template_name = "portal/password_forgotten_sent.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"hours": settings.PASSWORD_RESET_TIMEOUT // 3600}
+
+
+class TokenForm(allauth_forms.UserTokenForm):  # type: ignore[misc]
+    token_generator = forgotten.TOKENS
+
+    def _get_user(self, uidb36: str) -> Any:
+        user = super()._get_user(uidb36)
+        return user if user is not None and forgotten.may_reset(user) else None
+
+
+class NewPasswordForm(allauth_forms.ResetPasswordKeyForm):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password1"].label = gettext_lazy("New password")
+        self.fields["password1"].help_text = gettext_lazy("At least 10 characters.")
+        self.fields["password2"].label = gettext_lazy("New password, again")
+        for name in ("password1", "password2"):
+            self.fields[name].widget.attrs.pop("placeholder", None)
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = forms.Form.clean(self) or {}
+        if data.get("password1") and data.get("password2") and data["password1"] != data["password2"]:
+            self.add_error("password2", _("The two passwords differ."))
+        return data
+
+
+@method_decorator(never_cache, name="dispatch")
+class NewPassword(allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
+    """Behind the mailed link, which works once and for a while."""
+
+    template_name = "portal/password_new.html"
+    form_class = NewPasswordForm
+    success_url = reverse_lazy("account_login")
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = super().form_valid(form)
+        messages.success(self.request, _("The password was changed. Log in with the new one."))
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = self.render_to_response(self.get_context_data(form=form))
+        response.status_code = 422
+        return response
+
+    def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
+        status = 410 if context.get("token_fail") else 200
+        response: HttpResponse = super().render_to_response(context, status=status, **kwargs)
         return response

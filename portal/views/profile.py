@@ -95,7 +95,7 @@ def end_sessions(request: HttpRequest) -> HttpResponse:
         users.end_sessions(actor=actor, user=actor.user)
     logout(request)
     messages.success(request, _("You were logged out everywhere."))
-    return redirect("portal:login")
+    return redirect("account_login")
 
 
 @require_POST

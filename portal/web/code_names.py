@@ -84,6 +84,7 @@ EVENTS = {
     "user.no_operator": N_("Operator role removed"),
     "user.operator": N_("Operator role granted"),
     "user.password_changed": N_("Password changed"),
+    "user.password_forgotten": N_("New password requested"),
     "user.password_reset": N_("Password reset"),
     "user.sessions_ended": N_("Logged out everywhere"),
     "user.unlocked": N_("Account unlocked"),

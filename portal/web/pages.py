@@ -9,19 +9,20 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
-from django.utils.translation import gettext as _
 
+from portal.errors import N_, Problem
 from portal.web.navigation import Shell
 
 
-def locked_out(request: HttpRequest, response: Any = None, credentials: dict[str, Any] | None = None) -> HttpResponse:
-    """django-axes: too many failed logins."""
-    return render(
-        request,
-        "portal/login.html",
-        {"locked": _("Too many failed attempts. Try again in 15 minutes.")},
-        status=429,
-    )
+class TooManyRequests(Problem):
+    status = 429
+    code = "too_many_requests"
+    message = N_("This was requested too often from here. Try again in 15 minutes.")
+
+
+def too_many_requests(request: HttpRequest) -> HttpResponse:
+    """allauth's limits that are not about failed logins: portal/settings.py, ACCOUNT_RATE_LIMITS."""
+    return render(request, "problem.html", {"problem": TooManyRequests()}, status=429)
 
 
 def favicon(request: HttpRequest) -> HttpResponse:

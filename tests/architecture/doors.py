@@ -102,6 +102,8 @@ def build() -> World:
         "webhook": str(hook.pk),
         "token": SECRET,
         "prefix": token.prefix,
+        "uidb36": "1",
+        "key": "made-up",
         "username": "robot",
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),

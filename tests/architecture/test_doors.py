@@ -18,9 +18,12 @@ pytestmark = pytest.mark.django_db
 
 # Open to everybody, and why.
 PUBLIC = {
-    "portal:login": "it is where one logs in",
+    "account_login": "it is where one logs in",
+    "account_reset_password": "who has forgotten the password cannot log in",
+    "account_reset_password_done": "the same for everybody",
+    "account_reset_password_from_key": "the link's secret is the key",
     "portal:session": "says whether one is logged in, and nothing else",
-    "portal:logout": "ends the session there is",
+    "account_logout": "ends the session there is",
     "portal:invite": "the link's secret is the key",
     "portal:preferences": "language and theme before one logs in, kept in a cookie",
     "api:ready": "the attempt's own token is the key",
@@ -29,7 +32,7 @@ PUBLIC = {
     "favicon": "a drawing",
     "/metrics": "has its own key (tests/portal/server/test_metrics.py)",
 }
-SESSION_ENDS = {"portal:logout", "portal:end_sessions"}  # whoever walks in there walks no further
+SESSION_ENDS = {"account_logout", "portal:end_sessions"}  # whoever walks in there walks no further
 # Parts that name something of a department. Pools, nodes and clusters are everybody's, each with their own rights.
 OURS = {
     "department",

@@ -140,7 +140,7 @@ class TestBodies:
 
 
 class TestPasswords:
-    @pytest.mark.parametrize("name", ["portal:login", "portal:profile", "admin:login", "portal:invite"])
+    @pytest.mark.parametrize("name", ["account_login", "portal:profile", "admin:login", "portal:invite"])
     def test_no_page_thread_hashes_one(self, name: str) -> None:
         assert PASSWORDS.fullmatch(reverse(name, args=["token"] if name == "portal:invite" else []))
 

@@ -41,7 +41,7 @@ def forms_of(world: World, who: str) -> Iterator[tuple[str, str, dict[str, str]]
     """(page, where it goes, what it would send) of every form on every page of this person."""
     client = world.client(who)
     for door in all_doors(world):
-        if door.is_api or door.name in {"events", "portal:events", "portal:logout", "portal:login"}:
+        if door.is_api or door.name in {"events", "portal:events", "account_logout", "account_login"}:
             continue
         answer = client.get(door.path)
         if answer.status_code == 200 and not answer.streaming and "html" in answer.headers.get("Content-Type", ""):

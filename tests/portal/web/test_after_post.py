@@ -28,7 +28,7 @@ def world(settings: object, tmp_path: Path) -> World:
 def test_the_switches_lead_from_every_page_that_answers_a_post_to_a_page(world: World, who: str) -> None:
     client, stuck, seen = world.client(who), [], 0
     for door in all_doors(world):
-        if door.is_api or str(door) == "portal:logout":
+        if door.is_api or str(door) == "account_logout":
             continue
         came_from = "http://testserver/inbox/?show=unread"
         for body in ({}, {"name": "x", "role": "nobody", "change": "no_operator", "prefix": "x"}):
