@@ -48,12 +48,15 @@ def floor(moment: dt.datetime, step: dt.timedelta) -> dt.datetime:
 
 
 def windows_due(complete_until: dt.datetime | None, now: dt.datetime) -> list[Window]:
-    """The oldest bucket that is over and not complete, and the one that is not over: two at most."""
+    """The oldest bucket that is over and not complete, and the present one: two at most. The last one tells whether anything is
+    measured now, which a bucket that is made up for does not: Prometheus may have been away, too."""
     this = floor(now, BUCKET)
     first = this if complete_until is None else max(floor(complete_until, BUCKET), this - CATCH_UP)
     due = [Window(first, first + BUCKET, whole=True)] if first < this else []
     if now - this >= TOO_SHORT or not due:
         due.append(Window(this, max(now, this + dt.timedelta(seconds=1)), whole=False))
+    elif first + BUCKET < this:
+        due.append(Window(this - BUCKET, this, whole=False))  # its turn to be complete comes later
     return due
 
 

@@ -7,27 +7,20 @@ own tool (promtool), and the rounds walk through them five minutes a step.
 from __future__ import annotations
 
 import datetime as dt
-import json
-import shutil
-import subprocess
 import sys
-import uuid
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from django.utils import timezone
-from websockets.sync.client import connect
 
 from portal.access import SYSTEM, Actor
 from portal.models import InboxItem
-from tests.clusters.realcluster import cannot
 from tests.workloads.conftest import Bed
+from tests.workloads.idle.labs import asked_of, compute, written
 from tests.workloads.measurement.bed import dcgm, prometheus
 from workloads import actions
 from workloads.clusters.drivers import driver_for
-from workloads.clusters.run_spec import ref_of, tokens_of
+from workloads.clusters.run_spec import ref_of
 from workloads.idle import spells
 from workloads.idle.policies import set_policy
 from workloads.idle.rule import Action, Rule
@@ -37,7 +30,6 @@ from workloads.measurement.series import queries_of
 from workloads.models import Attempt, Image, MetricsSource, Workload
 from workloads.reconciler import idle_rounds
 from workloads.requests.request import WorkloadRequest
-from workloads.runtime.base import base_path
 
 STEP, SECOND = dt.timedelta(minutes=5), dt.timedelta(seconds=1)
 POLICY = Rule(below=5, minutes=30, action=Action.STOP, countdown=10, keep=20)
@@ -54,54 +46,8 @@ def notebook(bed: Bed, name: str) -> Attempt:
     bed.until(lambda: bed.state(workload) == "running")
     attempt = workload.attempts.select_related("workload", "cluster", "claim").get()
     bed.until(lambda: driver_for(bed.cluster).endpoint(ref_of(attempt)) is not None, 60)
-    bed.until(lambda: call(attempt, "GET", "kernels") == [], 60)
+    bed.until(lambda: asked_of(attempt, "GET", "kernels") == [], 60)
     return attempt
-
-
-def call(attempt: Attempt, method: str, path: str, **body: Any) -> Any:
-    endpoint = driver_for(attempt.cluster).endpoint(ref_of(attempt))
-    assert endpoint is not None
-    root = f"http://{endpoint[0]}:{endpoint[1]}{base_path('notebook', attempt.workload.public_id)}api/"
-    headers = {"Authorization": f"token {tokens_of(attempt)['notebook']}"}
-    try:
-        return httpx.request(method, root + path, headers=headers, json=body or None, timeout=30).json()
-    except httpx.TransportError:
-        return None  # on its way up
-
-
-def compute(attempt: Attempt) -> None:
-    """Starts a kernel that computes until it is stopped, as a cell of a page does."""
-    kernel = call(attempt, "POST", "kernels", name="python3")["id"]
-    host, port = driver_for(attempt.cluster).endpoint(ref_of(attempt)) or ("", 0)
-    path = f"{base_path('notebook', attempt.workload.public_id)}api/kernels/{kernel}/channels"
-    headers = {"Authorization": f"token {tokens_of(attempt)['notebook']}"}
-    message = {
-        "header": {"msg_id": uuid.uuid4().hex, "username": "a", "session": uuid.uuid4().hex, "msg_type": "execute_request",
-                   "version": "5.3"},
-        "parent_header": {}, "metadata": {}, "channel": "shell", "buffers": [],
-        "content": {"code": "while True: sum(range(1000))", "silent": False, "store_history": False,
-                    "user_expressions": {}, "allow_stdin": False, "stop_on_error": True},
-    }  # fmt: skip
-    with connect(f"ws://{host}:{port}{path}", additional_headers=headers, open_timeout=60) as socket:
-        socket.send(json.dumps(message))
-        while json.loads(socket.recv(timeout=60)).get("content", {}).get("execution_state") != "busy":
-            pass
-
-
-def written(folder: Path, activity: dict[str, float], end: dt.datetime) -> None:
-    """Two hours of GPU activity, a sample each half minute, in the database of a Prometheus that is not started yet."""
-    tool = shutil.which("promtool")
-    if tool is None:
-        cannot("promtool is not installed")
-    samples = [
-        f"{dcgm('PROF_GR_ENGINE_ACTIVE', value, pod, card)} {end.timestamp() - back:.0f}"
-        for card, (pod, value) in enumerate(activity.items())
-        for back in range(7200, -1, -30)
-    ]
-    lines = ["# TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge", *samples, "# EOF", ""]
-    (folder / "history.txt").write_text("\n".join(lines))
-    command = [str(tool), "tsdb", "create-blocks-from", "openmetrics", f"{folder}/history.txt", f"{folder}/data"]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def measured(bed: Bed, url: str, now: dt.datetime) -> None:
@@ -122,10 +68,13 @@ def test_an_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(b
     compute(computing)
     end = buckets.floor(timezone.now(), STEP)
     Attempt.objects.update(started_at=end - dt.timedelta(hours=3))
-    history = {asleep.run_name: 0.01, training.run_name: 0.8, computing.run_name: 0.0}
+    history = {asleep: 0.01, training: 0.8, computing: 0.0}
     folder = tmp_path / "prometheus"
     (folder / "data").mkdir(parents=True)
-    written(folder, history, end)
+    series = [
+        dcgm("PROF_GR_ENGINE_ACTIVE", value, each.run_name, card) for card, (each, value) in enumerate(history.items())
+    ]
+    written(folder, series, end - dt.timedelta(hours=2), end)
     warned = reminded = stopped = None
     with prometheus(folder) as server:
         now = end - dt.timedelta(minutes=110)
@@ -157,6 +106,6 @@ def test_an_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(b
     for busy in (training, computing):
         assert bed.state(busy.workload) == "running"
         assert not busy.idle_spells.exists()
-        assert call(busy, "GET", "kernels") is not None
+        assert asked_of(busy, "GET", "kernels") is not None
     names = set(InboxItem.objects.values_list("data__name", flat=True))
     assert names == {"asleep"}, "nobody else was told anything"

@@ -57,6 +57,7 @@ def test_whenever_it_is_run_every_bucket_of_the_last_hour_gets_complete(first: i
         due = windows_due(complete, now)
         assert 1 <= len(due) <= 2
         assert all(each.begin < each.end for each in due)
+        assert now - due[-1].end < dt.timedelta(seconds=30), "the last one is of the present"
         whole = [each for each in due if each.whole]
         assert all(each.end <= now and each.seconds == 300 for each in whole)
         done += [each.begin for each in whole]

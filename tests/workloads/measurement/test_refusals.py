@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from cryptography import x509
@@ -26,7 +27,7 @@ from quotas.models import Cluster
 from tests import builders as make
 from tests.workloads.measurement import bed
 from tests.workloads.measurement.bed import World
-from workloads.measurement import prometheus, sources
+from workloads.measurement import buckets, prometheus, sources
 from workloads.measurement.sample import measure_all
 from workloads.metrics import measured
 from workloads.models import MeasuredBucket, MetricsSource
@@ -42,12 +43,16 @@ class Mood:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.over = threading.Event()
         self.held = False
+        self.answer_at: Callable[[dt.datetime], bytes] | None = None
 
     def __call__(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         self.asked.append((path, headers))
         if self.held:
             self.over.wait(60)
-        return self.answer
+        if self.answer_at is None:
+            return self.answer
+        moment = float(parse_qs(urlsplit(path).query)["time"][0])
+        return 200, {}, self.answer_at(dt.datetime.fromtimestamp(moment, dt.UTC))
 
 
 @pytest.fixture
@@ -168,6 +173,23 @@ def test_a_new_address_begins_a_new_outage(mood: Mood, here: World) -> None:
     for minutes in (32, 62, 63, 64):
         measure_all(now=now + dt.timedelta(minutes=minutes))
     assert InboxItem.objects.filter(kind="cluster.not_measured").count() == 2
+
+
+@pytest.mark.parametrize("seconds", [0, 10, 29, 40])
+def test_what_prometheus_missed_is_made_up_for_and_is_no_outage_of_now(mood: Mood, here: World, seconds: int) -> None:
+    """It was away for half an hour and has nothing of that time; whenever in a bucket it is asked, it is measured now."""
+    job = bed.attempt(here)
+    now = buckets.floor(timezone.now(), buckets.BUCKET) + dt.timedelta(seconds=seconds)
+    back = now - dt.timedelta(minutes=6)
+    MetricsSource.objects.update(complete_until=now - dt.timedelta(minutes=30))
+    labels = {"pod": job.run_name, "namespace": "gqp-vision", "UUID": "GPU-1"}
+    mood.answer_at = lambda moment: bed.vector((labels, "0.25")) if moment > back else bed.vector()
+    for minutes in range(4):
+        measure_all(now=now + dt.timedelta(minutes=5 * minutes))
+        here.source.refresh_from_db()
+        assert (here.source.failing_since, here.source.ranks) == (None, 1)
+    assert not Event.objects.filter(kind="cluster.not_measured").exists()
+    assert here.source.complete_until > now - dt.timedelta(minutes=15), "a bucket a round"
 
 
 def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
