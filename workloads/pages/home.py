@@ -26,6 +26,7 @@ from quotas.models import Pool
 from quotas.requests import actions as quota_requests
 from workloads.lifecycle import FINAL, State
 from workloads.models import Attempt
+from workloads.pages.detail import may_keep_idle
 from workloads.pages.new import presets_of
 from workloads.pages.rows import Row, rows_of, seen
 
@@ -44,21 +45,39 @@ class Available:
     may_submit: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A workload that is stopped at `stops_at` for being idle. What was kept is one only when it is said again."""
+
+    row: Row
+    stops_at: dt.datetime
+    may_keep: bool
+
+
 @login_required
 @require_safe
 def own_workloads(request: HttpRequest) -> HttpResponse:
-    """Recalled workloads first, then waiting and running ones, then those that ended lately; and free capacity of the
-    pools that the reader may use. Who owns a department sees that before all."""
+    """Recalled workloads first and those that are about to be stopped for being idle, then waiting and running ones, then those
+    that ended lately; and free capacity of the pools that the reader may use. Who owns a department sees that before all."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
     live = rows_of(own.exclude(state__in=FINAL).order_by("-public_id")[:100])
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
     recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
+    warned = sorted(
+        (
+            Warned(row, row.idle.stops_at, may_keep_idle(actor, row.workload))
+            for row in live
+            if row.idle and row.idle.stops_at and (row.idle.kept_at is None or row.idle.reminded_at)
+        ),
+        key=lambda each: each.stops_at,
+    )
     running = sum(row.workload.state == State.RUNNING for row in live)
     able = list(submit_departments(actor))
     available, submit = available_to(request, actor, able), next(iter(able), None)
     context = {
         "recalled": recalled,
+        "warned": warned,
         "running": running,
         "waiting": len(live) - len(recalled) - running,
         "live": sorted(live, key=lambda row: ORDER.get(State(row.workload.state), 9)),

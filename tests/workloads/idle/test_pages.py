@@ -9,10 +9,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from portal.access import Actor
 from portal.models import Role
 from tests import builders as make
 from tests.clients import person
 from tests.workloads.idle.bed import HOUR, IdleBed, state_of
+from workloads.idle import spells
 from workloads.idle.rule import Action, Activity, Rule
 from workloads.models import Attempt, IdleSpell
 from workloads.reconciler import transitions
@@ -54,6 +56,29 @@ def test_its_page_says_why_and_until_when_and_keeps_it_once(idle: IdleBed, warne
     assert f"{page_of(warned)}keep/" not in answer
     again = alice.post(f"{page_of(warned)}keep/", follow=True).content.decode()
     assert "It was kept once already" in again
+
+
+def test_home_has_its_countdown_first_until_it_is_kept_and_again_before_it_is_stopped(
+    idle: IdleBed, warned: Attempt
+) -> None:
+    alice = browser(idle.alice)
+
+    def banner() -> str:
+        home = alice.get("/mine/").content.decode()
+        return home.partition("data-warned")[2].partition("</div>")[0]
+
+    said = banner()
+    assert "is idle, and is stopped unless it becomes active or you keep it." in said
+    assert f'action="{page_of(warned)}keep/"' in said
+    assert "data-time" in said
+    assert "data-warned" not in browser(make.member(idle.vision)).get("/mine/").content.decode()
+    spells.keep(actor=Actor(idle.alice), workload=warned.workload, now=idle.now)
+    assert banner() == ""
+    assert "data-idle" in alice.get("/mine/").content.decode(), "its row says until when"
+    idle.pass_by(105, warned)
+    said = banner()
+    assert "It was kept once already." in said
+    assert "keep/" not in said
 
 
 def test_others_see_it_and_cannot_keep_it(idle: IdleBed, warned: Attempt) -> None:
