@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from django.db.models import Min, Sum
 from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from portal.models import Department
 from quotas.board import usage_now
 from quotas.board.usage import PoolUsage, pool_usage
-from quotas.models import Card, Claim, ClaimState, Cluster, Node, OutsidePod, PlanPass, PoolGroup, UsageHour
+from quotas.models import Card, Claim, ClaimState, Cluster, Node, OutsidePod, PlanPass, Pool, PoolGroup, Quota
+from quotas.spending.source import used_ever
 
 PASSES = dt.timedelta(hours=1)
 QUANTILES = (0.5, 0.95, 1.0)
@@ -116,14 +119,33 @@ def passes() -> Iterator[Metric]:
 
 
 def metered() -> Iterator[Metric]:
-    """Unit-seconds since the installation began, from the metered hours."""
-    used = CounterMetricFamily(
+    """Unit-seconds since the installation began, as they are metered: the sums of the ledger in whole seconds."""
+    of_departments = CounterMetricFamily(
         "portal_used_unit_seconds", "Unit-seconds used of one's own, borrowed, and lent to others.",
         labels=["pool", "department", "unit", "share"],
     )  # fmt: skip
-    keys = ("pool__slug", "department__slug", "pool__unit")
-    shares = ("own", "borrowed", "lent")
-    for row in UsageHour.objects.values(*keys).annotate(**{f"all_{share}": Sum(share) for share in shares}):
-        for share in shares:
-            used.add_metric([*(row[key] for key in keys), share], row[f"all_{share}"])
-    yield used
+    of_people = CounterMetricFamily(
+        "portal_person_used_unit_seconds", "The same of a person's workloads: own and borrowed. Empty: unknown.",
+        labels=["pool", "department", "person", "unit", "share"],
+    )  # fmt: skip
+    pools = {pk: (slug, unit) for pk, slug, unit in Pool.objects.values_list("pk", "slug", "unit")}
+    slugs = dict(Department.objects.values_list("pk", "slug"))
+    sums: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: dict.fromkeys(("own", "borrowed", "lent"), 0))
+    people: dict[tuple[int, int, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(("own", "borrowed"), 0))
+    for pool, department in Quota.objects.values_list("pool", "department"):
+        sums[pool, department]  # a counter that begins at zero
+    for use, spent in used_ever().items():
+        share = "own" if use.own else "borrowed"
+        sums[use.pool, use.department][share] += spent
+        people[use.pool, use.department, use.person][share] += spent
+        if use.lender is not None:
+            sums[use.pool, use.lender]["lent"] += spent
+    for (pool, department), shares in sorted(sums.items()):
+        slug, unit = pools[pool]
+        for share, spent in shares.items():
+            of_departments.add_metric([slug, slugs[department], unit, share], spent)
+    for (pool, department, person), shares in sorted(people.items()):
+        slug, unit = pools[pool]
+        for share, spent in shares.items():
+            of_people.add_metric([slug, slugs[department], person, unit, share], spent)
+    yield from (of_departments, of_people)

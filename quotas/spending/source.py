@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.core.cache import cache
+from django.db.models import Case, IntegerField, Max, Q, QuerySet, Sum, Value, When
 
 from quotas.models import LedgerEntry, UsageDay, UsageHour, WorkDay, WorkHour
 from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
@@ -68,3 +69,44 @@ def of_ledger(
         for span in rest:
             if spent := units * seconds_within(began, ended, *span):
                 yield span, dict(zip(columns, values, strict=True)), spent
+
+
+# Since the installation began ------------------------------------------------------------------------------------------
+
+REMEMBERED = 2 * 86_400  # s
+
+
+class Use(NamedTuple):
+    """Whose use of what: ids, a user name ("": unknown), and whether it was their own or whose."""
+
+    department: int
+    pool: int
+    person: str
+    own: bool
+    lender: int | None
+
+
+def used_ever() -> dict[Use, int]:
+    """Unit-seconds of all that was ever metered. Days are summed for good, so their sum is remembered until there is another
+    day; only hours since then are read each time."""
+    rolled = rolled_until()
+    used = dict(_used_in_days(rolled)) if rolled else {}
+    hours = WorkHour.objects.filter(hour__gte=rolled) if rolled else WorkHour.objects.all()
+    for use, spent in _summed(hours):
+        used[use] = used.get(use, 0) + spent
+    return used
+
+
+def _used_in_days(rolled: dt.datetime) -> list[tuple[Use, int]]:
+    days = WorkDay.objects.filter(day__lt=rolled.date())
+    key = f"quotas.used_in_days.{rolled:%Y%m%d}.{days.aggregate(last=Max('pk'))['last']}"
+    sums: list[tuple[Use, int]] | None = cache.get(key)
+    if sums is None:
+        sums = list(_summed(days))
+        cache.set(key, sums, REMEMBERED)
+    return sums
+
+
+def _summed(rows: QuerySet[Any]) -> Iterator[tuple[Use, int]]:
+    for *use, spent in rows.values_list(*Use._fields).annotate(spent=Sum("unit_seconds")).order_by():
+        yield Use(*use), spent

@@ -26,7 +26,7 @@ from quotas.models import (
     Pool,
     PoolGroup,
     Quota,
-    UsageHour,
+    WorkHour,
 )
 
 pytestmark = pytest.mark.django_db
@@ -107,15 +107,24 @@ def test_usage_is_told_by_pool_department_and_share(client: Client, pool: Pool, 
 def test_pass_duration_and_metered_hours_are_told(client: Client, pool: Pool, lender: Department) -> None:
     for milliseconds in (10, 20, 400):
         PlanPass.objects.create(group=pool.group, milliseconds=milliseconds, snapshot=b"")
+    borrower = Department.objects.create(slug="nlp", name="NLP")
     for hour in (1, 2):
         at = dt.datetime(2026, 11, 21, hour, tzinfo=dt.UTC)
-        UsageHour.objects.create(department=lender, pool=pool, hour=at, own=3600, lent=100)
+        WorkHour.objects.create(
+            department=lender, pool=pool, hour=at, person="ann", kind="job", own=True, unit_seconds=3600
+        )
+        WorkHour.objects.create(department=borrower, pool=pool, hour=at, own=False, lender=lender, unit_seconds=100)
     JobRun.objects.create(job="quotas.meter", slot=0, error="ValueError: x")
     found = scrape(client)
     assert found["portal_plan_pass_seconds", frozenset({("group", "g"), ("quantile", "0.5")})] == 0.02
     assert found["portal_plan_pass_seconds", frozenset({("group", "g"), ("quantile", "1.0")})] == 0.4
     labels = {"pool": "a100", "department": "vision", "unit": "card"}
     assert found["portal_used_unit_seconds_total", frozenset({**labels, "share": "own"}.items())] == 7200
+    assert found["portal_used_unit_seconds_total", frozenset({**labels, "share": "lent"}.items())] == 200
+    of_ann = frozenset({**labels, "person": "ann", "share": "own"}.items())
+    assert found["portal_person_used_unit_seconds_total", of_ann] == 7200
+    unknown = frozenset({**labels, "department": "nlp", "person": "", "share": "borrowed"}.items())
+    assert found["portal_person_used_unit_seconds_total", unknown] == 200
     assert found["portal_job_failed_runs", frozenset({("job", "quotas.meter")})] == 1
 
 
