@@ -20,6 +20,17 @@ from quotas.reports.sums import Table
 Measure = Callable[[dt.datetime, dt.datetime, Sequence[str], Q], Iterator[tuple[dict[str, Any], int, int]]]
 
 
+def used_by(department_ids: Sequence[int], pool: Pool, start: dt.datetime, end: dt.datetime) -> tuple[int, int] | None:
+    """(active, covered) in unit-seconds of what these departments did in the pool; None: nothing of it was measured."""
+    if not settings.MEASURED_USE:
+        return None
+    measure: Measure = import_string(settings.MEASURED_USE)
+    where = Q(department__in=department_ids, pool=pool)
+    rows = list(measure(start, end, ("pool",), where))
+    active, covered = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    return (active, covered) if covered else None
+
+
 def fill_measured(
     table: Table,
     *,

@@ -1,4 +1,4 @@
-"""What a department made of a pool lately: what whoever decides a request looks at. Allocated, which is not used."""
+"""What a department made of a pool lately, allocated and used: what whoever decides a request looks at."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from portal.models import Department
 from quotas.models import Claim, Pool, UsageHour
+from quotas.reports.measured import used_by
 
 DAYS = 30
 LATEST = 5000  # so many starts are looked at
@@ -19,7 +20,8 @@ LATEST = 5000  # so many starts are looked at
 @dataclass(frozen=True, slots=True)
 class Record:
     """GPU-hours of whole cards in the last DAYS days, of the department and all below it; waits in seconds from queued to
-    started, of each attempt, None where nothing started."""
+    started, of each attempt, None where nothing started. `used` is how long cards computed in `measured` GPU-hours of what
+    was allocated; None: nothing was measured."""
 
     guaranteed: float
     own: float
@@ -28,15 +30,23 @@ class Record:
     starts: int
     median_wait: float | None
     long_wait: float | None  # 95 of 100 waited less
+    used: float | None
+    measured: float
 
     @property
     def idle(self) -> float:
         return max(0.0, self.guaranteed - self.own - self.lent)
 
+    @property
+    def share(self) -> float | None:
+        """Of the time in which it is known."""
+        return self.used / self.measured if self.used is not None and self.measured else None
+
 
 def record_of(department: Department, pool: Pool) -> Record:
-    """Three queries."""
-    since = timezone.now() - dt.timedelta(days=DAYS)
+    """Four queries."""
+    now = timezone.now()
+    since = now - dt.timedelta(days=DAYS)
     inside = department.with_teams()
     hours = UsageHour.objects.filter(department__in=inside, pool=pool, hour__gt=since)
     sums = hours.aggregate(*(Sum(name, default=0) for name in ("guaranteed", "own", "borrowed", "lent")))
@@ -46,4 +56,6 @@ def record_of(department: Department, pool: Pool) -> Record:
     waits = [max(0.0, (start - queued).total_seconds()) for queued, start in times if start is not None]
     parts = quantiles(waits, n=20, method="inclusive") if len(waits) > 1 else waits * 19
     median, long = (parts[9], parts[18]) if parts else (None, None)
-    return Record(guaranteed, own, borrowed, lent, len(waits), median, long)
+    found = used_by(inside, pool, since, now)
+    used, measured = (pool.card_hours(seconds) for seconds in found) if found else (None, 0.0)
+    return Record(guaranteed, own, borrowed, lent, len(waits), median, long, used, measured)

@@ -10,6 +10,7 @@ from django.utils import timezone
 from quotas.models import ClaimState
 from quotas.requests.record import record_of
 from tests import builders as make
+from workloads.models import MeasuredWork
 
 pytestmark = pytest.mark.django_db
 
@@ -21,3 +22,24 @@ def test_who_was_recalled_and_started_again_waited_only_since_then() -> None:
                    queued_at=now - dt.timedelta(minutes=minutes), started_at=now)  # fmt: skip
     record = record_of(vision, pool)
     assert (record.starts, record.median_wait) == (2, 180)
+
+
+def test_what_was_used_is_of_the_department_and_its_teams_where_it_was_measured() -> None:
+    vision, nlp = make.department("vision"), make.department("nlp")
+    team = make.department("segmentation", parent=vision)
+    pool, other = make.pool("a100"), make.pool("h100")
+    assert (record_of(vision, pool).used, record_of(vision, pool).share) == (None, None)
+    now = timezone.now()
+    for department, where, days in (
+        (vision, pool, 1),
+        (team, pool, 29),
+        (nlp, pool, 1),
+        (vision, other, 1),
+        (team, pool, 31),
+    ):
+        MeasuredWork.objects.create(
+            department=department, pool=where, person="alice", kind="job", hour=now - dt.timedelta(days=days),
+            active=1800, covered=7200,
+        )  # fmt: skip
+    record = record_of(vision, pool)
+    assert (record.used, record.measured, record.share) == (1.0, 4.0, 0.25)
