@@ -56,6 +56,6 @@ def record_of(department: Department, pool: Pool) -> Record:
     waits = [max(0.0, (start - queued).total_seconds()) for queued, start in times if start is not None]
     parts = quantiles(waits, n=20, method="inclusive") if len(waits) > 1 else waits * 19
     median, long = (parts[9], parts[18]) if parts else (None, None)
-    found = used_by(inside, pool, since, now)
-    used, measured = (pool.card_hours(seconds) for seconds in found) if found else (None, 0.0)
+    activity = used_by(inside, pool, since, now)
+    used, measured = (pool.card_hours(seconds) for seconds in activity) if activity else (None, 0.0)
     return Record(guaranteed, own, borrowed, lent, len(waits), median, long, used, measured)
