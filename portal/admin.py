@@ -89,6 +89,8 @@ show(
 )
 show(models.Department, "slug", "name", "parent", "weight", "paused", search=("slug", "name"))
 show(models.Membership, "user", "department", "role", "created_at", search=("user__username", "department__slug"))
+show(models.GroupRule, "provider", "pattern", "department", "role", search=("pattern",))
+show(models.SeenGroups, "account", "groups", "said_at")
 show(models.Invitation, "department", "role", "email", "created_by", "expires_at", "accepted_by", hidden=("digest",))
 show(models.ApiToken, "name", "holder", "department", "prefix", "expires_at", "revoked_at", hidden=("digest",))
 show(models.AuditEntry, "at", "actor_name", "action", "department", "target", search=("action", "target", "actor_name"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import audit, departments, events, tokens
+from portal.api import audit, departments, events, group_rules, tokens
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/", audit.Audit.as_view(), name="audit"),
@@ -25,6 +25,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="docs",
     ),
     path("events/", events.Events.as_view(), name="events"),
+    path("group_rules/", group_rules.GroupRules.as_view(), name="group-rules"),
+    path("group_rules/<int:rule>/", group_rules.GroupRuleView.as_view(), name="group-rule"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("tokens/", tokens.Tokens.as_view(), name="tokens"),
     path("tokens/<slug:prefix>/", tokens.TokenView.as_view(), name="token"),

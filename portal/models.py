@@ -21,6 +21,7 @@ class User(AbstractUser):
     first_name = NameField(_("first name"), max_length=150, blank=True)
     last_name = NameField(_("last name"), max_length=150, blank=True)
     is_operator = models.BooleanField(_("operator"), default=False)
+    operator_from_rules = models.BooleanField(default=False, editable=False)  # a group gave it, and may take it
     service_of = models.ForeignKey(
         "Department", null=True, blank=True, on_delete=models.CASCADE, related_name="service_accounts"
     )
@@ -43,6 +44,11 @@ class User(AbstractUser):
     @property
     def label(self) -> str:
         return self.get_full_name() or self.username
+
+    @property
+    def is_break_glass(self) -> bool:
+        """Whether the person signs in by password even where others may not: an operator that `bootstrap` made."""
+        return self.is_superuser and self.is_operator
 
     @classmethod
     def operators(cls) -> models.QuerySet[User]:
@@ -88,6 +94,9 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+    from_rules = models.BooleanField(
+        default=False, editable=False
+    )  # a GroupRule gave it, and may take it; else by hand
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -95,6 +104,42 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.department}: {self.role}"
+
+
+class GroupRule(models.Model):
+    """Who is in the group at the provider has the role in the department; `department` null: is an operator."""
+
+    provider = models.CharField(max_length=30)  # a key of settings.IDENTITY_PROVIDERS
+    pattern = models.CharField(max_length=255)  # the group's exact name, or with * for any characters
+    department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="group_rules")
+    role = models.CharField(max_length=10, choices=Role.choices, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["provider", "pattern", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "pattern", "department"], name="one_group_rule"),
+            models.UniqueConstraint(
+                fields=["provider", "pattern"], condition=Q(department=None), name="one_operator_rule"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.pattern}"
+
+
+class SeenGroups(models.Model):
+    """The groups of a provider's account when its person last signed in."""
+
+    account = models.OneToOneField("socialaccount.SocialAccount", on_delete=models.CASCADE, related_name="seen_groups")
+    groups = models.JSONField(default=list)
+    said_at = models.DateTimeField()  # by the provider's clock: an older word never replaces a newer one
+
+    class Meta:
+        verbose_name_plural = "seen groups"
+
+    def __str__(self) -> str:
+        return f"groups of {self.account_id}"
 
 
 class Invitation(models.Model):

@@ -9,7 +9,7 @@ from csp.constants import NONCE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from portal.infra import env, logs
+from portal.infra import env, identity_providers, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -179,6 +179,14 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
+# Who vouches for people beside passwords (docs/sign-in.md).
+IDENTITY_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
+# False: only the operators that `bootstrap` made sign in by password.
+PASSWORD_SIGN_IN = env.boolean("PASSWORD_SIGN_IN", True)
+if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
+    raise ImproperlyConfigured(
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS lets nobody in: add a provider, or leave passwords on"
+    )
 PASSWORD_RESET_TIMEOUT = 2 * 3600  # s
 ACCOUNT_ADAPTER = "portal.sign_in.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
@@ -189,6 +197,13 @@ ACCOUNT_UNIQUE_EMAIL = False
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = False
 ACCOUNT_FORMS = {"user_token": "portal.views.login.TokenForm"}
+SOCIALACCOUNT_ADAPTER = "portal.sign_in.adapters.ProviderAdapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [each.as_app() for each in IDENTITY_PROVIDERS]}}
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an equal address opens nobody's account
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_QUERY_EMAIL = False
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 8  # s
 # amount/time/of what: an address (ip), or what portal/sign_in/guesses.py names (key)
 ACCOUNT_RATE_LIMITS = {
     "login": None,  # failures are counted instead
@@ -245,7 +260,7 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": [SELF],
         "object-src": ["'none'"],
         "base-uri": [SELF],
-        "form-action": [SELF, NOTEBOOK_URL],
+        "form-action": [SELF, NOTEBOOK_URL, *(origin for each in IDENTITY_PROVIDERS for origin in each.origins)],
         "frame-ancestors": ["'none'"],
     }
 }
@@ -295,6 +310,7 @@ SPECTACULAR_SETTINGS = {
 
 # What a change of a department, and pausing it, take from somebody: quotas knows, and portal asks before it is done.
 DEPARTMENT_BREAKS = "quotas.previews.department_move.breaks_of_change"
+WORK_OF = "quotas.previews.person_work.names_of"  # what somebody who leaves a department has there
 PAUSE_BREAKS = "quotas.previews.department_move.breaks_of_pause"
 
 # Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.

@@ -195,7 +195,8 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
             return row
         _keep_an_owner(actor, members, row)
         before, row.role = row.role, chosen
-        row.save(update_fields=["role"])
+        row.from_rules = False  # somebody decided: groups do not change it back
+        row.save(update_fields=["role", "from_rules"])
         ended = end_unbacked_tokens(row.user)
         target = f"user {row.user.username}"
         after = {"role": chosen.value, "tokens_ended": ended}

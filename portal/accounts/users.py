@@ -96,7 +96,7 @@ def set_operator(*, actor: Actor, user: User, operator: bool, seen: str = "") ->
         if not operator:
             _keep_an_operator(user)
         changed = User.objects.filter(pk=user.pk, is_operator=not operator)
-        if changed.update(is_operator=operator, is_staff=operator):
+        if changed.update(is_operator=operator, is_staff=operator, operator_from_rules=False):
             audit.record(actor, "user.operator" if operator else "user.no_operator", f"user {user.username}")
             end_unbacked_tokens(user)
 

@@ -117,6 +117,12 @@ KINDS: dict[str, Kind] = {
     "member.removed": Kind(
         N_("I was removed from a department"), N_("You are no longer a member of %(department)s."), mail=True
     ),
+    "member.left_group": Kind(
+        N_("Somebody left our department with a group of the identity provider"),
+        N_("%(person)s is no longer a member of %(department)s: the group that gave it is gone. Workloads that are still queued "
+            "or running (%(count)s): %(work)s. They go on until somebody stops them."),
+        mail=True,
+    ),
     "quota.changed": Kind(
         N_("Our quota was changed"),
         N_("The quota of %(department)s in %(pool)s is now: guaranteed %(guaranteed)s, borrow limit "

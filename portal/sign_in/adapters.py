@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.base import AuthError
+from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal import audit
-from portal.access import Actor
+from portal.access import Actor, NotVisible, actor_of
 from portal.accounts.client_address import parsed
 from portal.errors import N_, Problem
 from portal.infra.locks import durable
 from portal.models import User
+from portal.sign_in import group_rules, identities
+from portal.sign_in.claims import groups_of, said_at
 from portal.sign_in.guesses import Guess
 
-TOO_MANY = "too_many_login_attempts"
+TOO_MANY, PASSWORDS_OFF = "too_many_login_attempts", "passwords_off"
+log = structlog.get_logger(__name__)
 
 
 class AccountLocked(Problem):
@@ -46,7 +56,24 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         user = authenticate(request, username=name, password=credentials.get("password"))
         if user is not None:
             guess.succeeded()
+            if not may_use_password(user):
+                raise ValidationError(passwords_off(), code=PASSWORDS_OFF)
         return user
+
+    def pre_login(self, request: HttpRequest, user: AbstractBaseUser, **kwargs: Any) -> HttpResponse | None:
+        """Applies what the provider said of the person's groups, before the session begins."""
+        response: HttpResponse | None = super().pre_login(request, user, **kwargs)
+        login = (kwargs.get("signal_kwargs") or {}).get("sociallogin")
+        if response is None and login is not None:
+            account = login.account
+            provider = identities.provider_of(account.provider)
+            if provider is not None:
+                data = account.extra_data
+                group_rules.signed_in(account, groups_of(provider, data), said_at(data))
+        return response
+
+    def get_signup_redirect_url(self, request: HttpRequest) -> str:
+        return self.get_login_redirect_url(request)
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """As portal.web.middleware.client_address has set it: X-Forwarded-For counts only from our proxies."""
@@ -82,6 +109,77 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
             row.set_password(password)
             row.save(update_fields=["password"])
             audit.record(Actor(row), "user.password_reset", f"user {row.username}")
+
+
+class ProviderFailed(Problem):
+    status = 502
+    code = "provider_failed"
+    message = N_("%(provider)s did not confirm who you are. Try again, or choose another way to log in.")
+
+
+class ProviderCancelled(Problem):
+    status = 403
+    code = "provider_cancelled"
+    message = N_("The login at %(provider)s was cancelled.")
+
+
+class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        """Whoever a configured provider vouches for has an account; what it may do, rules and owners say."""
+        return True
+
+    def list_apps(self, request: HttpRequest, provider: str | None = None, client_id: str | None = None) -> list[Any]:
+        """The providers of the settings, and none that somebody wrote into the database."""
+        return [
+            SocialApp(provider="openid_connect", **each.as_app())
+            for each in settings.IDENTITY_PROVIDERS
+            if provider in {None, "openid_connect", each.key} and client_id in {None, each.client_id}
+        ]
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """Links the account at the provider to the signed-in person, if that was asked for."""
+        if sociallogin.state.get("process") != "connect":
+            return
+        actor = actor_of(request)
+        if actor.user is None:
+            raise NotVisible
+        try:
+            row = identities.link(actor=actor, user=actor.user, account=sociallogin.account)
+            data = sociallogin.account.extra_data
+            provider = identities.provider_of(row.provider)
+            if provider is not None:
+                group_rules.signed_in(row, groups_of(provider, data), said_at(data))
+            label = {"provider": identities.label_of(row.provider)}
+            messages.success(request, _("Your account at %(provider)s is linked.") % label)
+        except Problem as problem:
+            messages.error(request, problem.detail)
+        raise ImmediateHttpResponse(redirect("portal:profile"))
+
+    def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> User:
+        sociallogin.user = identities.create(sociallogin.account)
+        return cast(User, sociallogin.user)
+
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """Every failure is the same page; what it was stands in the log."""
+        label = str(getattr(provider, "name", provider))
+        log.warning("provider.failed", provider=label, error=str(error), exception=repr(exception))
+        problem = ProviderCancelled if error == AuthError.CANCELLED else ProviderFailed
+        raise ImmediateHttpResponse(failed(request, problem(provider=label)))
+
+
+def failed(request: HttpRequest, problem: Problem) -> HttpResponse:
+    return render(request, "portal/login_failed.html", {"problem": problem}, status=problem.status)
+
+
+def may_use_password(user: AbstractBaseUser) -> bool:
+    return settings.PASSWORD_SIGN_IN or bool(getattr(user, "is_break_glass", False))
+
+
+def passwords_off() -> str:
+    labels = ", ".join(each.label for each in settings.IDENTITY_PROVIDERS)
+    return _("Passwords are not used here. Log in with %(providers)s.") % {"providers": labels}
 
 
 def too_many(seconds: int) -> str:

@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from portal.ids import new_id
+from portal.models import Role
 from portal.text import words
 from portal.web import code_names
 from portal.web.once import FIELD
@@ -86,6 +87,12 @@ for plain in (
     words.percent,
 ):
     register.filter(plain)
+
+
+@register.filter
+def role_name(role: str) -> str:
+    """A role of a department as people call it."""
+    return str(Role(role).label)
 
 
 @register.filter

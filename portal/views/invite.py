@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -40,6 +42,8 @@ def invite(request: HttpRequest, token: str) -> HttpResponse:
     except members.InvitationOver as problem:
         return render(request, "problem.html", {"problem": problem}, status=problem.status)
     known = request.user.is_authenticated
+    if request.method == "POST" and not known and not settings.PASSWORD_SIGN_IN:
+        return redirect_to_login(request.path)  # accounts come from providers alone
     form = NewAccountForm(request.POST if request.method == "POST" and not known else None)
     refusal = None
     if request.method == "POST" and (known or form.is_valid()):
@@ -56,6 +60,11 @@ def invite(request: HttpRequest, token: str) -> HttpResponse:
         else:
             messages.success(request, _("Welcome to %(department)s.") % {"department": invitation.department.name})
             return redirect("portal:home")
-    context = {"invitation": invitation, "form": form, "refusal": refusal if known else None}
+    context = {
+        "invitation": invitation,
+        "form": form,
+        "refusal": refusal if known else None,
+        "passwords": settings.PASSWORD_SIGN_IN,
+    }
     status = refusal.status if refusal and known else 422 if form.errors else 200
     return render(request, "portal/invite.html", context, status=status)

@@ -24,7 +24,7 @@ from django.views.decorators.http import require_safe
 from portal.errors import Busy
 from portal.names import LineInput
 from portal.sign_in import forgotten, guesses
-from portal.sign_in.adapters import TOO_MANY, wrong_password
+from portal.sign_in.adapters import PASSWORDS_OFF, TOO_MANY, wrong_password
 
 
 class LoginForm(allauth_forms.LoginForm):  # type: ignore[misc]  # allauth has no types
@@ -45,7 +45,7 @@ class LoginForm(allauth_forms.LoginForm):  # type: ignore[misc]  # allauth has n
         try:
             return super()._clean_with_password(credentials)  # type: ignore[no-any-return]
         except ValidationError as error:
-            if error.code == TOO_MANY:
+            if error.code in {TOO_MANY, PASSWORDS_OFF}:
                 raise
             raise ValidationError(wrong_password(), code="wrong") from error
 
@@ -74,7 +74,12 @@ class Login(allauth_views.LoginView):  # type: ignore[misc]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return context | {"next": self.get_next_url() or "", "forgotten": forgotten.is_possible()}
+        more = {
+            "next": self.get_next_url() or "",
+            "providers": settings.IDENTITY_PROVIDERS,
+            "passwords": settings.PASSWORD_SIGN_IN,
+        }
+        return context | more
 
 
 @never_cache

@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
@@ -18,11 +18,13 @@ from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal import audit
-from portal.access import actor_of
+from portal.access import NotVisible, actor_of
 from portal.accounts import users
 from portal.infra import versions
 from portal.infra.locks import durable
 from portal.models import User
+from portal.sign_in import identities
+from portal.sign_in.adapters import may_use_password
 from portal.text import zones
 from portal.web import conflicts
 from portal.web.forms import blame
@@ -54,6 +56,24 @@ def _stored(user: User) -> dict[str, Any]:
     return {name: getattr(user, name) for name in ProfileForm.Meta.fields}
 
 
+def _password_form(user: User, data: QueryDict | None) -> PasswordChangeForm | None:
+    """None for whom only a provider vouches for."""
+    if not user.has_usable_password() or not may_use_password(user):
+        return None
+    form = PasswordChangeForm(user, data)
+    form.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page is about more than the password
+    return form
+
+
+def _linked(user: User) -> dict[str, Any]:
+    linked = identities.accounts_of(user)
+    known = {each.provider for each in linked}
+    return {
+        "linked": [(each, identities.label_of(each.provider)) for each in linked],
+        "providers": [each for each in settings.IDENTITY_PROVIDERS if each.key not in known],
+    }
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
@@ -62,9 +82,11 @@ def profile(request: HttpRequest) -> HttpResponse:
     wants_password = request.POST.get("form") == "password"
     seen = {versions.FIELD: versions.mark(_stored(user))}
     form = ProfileForm(None if wants_password else request.POST or None, instance=user, initial=seen)
-    password = PasswordChangeForm(user, request.POST if wants_password else None)
-    password.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page is about more than the password
-    chosen = password if wants_password else form
+    password = _password_form(user, request.POST if wants_password else None)
+    if wants_password and password is None:
+        raise NotVisible
+    context = {"form": form, "password": password, **_linked(user)}
+    chosen: Any = password if wants_password else form
     if request.method == "POST" and chosen.is_valid():
         try:
             with durable():
@@ -76,14 +98,14 @@ def profile(request: HttpRequest) -> HttpResponse:
                 audit.record(actor, action, f"user {user.username}")
         except versions.Conflict as conflict:
             blame(form, conflict)
-            return render(request, "portal/profile.html", {"form": form, "password": password}, status=409)
+            return render(request, "portal/profile.html", context, status=409)
         if wants_password:
             update_session_auth_hash(request, user)
         with override(user.language or None):
             messages.success(request, _("The password was changed.") if wants_password else _("Saved."))
         return redirect("portal:profile")
     status = 422 if request.method == "POST" else 200
-    return render(request, "portal/profile.html", {"form": form, "password": password}, status=status)
+    return render(request, "portal/profile.html", context, status=status)
 
 
 @login_required

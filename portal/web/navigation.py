@@ -122,6 +122,7 @@ OPERATOR_PAGES = (
     "portal:operator_audit",
     "portal:operator_department",
     "portal:operator_departments",
+    "portal:operator_groups",
     "portal:operator_user",
     "portal:operator_users",
     "quotas:operator_node",

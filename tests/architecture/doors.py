@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from allauth.socialaccount.models import SocialAccount
 from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from portal.accounts.members import digest_of
-from portal.models import AuditEntry, Department, InboxItem, Invitation, Role, User, Webhook
+from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitation, Role, User, Webhook
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
@@ -92,6 +93,8 @@ def build() -> World:
         department=vision, pool=pool, author=people["owner"], units=4, before=4, why="?"
     )
     token, _secret = token_of(people["owner"], vision)
+    linked = SocialAccount.objects.create(user=people["owner"], provider="keycloak", uid="0123")
+    rule = GroupRule.objects.create(provider="keycloak", pattern="/gpu/vision", department=vision, role="member")
     values = {
         "department": "vision",
         "pool": "a100",
@@ -102,8 +105,9 @@ def build() -> World:
         "webhook": str(hook.pk),
         "token": SECRET,
         "prefix": token.prefix,
-        "uidb36": "1",
-        "key": "made-up",
+        **dict(zip(("uidb36", "key", "provider_id"), ("1", "made-up", "keycloak"), strict=True)),
+        "account": str(linked.pk),
+        "rule": str(rule.pk),
         "username": "robot",
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),

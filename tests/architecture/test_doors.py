@@ -19,6 +19,8 @@ pytestmark = pytest.mark.django_db
 # Open to everybody, and why.
 PUBLIC = {
     "account_login": "it is where one logs in",
+    "openid_connect_login": "leads to the provider",
+    "openid_connect_callback": "comes from there, with a code",
     "account_reset_password": "who has forgotten the password cannot log in",
     "account_reset_password_done": "the same for everybody",
     "account_reset_password_from_key": "the link's secret is the key",

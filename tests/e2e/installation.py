@@ -72,8 +72,8 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installed(folder: Path) -> Iterator[Installation]:
-    """A database of its own on the tests' PostgreSQL; everything is ended and dropped afterwards."""
+def installed(folder: Path, **more: str) -> Iterator[Installation]:
+    """A database of its own on the tests' PostgreSQL; everything is ended and dropped afterwards. `more`: variables."""
     server, _slash, _name = os.environ["DATABASE_URL"].rpartition("/")
     name, port = f"installation_{secrets.token_hex(4)}", free_port()
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
@@ -92,6 +92,7 @@ def installed(folder: Path) -> Iterator[Installation]:
         "DATA_DIR": str(folder / "data"),
         "WORKER_PROCESSES": "2",
         "WEB_WORKERS": "1",
+        **more,
     }
     log = folder / "serve.log"
     with log.open("wb") as output:

@@ -1,4 +1,7 @@
-"""The first operator of an installation. Everybody else is invited from the pages."""
+"""The first operator of an installation. Everybody else is invited from the pages, or comes through a provider.
+
+Operators made here log in by password even with PASSWORD_SIGN_IN=false: whoever may run this is in already.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("username")
         parser.add_argument("--email", default="")
+        parser.add_argument(
+            "--again", action="store_true", help="one more such operator, or a new password for this one: locked out"
+        )
         parser.add_argument("--password-file", help="read the password from this file (- for standard input)")
 
-    def handle(self, *args: Any, username: str, email: str, password_file: str | None, **options: Any) -> None:
+    def handle(
+        self, *args: Any, username: str, email: str, password_file: str | None, again: bool = False, **options: Any
+    ) -> None:
         password = self.password(password_file)
         try:
             username = names.login(username)
@@ -42,12 +50,17 @@ class Command(BaseCommand):
         user.set_password(password)
         with durable():
             first = User.objects.filter(is_operator=True).order_by("pk").first()
-            if first is not None:
+            if first is not None and not again:
                 raise CommandError(
-                    f"{first.username} is operator already, and can make others on the operator's pages."
+                    f"{first.username} is operator already, and can make others on the operator's pages. "
+                    "If nobody can log in any more: --again."
                 )
-            if User.objects.filter(username__iexact=username).exists():
+            there = User.objects.select_for_update(no_key=True).filter(username__iexact=username).first()
+            if there is not None and not (again and there.is_operator):
                 raise CommandError(f"There is a user {username} already.")
+            if there is not None:
+                there.password, there.is_superuser, there.is_active = user.password, True, True
+                user = there
             user.save()
             audit.record(SYSTEM, "operator.made", username)
         self.stdout.write(f"{username} is operator. Log in at {settings.BASE_URL}/login/ and add a cluster first.")

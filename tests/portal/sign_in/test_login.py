@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.core import mail
 from django.core.cache import cache
+from django.core.management import CommandError, call_command
 from django.test import Client
 
-from portal.models import AuditEntry, InboxItem, User
+from portal.access import Actor
+from portal.accounts import members
+from portal.infra.identity_providers import IdentityProvider
+from portal.models import AuditEntry, InboxItem, Membership, Role, User
 from portal.notify import outbox
 from tests import builders as make
 
@@ -140,3 +146,88 @@ class TestForgottenPassword:
 
     def test_a_wrong_address_is_the_form_again(self) -> None:
         assert ask(Client(), "no address").status_code == 422
+
+
+class TestPasswordsOff:
+    @pytest.fixture(autouse=True)
+    def off(self, settings: Any) -> None:
+        settings.PASSWORD_SIGN_IN = False
+        settings.IDENTITY_PROVIDERS = (IdentityProvider("sso", "Company login", "https://sso", "portal", "x"),)
+
+    def test_only_operators_of_bootstrap_log_in_by_password(self, alice: User) -> None:
+        page = sign_in(Client())
+        assert page.status_code == 422
+        assert "Passwords are not used here. Log in with Company login." in page.content.decode()
+        User.objects.filter(pk=alice.pk).update(is_operator=True)
+        assert sign_in(Client()).status_code == 422, "operators of the pages neither"
+        User.objects.filter(pk=alice.pk).update(is_superuser=True)
+        assert sign_in(Client()).status_code == 302
+        User.objects.filter(pk=alice.pk).update(is_operator=False)
+        assert sign_in(Client()).status_code == 422, "who is no operator any more neither"
+
+    def test_the_page_shows_the_providers_and_passwords_only_on_request(self, alice: User) -> None:
+        page = Client().get("/login/").content.decode()
+        assert "Log in with Company login" in page
+        assert 'id="id_password"' not in page
+        assert 'id="id_password"' in Client().get("/login/?password").content.decode()
+        client = Client()
+        client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+        profile = client.get("/profile/").content.decode()
+        assert 'value="password"' not in profile
+        assert client.post("/profile/", {"form": "password"}).status_code == 404
+        ask(Client(), "alice@example.org")
+        assert InboxItem.objects.count() == 0
+
+    def test_an_invitation_leads_to_the_login(self) -> None:
+        owner, vision = make.user("owner"), make.department("vision")
+        Membership.objects.create(user=owner, department=vision, role=Role.OWNER)
+        _row, secret = members.invite(actor=Actor(owner), department=vision, role="member")
+        page = Client().get(f"/invite/{secret}/").content.decode()
+        assert "Create account and join" not in page
+        form = {"username": "new", "password": NEW}
+        assert Client().post(f"/invite/{secret}/", form).headers["Location"].startswith("/login/?next=/invite/")
+        assert not User.objects.filter(username="new").exists()
+
+
+class TestBootstrap:
+    def made(self, tmp_path: Path, *more: str) -> str:
+        (tmp_path / "password").write_text(NEW)
+        said = io.StringIO()
+        call_command("bootstrap", "root", *more, "--password-file", str(tmp_path / "password"), stdout=said)
+        return said.getvalue()
+
+    def test_makes_the_first_operator_and_again_when_nobody_can_log_in(self, tmp_path: Path) -> None:
+        self.made(tmp_path)
+        root = User.objects.get(username="root")
+        assert root.is_break_glass
+        with pytest.raises(CommandError, match="--again"):
+            self.made(tmp_path)
+        User.objects.update(is_active=False)
+        self.made(tmp_path, "--again")
+        assert sign_in(Client(), "root", NEW).status_code == 302
+        User.objects.filter(username="root").update(is_operator=False)
+        with pytest.raises(CommandError, match="already"):
+            self.made(tmp_path, "--again")
+
+
+class TestProviders:
+    @pytest.fixture(autouse=True)
+    def provider(self, settings: Any) -> None:
+        settings.IDENTITY_PROVIDERS = (IdentityProvider("sso", "Company login", "http://127.0.0.1:9", "portal", "x"),)
+
+    def test_one_that_is_down_is_told_and_an_unknown_one_is_not_there(self) -> None:
+        page = Client().post("/login/with/sso/")
+        assert page.status_code == 502
+        assert "Company login did not confirm who you are" in page.content.decode()
+        assert Client().post("/login/with/other/").status_code == 404
+        assert Client().get("/login/with/sso/").status_code == 405
+        assert Client().post("/login/with/sso/", {"process": "redirect"}).status_code == 404
+        assert Client().post("/login/with/sso/", {"process": "connect"}).headers["Location"].startswith("/login/")
+
+    @pytest.mark.parametrize("query", ["", "code=x", "code=x&state=y", "error=access_denied", "state=" + "x" * 9000])
+    def test_a_made_up_way_back_opens_nothing(self, query: str) -> None:
+        client = Client()
+        page = client.get(f"/login/with/sso/callback/?{query}")
+        assert page.status_code in {403, 502}
+        assert client.get("/profile/").status_code == 302
+        assert User.objects.count() == 1

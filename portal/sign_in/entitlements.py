@@ -1,0 +1,88 @@
+"""What groups give: rules and groups → roles in departments. Pure: neither database nor clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+RANK = {"viewer": 0, "member": 1, "owner": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who is in the group at the provider is `role` of the department; `department` None: operator.
+
+    `pattern` is the group's exact name, or has `*` for any characters.
+    """
+
+    provider: str
+    pattern: str
+    department: int | None
+    role: str = "member"
+
+
+@dataclass(frozen=True, slots=True)
+class Entitled:
+    """`roles`: department id → the highest role that a rule gives."""
+
+    roles: Mapping[int, str] = field(default_factory=dict)
+    operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A membership as it is. `from_rules` False: given by hand, and no rule's business."""
+
+    department: int
+    role: str
+    from_rules: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """`given`: department id → role, of new memberships; `changed`: of those whose role becomes another."""
+
+    given: Mapping[int, str]
+    changed: Mapping[int, str]
+    lost: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.given or self.changed or self.lost)
+
+
+@lru_cache(maxsize=4096)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def matches(rule: Rule, provider: str, group: str) -> bool:
+    return rule.provider == provider and _expression(rule.pattern).fullmatch(group) is not None
+
+
+def entitled_to(rules: Iterable[Rule], groups: Mapping[str, Iterable[str]]) -> Entitled:
+    """What the rules give to somebody with these groups (provider → names)."""
+    roles: dict[int, str] = {}
+    operator = False
+    pairs = [(provider, group) for provider, names in groups.items() for group in names]
+    for rule in rules:
+        if not any(matches(rule, provider, group) for provider, group in pairs):
+            continue
+        if rule.department is None:
+            operator = True
+        elif RANK[rule.role] >= RANK[roles.get(rule.department, "viewer")]:
+            roles[rule.department] = rule.role
+    return Entitled(roles, operator)
+
+
+def changes_to(entitled: Entitled, held: Sequence[Held]) -> Changes:
+    """What has to be written so that memberships from rules are what the rules give; those by hand stay as they are."""
+    by_hand = {each.department for each in held if not each.from_rules}
+    before = {each.department: each.role for each in held if each.from_rules}
+    after = {department: role for department, role in entitled.roles.items() if department not in by_hand}
+    return Changes(
+        given={department: role for department, role in after.items() if department not in before},
+        changed={department: role for department, role in after.items() if before.get(department, role) != role},
+        lost=frozenset(before.keys() - after.keys()),
+    )

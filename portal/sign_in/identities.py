@@ -1,0 +1,151 @@
+"""Accounts of people at identity providers: which person here each belongs to. One rule: an account at a provider opens
+the account here that was made for it, or that its person linked to it while signed in; an equal name or e-mail address
+says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError
+
+from portal import audit, names
+from portal.access import SYSTEM, Actor, NotVisible
+from portal.accounts.users import require_free
+from portal.errors import N_, Invalid, Problem
+from portal.infra.identity_providers import IdentityProvider
+from portal.infra.locks import durable
+from portal.models import User
+from portal.sign_in import group_rules
+from portal.sign_in.claims import text_of
+
+MOST_TRIES = 50
+
+
+class LinkedElsewhere(Problem):
+    code = "linked_elsewhere"
+    message = N_("This account at %(provider)s belongs to another user here. An operator can unlink it there.")
+
+
+class LastWayIn(Problem):
+    code = "last_way_in"
+    message = N_("%(username)s has no password and no other linked account: unlinking this one would lock them out.")
+
+
+def provider_of(key: str) -> IdentityProvider | None:
+    """The provider as it is configured; None if it is not any more."""
+    return next((each for each in settings.IDENTITY_PROVIDERS if each.key == key), None)
+
+
+def label_of(key: str) -> str:
+    provider = provider_of(key)
+    return provider.label if provider else key
+
+
+def accounts_of(user: User) -> list[SocialAccount]:
+    return list(SocialAccount.objects.filter(user=user).order_by("provider", "pk"))
+
+
+def create(account: SocialAccount) -> User:
+    """Makes the person of a provider's account that nobody has yet, without a password, and links the two."""
+    provider, data = provider_of(account.provider), account.extra_data
+    if provider is None:
+        raise NotVisible
+    wanted = text_of(data, provider.username_claim) or text_of(data, "email")
+    for username in _usernames(wanted, provider.key):
+        user = User(username=username, email=_email(text_of(data, "email")), **_names(data))
+        user.set_unusable_password()
+        try:
+            with durable():
+                require_free(user.username)
+                user.save()
+                account.user = user
+                account.save()
+                after = {"provider": provider.key, "subject": account.uid[:100]}
+                audit.record(SYSTEM, "user.created", f"user {user.username}", after=after)
+            return user
+        except Invalid:
+            continue
+        except IntegrityError:  # made at the same moment, by name or by this very account
+            if SocialAccount.objects.filter(provider=account.provider, uid=account.uid).exists():
+                raise
+    raise Invalid(N_("The login name %(username)s is taken."), field="username", username=wanted)
+
+
+def _usernames(wanted: str, provider: str) -> Iterator[str]:
+    """The name at the provider without what follows an @; where it is taken, with the provider's, then numbered."""
+    name = re.sub(r"[^\w.+-]", "-", wanted.partition("@")[0].strip()).strip("-.")[:100]
+    try:
+        name = names.login(name)
+    except Invalid:
+        name = ""
+    yield from filter(None, [name])
+    base = f"{name or 'user'}-{provider}"
+    yield base
+    yield from (f"{base}-{number}" for number in range(2, MOST_TRIES))
+
+
+def _email(text: str) -> str:
+    try:
+        validate_email(text)
+    except ValidationError:
+        return ""
+    return text[:254]
+
+
+def _names(data: Mapping[str, Any]) -> dict[str, str]:
+    """First and last name; a name that must not stand here is left out."""
+    columns = {}
+    whole = text_of(data, "name").partition(" ")
+    for column, claim, other in (("first_name", "given_name", whole[0]), ("last_name", "family_name", whole[2])):
+        try:
+            columns[column] = names.checked((text_of(data, claim) or other)[:150])
+        except Invalid:
+            columns[column] = ""
+    return columns
+
+
+def link(*, actor: Actor, user: User, account: SocialAccount) -> SocialAccount:
+    """Links a provider's account to this person: by the person, who has just signed in there, or by an operator.
+
+    Linking twice changes nothing. Raises LinkedElsewhere, NotVisible.
+    """
+    if actor.token is not None or actor.user != user:
+        actor.require_operator()
+    try:
+        with durable():
+            User.objects.select_for_update(no_key=True).get(pk=user.pk)
+            row, made = SocialAccount.objects.get_or_create(
+                provider=account.provider, uid=account.uid, defaults={"user": user, "extra_data": account.extra_data}
+            )
+            if row.user_id != user.pk:
+                raise LinkedElsewhere(provider=label_of(account.provider))
+            if made:
+                after = {"provider": account.provider, "subject": account.uid[:100]}
+                audit.record(actor, "user.linked", f"user {user.username}", after=after)
+    except IntegrityError:  # linked at the same moment
+        raise LinkedElsewhere(provider=label_of(account.provider)) from None
+    return row
+
+
+def unlink(*, actor: Actor, user: User, account: int) -> None:
+    """Ends the link, and what groups there gave. Unlinking twice changes nothing. Raises LastWayIn, NotVisible."""
+    if actor.token is not None or actor.user != user:
+        actor.require_operator()
+    with durable():
+        locked = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        row = SocialAccount.objects.filter(pk=account, user=locked).first()
+        if row is None:
+            return
+        others = SocialAccount.objects.filter(user=locked).exclude(pk=row.pk)
+        if actor.user == user and not locked.has_usable_password() and not others.exists():
+            raise LastWayIn(username=locked.username)
+        before = {"provider": row.provider, "subject": row.uid[:100]}
+        row.delete()
+        audit.record(actor, "user.unlinked", f"user {locked.username}", before=before)
+        group_rules.apply_to(locked)

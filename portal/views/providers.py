@@ -1,0 +1,96 @@
+"""Sign-in through an identity provider: there, back, and what is linked to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.access import NotVisible, actor_of
+from portal.errors import Problem
+from portal.sign_in import identities
+from portal.sign_in.adapters import ProviderFailed, failed, log
+from portal.sign_in.claims import cleaned
+
+BROKEN = (requests.RequestException, OAuth2Error, ImproperlyConfigured, ValueError, KeyError, TypeError)
+"""What a provider that is down, or answers nonsense, ends in."""
+
+
+class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        """As it is registered there: by the installation's address, whatever name the browser used."""
+        return str(settings.BASE_URL) + reverse("openid_connect_callback", args=[self.provider_id])
+
+    def complete_login(self, request: HttpRequest, app: SocialApp, token: Any, **kwargs: Any) -> Any:
+        """Raises ValueError for a subject that is no plain text: it tells people apart, and nothing is left out of it."""
+        login = super().complete_login(request, app, token, **kwargs)
+        if not login.account.uid.isprintable():
+            raise ValueError("the subject has characters that cannot be seen")
+        login.account.extra_data = cleaned(login.account.extra_data)
+        return login
+
+
+def _adapter(request: HttpRequest, provider_id: str) -> Adapter:
+    if identities.provider_of(provider_id) is None:
+        raise NotVisible
+    return Adapter(request, provider_id)
+
+
+def _answer(request: HttpRequest, provider_id: str, view: Any) -> HttpResponse:
+    try:
+        response: HttpResponse = view(request)
+    except ImmediateHttpResponse as ready:
+        response = ready.response
+    except BROKEN as error:
+        log.warning("provider.failed", provider=provider_id, exception=repr(error))
+        response = failed(request, ProviderFailed(provider=identities.label_of(provider_id)))
+    except Problem as problem:
+        response = failed(request, problem)
+    return response
+
+
+@never_cache
+@require_POST
+def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Sends the browser to the provider. `process`: login, or connect for somebody who is signed in."""
+    adapter = _adapter(request, provider_id)
+    if request.POST.get("process", "login") not in {"login", "connect"}:
+        raise NotVisible
+    if request.POST.get("process") == "connect" and not request.user.is_authenticated:
+        return redirect_to_login(reverse("portal:profile"))
+    return _answer(request, provider_id, OAuth2LoginView.adapter_view(adapter))
+
+
+@never_cache
+@require_safe
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Where the provider sends the browser back."""
+    return _answer(request, provider_id, OAuth2CallbackView.adapter_view(_adapter(request, provider_id)))
+
+
+@login_required
+@require_POST
+def unlink(request: HttpRequest, account: int) -> HttpResponse:
+    """A person ends the link to an account of theirs at a provider."""
+    actor = actor_of(request)
+    if actor.user is None:
+        raise NotVisible
+    identities.unlink(actor=actor, user=actor.user, account=account)
+    messages.success(request, _("The account is no longer linked."))
+    return redirect("portal:profile")
