@@ -56,7 +56,7 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
     assert "Approve or deny" not in text_of(asker.get(address))
     assert "Waiting for your approval" in text_of(approver.get("/requests/"))
     page = text_of(approver.get(address))
-    assert "4 cards of 8 cards are promised to nobody." in page
+    assert "Promised to nobody: 4 cards of 8 cards." in page
     assert "nothing started" in page
     panel = text_of(approver.get(f"{address}preview/", {"units": "6", "ends_on": "", "note": "", "version": "1"}))
     assert "No workload is affected now." in panel

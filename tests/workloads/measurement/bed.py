@@ -192,3 +192,23 @@ def answer_of(query_path: str) -> str:
 def vector(*rows: tuple[dict[str, str], Any]) -> bytes:
     result = [{"metric": labels, "value": [1, value]} for labels, value in rows]
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+
+
+class Mood:
+    """A server whose answer a test chooses, and the requests it got."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, dict[str, str], bytes] = (200, {}, vector())
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.over = threading.Event()
+        self.held = False
+        self.answer_at: Callable[[dt.datetime], bytes] | None = None
+
+    def __call__(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+        self.asked.append((path, headers))
+        if self.held:
+            self.over.wait(60)
+        if self.answer_at is None:
+            return self.answer
+        moment = float(parse_qs(urlsplit(path).query)["time"][0])
+        return 200, {}, self.answer_at(dt.datetime.fromtimestamp(moment, dt.UTC))

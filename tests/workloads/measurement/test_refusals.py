@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from cryptography import x509
@@ -26,33 +24,13 @@ from portal.notify.notices import sentence
 from quotas.models import Cluster
 from tests import builders as make
 from tests.workloads.measurement import bed
-from tests.workloads.measurement.bed import World
+from tests.workloads.measurement.bed import Mood, World
 from workloads.measurement import buckets, prometheus, sources
 from workloads.measurement.sample import measure_all
 from workloads.metrics import measured
 from workloads.models import MeasuredBucket, MetricsSource
 
 pytestmark = pytest.mark.django_db
-
-
-class Mood:
-    """A server whose answer a test chooses, and the requests it got."""
-
-    def __init__(self) -> None:
-        self.answer: tuple[int, dict[str, str], bytes] = (200, {}, bed.vector())
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        self.over = threading.Event()
-        self.held = False
-        self.answer_at: Callable[[dt.datetime], bytes] | None = None
-
-    def __call__(self, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-        self.asked.append((path, headers))
-        if self.held:
-            self.over.wait(60)
-        if self.answer_at is None:
-            return self.answer
-        moment = float(parse_qs(urlsplit(path).query)["time"][0])
-        return 200, {}, self.answer_at(dt.datetime.fromtimestamp(moment, dt.UTC))
 
 
 @pytest.fixture
