@@ -114,7 +114,9 @@ def idle(workload: Workload, attempt: Attempt, spell: IdleSpell) -> Situation:
     )
     if spell.kept_at is not None:
         by = spell.kept_by.label if spell.kept_by else ""
-        text_of_keeper = _("%(by)s chose “Keep it”: it is kept until %(until)s. That is possible once in an idle spell.")
+        text_of_keeper = _(
+            "%(by)s chose “Keep it”: it is kept until %(until)s. That is possible once in an idle spell."
+        )
         details = [text_of_keeper % {"by": by, "until": clock_of(spell.stops_at)}, *details] if by else details
     if workload.kind == Kind.NOTEBOOK:
         details.append(_("A busy kernel, or use of a terminal, counts as activity."))
