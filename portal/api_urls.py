@@ -26,7 +26,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("events/", events.Events.as_view(), name="events"),
     path("group_rules/", group_rules.GroupRules.as_view(), name="group-rules"),
-    path("group_rules/<int:rule>/", group_rules.GroupRuleView.as_view(), name="group-rule"),
+    path("group_rules/<str:rule>/", group_rules.GroupRuleView.as_view(), name="group-rule"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("tokens/", tokens.Tokens.as_view(), name="tokens"),
     path("tokens/<slug:prefix>/", tokens.TokenView.as_view(), name="token"),

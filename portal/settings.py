@@ -303,7 +303,9 @@ SPECTACULAR_SETTINGS = {
         "BudgetActionEnum": "quotas.models.BudgetAction",
         "ClaimStateEnum": "quotas.models.ClaimState",
         "ClusterKindEnum": "quotas.models.ClusterKind",
+        "GroupRoleEnum": "portal.api.group_rules.ROLES",
         "KindEnum": "workloads.models.Kind",
+        "RoleEnum": "portal.models.Role.values",
         "StateEnum": "workloads.models.State",
     },
 }

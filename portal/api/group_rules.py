@@ -19,8 +19,9 @@ from portal.errors import N_, Invalid
 from portal.infra import confirm
 from portal.models import GroupRule, Role
 from portal.sign_in import group_rules
+from portal.text.numbers import natural
 
-ROLES = [*Role.values, "operator"]
+ROLES = [(name, name) for name in [*Role.values, "operator"]]
 
 
 class GroupRuleOut(serializers.ModelSerializer[GroupRule]):
@@ -117,15 +118,15 @@ class GroupRules(ApiView):
 class GroupRuleView(ApiView):
     dry_runs = frozenset({"delete"})
 
-    def rule(self, pk: int) -> GroupRule:
+    def rule(self, text: str) -> GroupRule:
         self.actor.require_operator()
-        rule = GroupRule.objects.select_related("department").filter(pk=pk).first()
+        rule = GroupRule.objects.select_related("department").filter(pk=natural(text) or 0).first()
         if rule is None:
             raise NotVisible
         return rule
 
     @extend_schema(operation_id="group_rules_read", responses=GroupRuleOut)
-    def get(self, request: Request, rule: int) -> Response:
+    def get(self, request: Request, rule: str) -> Response:
         return Response(GroupRuleOut(self.rule(rule)).data)
 
     @extend_schema(
@@ -133,7 +134,7 @@ class GroupRuleView(ApiView):
         responses={204: None, 200: GroupEffectsOut},
         parameters=[DRY_RUN, CONFIRM],
     )
-    def delete(self, request: Request, rule: int) -> Response:
+    def delete(self, request: Request, rule: str) -> Response:
         row = self.rule(rule)
         if self.flag("dry_run"):
             return Response(effects_json(group_rules.effects(GroupRule.objects.exclude(pk=row.pk))))

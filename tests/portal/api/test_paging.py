@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
-from portal.models import AuditEntry, Event, Role
+from portal.models import AuditEntry, Event, GroupRule, Role
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
@@ -33,6 +33,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         make.quota(vision, pool, 1)
         make.department(f"department-{n}")
         make.member(vision, Role.MEMBER, f"person-{n}")
+        GroupRule.objects.create(provider="keycloak", pattern=f"group-{n}", department=vision, role=Role.MEMBER)
         make.user(f"robot-{n}", service_of=vision)
         UserCap.objects.create(department=vision, pool=pool, units=1)
         Budget.objects.create(department=vision, pool=pool, hours=1)
