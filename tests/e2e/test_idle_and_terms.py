@@ -185,6 +185,7 @@ def waits_and_asks(person: Arrive) -> Any:
     is_fine(bob, 390)
     page.get_by_role("button", name="提交申请").click()
     expect(page.locator("dl.facts")).to_contain_text("待处理")
+    expect(page.locator("dl.facts")).to_contain_text("可能在提前通知后被召回")
     is_fine(bob, 390)
     return bob
 
@@ -241,7 +242,9 @@ def test_quota_for_a_term_is_asked_for_renewed_and_ends_while_its_cards_are_in_u
     bob = waits_and_asks(person)
     request = bob.page.url.removeprefix(bob.base)
     approves_less(oscar)
-    bob.page.reload()
+    for text in ("6 张卡", "已批准"):
+        expect(bob.go("/requests/").locator("tbody").get_by_text(text)).to_be_in_viewport(ratio=1)
+    bob.go(request)
     expect(bob.page.locator("dl.facts")).to_contain_text("已批准：4 张卡")
     expect(bob.page.locator("dl.facts")).to_contain_text("Four, until the contest.")
     expect(bob.go("/inbox/").locator("main")).to_contain_text("批准了")
