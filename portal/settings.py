@@ -319,6 +319,7 @@ PAUSE_BREAKS = "quotas.previews.department_move.breaks_of_pause"
 METRICS = ["portal.server.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
 # What gives reports the use that was measured (quotas/reports/measured.py); "": nothing is.
 MEASURED_USE = "workloads.measurement.totals.used"
+CARD_ACTIVITY = "workloads.measurement.heat.activity"
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))

@@ -44,7 +44,6 @@ urlpatterns: list[URLPattern] = [
     path("operator/pools/<slug:pool>/idle/exempt/", idle.pool_exempt, name="pool_exempt"),
     path("d/<slug:department>/quotas/<slug:pool>/idle/exempt/", idle.department_exempt, name="department_exempt"),
     path("pools/<slug:pool>/idle/", idle.pool_part, name="pool_idle"),
-    path("pools/<slug:pool>/activity/", usage.heat, name="pool_heat"),
     path("search/workloads/", home.search, name="search"),
     path("w/<slug:workload>/", detail.by_id, name="by_id"),
     path("d/<slug:department>/idle-exemptions/<slug:exemption>/end/", idle.end_exemption, name="exemption_end"),

@@ -94,6 +94,7 @@ class Shell:
             ("workloads:list", _("Workloads"), "stack-2", "w", slug, 0),
             ("quotas:department", _("Department"), "building", "d", slug, 0),
             ("quotas:pools", _("Pools"), "cpu", "p", {}, 0),
+            ("quotas:card_map", _("Card map"), "grid-dots", "m", {}, 0),
             ("quotas:decisions", _("Decisions"), "gavel", "e", {}, 0),
             ("quotas:requests", _("Requests"), "ticket", "q", {}, 0),
             ("quotas:usage", _("Usage"), "chart-bar", "u", {}, 0),
@@ -143,6 +144,7 @@ def parent_of(view_name: str) -> str:
     return {
         "workloads:detail": "workloads:list",
         "quotas:pool": "quotas:pools",
+        "quotas:card_map_node": "quotas:card_map",
         "quotas:decision": "quotas:decisions",
         "quotas:quotas": "quotas:department",
         "quotas:budgets": "quotas:department",

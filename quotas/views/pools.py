@@ -17,6 +17,9 @@ from quotas.board.history import trend
 from quotas.models import Pool
 from quotas.views.board import PERIODS, days_of
 
+MOST_NODES = 40
+"""Nodes that a pool's page lists one by one; of more it leads to the card map."""
+
 
 @login_required
 @require_safe
@@ -45,6 +48,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "operator": actor_of(request).is_operator,
         "days": days,
         "periods": PERIODS,
+        "most_nodes": MOST_NODES,
         "chart": draw(points, end=end, days=days, step=step, capacity=overview.pool.nominal) if points else None,
         "daily": daily[::-1],
     }

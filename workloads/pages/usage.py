@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -17,10 +17,9 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, actor_of
 from portal.text.numbers import natural
 from portal.text.words import cores, memory, percent
-from quotas.models import ClusterKind, Pool
+from quotas.models import ClusterKind
 from workloads.measurement import sources
 from workloads.measurement.chart import Chart, draw
-from workloads.measurement.heat import Heat, heat_of
 from workloads.measurement.history import Point, mean_of, points_of, source_for
 from workloads.measurement.sample import cards_of
 from workloads.models import Attempt, Workload
@@ -72,25 +71,6 @@ def usage(request: HttpRequest, department: str, workload: str) -> HttpResponse:
     return render(
         request, "workloads/_use.html", {"department": dept, "workload": row} | use_of(request, actor, row, last)
     )
-
-
-@login_required
-@require_safe
-def heat(request: HttpRequest, pool: str) -> HttpResponse:
-    """The part of a pool's page that says how busy its cards are: of the work that the reader sees."""
-    actor = actor_of(request)
-    row = get_object_or_404(Pool, slug=pool)
-    cards = heat_of(row, None if actor.sees_all else actor.seen, now=timezone.now())
-    by_node: dict[str, list[Heat]] = {}
-    for each in cards:
-        by_node.setdefault(each.card.node.name, []).append(each)
-    context = {
-        "pool": row,
-        "nodes": by_node,
-        "any": any(each.activity is not None for each in cards),
-        "all": actor.sees_all,
-    }
-    return render(request, "workloads/pool_heat.html", context)
 
 
 def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt | None) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def test_every_form_that_adds_something_adds_it_once(world: World, who: str) -> 
             QuotaRequest.objects.update(state="withdrawn")  # one at a time
         if action == "/d/vision/budgets/new/":
             fields["person"] = "member"  # the department has one
+        if action.endswith("/idle/exempt/"):
+            fields["exempt-what"] = world.values["workload"] if action.startswith("/d/") else "vision"
         if action == "/operator/presets/new/":
             fields |= {"kind": "job", "pool": str(Pool.objects.get().pk), "image": world.values["image"]}
         before = rows()

@@ -20,7 +20,6 @@ from tests.workloads.measurement import bed
 from tests.workloads.measurement.bed import World
 from workloads.measurement.buckets import BUCKET, HOUR, floor
 from workloads.measurement.chart import draw
-from workloads.measurement.heat import heat_of
 from workloads.measurement.history import LOW_FOR, low_use, points_of
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, Workload
 
@@ -253,34 +252,34 @@ def placed(attempt: Attempt, *places: dict[str, Any]) -> None:
 
 
 def activities(text: str) -> list[str]:
-    """What the part says of each card, in order."""
-    labels = re.findall(r'cell-label">(.*?)</span>\s*</li>', text, re.S)
-    return [" ".join(re.sub(r"<.*?>", " ", label).split()) for label in labels]
+    """What the map says of each card, in order."""
+    return re.findall(r'class="map-busy">(.*?)</small>', text)
 
 
-def test_a_pool_tells_how_busy_its_cards_are(member: Client, here: World) -> None:
+def test_the_card_map_tells_how_busy_its_cards_are(member: Client, here: World) -> None:
     gang, job, old = bed.attempt(here, kind="distributed", pods=2), bed.attempt(here), bed.attempt(here)
     placed(gang, {"pod": 0, "node": "a100-n1", "cards": [0]}, {"pod": 1, "node": "a100-n1", "cards": [1]})
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [2]})
     placed(old, {"pod": 0, "node": "a100-n1", "cards": [3]})
-    assert (
-        "heat-title" not in member.get("/pools/a100/activity/").content.decode()
-    )  # nothing is measured of any of them
+    assert "Nothing that you see is measured here at present." in member.get("/card-map/").content.decode()
     measured(gang, 0.25)
-    measured(gang, 0.75, rank=1)
+    measured(gang, 0.0, rank=1)
     MeasuredBucket.objects.create(attempt=old, rank=0, at=timezone.now() - HOUR, gpu=900)
-    text = member.get("/pools/a100/activity/").content.decode()
-    assert activities(text)[:5] == ["0 · 25 %", "1 · 75 %", "2 · not measured", "3 · not measured", "4 · –"]
+    text = member.get("/card-map/").content.decode()
+    assert activities(text)[:5] == ["25 %", "0 %", "not measured", "not measured", "–"]
+    parts = re.findall(r'<path class="\w+ d\d (h.)"', text.partition("map-nodes")[2])
+    assert parts == ["h2", "h0", "hn", "hn"], "not measured is not drawn as 0 %"
 
 
-def test_two_that_share_a_card_add_up(here: World) -> None:
+def test_two_that_share_a_card_are_drawn_each_and_said_together(member: Client, here: World) -> None:
     parts = make.pool("parts", cards=1, unit="MiB", units_per_card=1000, sharing="hami", group=here.pool.group)
     first, second = (bed.attempt(here, pool=parts, units=500) for _ in range(2))
     for each, gpu in ((first, 1.0), (second, 0.5)):
         placed(each, {"pod": 0, "node": "parts-n1", "cards": [0]})
         measured(each, gpu)
-    (card,) = heat_of(parts, None, now=timezone.now())
-    assert card.activity == pytest.approx(0.75)
+    text = member.get("/card-map/?pool=parts").content.decode()
+    assert activities(text) == ["75 %"]
+    assert re.findall(r'<path class="\w+ d\d (h.)"', text.partition("map-nodes")[2]) == ["h4", "h3"]
 
 
 def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
@@ -288,17 +287,10 @@ def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [0]})
     measured(job, 0.25)
     client.force_login(make.member(make.department("biology"), Role.OWNER, "bea"))
-    answer = client.get("/pools/a100/activity/")
-    assert answer.status_code == 200
-    assert "25 %" not in answer.content.decode()
-    client.force_login(make.user("olga", is_operator=True))
-    assert "25 %" in client.get("/pools/a100/activity/").content.decode()
-
-
-def test_while_it_waited_between_two_attempts_nothing_is_missing() -> None:
-    ran = [(BEGIN, BEGIN + 2 * BUCKET), (BEGIN + 9 * BUCKET, BEGIN + HOUR)]
-    chart = draw([(BEGIN, 0.5), (BEGIN + 10 * BUCKET, 0.5)], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=ran)
-    widths = [float(b) - float(a) for a, b in re.findall(r"M([\d.]+) 100\.0V0\.0H([\d.]+)V", chart.gaps)]
-    assert (
-        widths == [pytest.approx(WIDTH / 12, abs=0.2)] * 3
-    )  # the second of the first, the first and last of the second
+    node = here.pool.group.cluster.nodes.get(name="a100-n1")
+    for address in ("/card-map/", f"/card-map/nodes/{node.pk}/"):
+        text = client.get(address).content.decode()
+        assert "another department" in text
+        assert "25 %" not in text.partition("map-nodes")[2]
+        assert "computes" not in text
+    assert "hx" in client.get("/card-map/").content.decode()

@@ -1,0 +1,246 @@
+"""The card map as SVG and HTML, written here rather than in a template: there may be thousands of cards.
+
+A tile is a card, its parts side by side; each part carries both readings as classes, whose it is and how busy it is, and the
+stylesheet shows the one that is chosen. Classes: the kind of a part (own, borrowed, …), d0 to d9 a department's colour, h0 to h4
+how busy, hn not measured, hx not told to the reader, x what a filter leaves out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from portal.models import Department
+from portal.text.words import percent
+from quotas.board.map_reading import CardMap, Kind, MapNode, Part, Tile
+
+LARGE, MEDIUM = 80, 800
+"""So many cards at most are drawn large (each with its words), or medium (each node with its name)."""
+COLOURS = 8
+OTHERS = 9  # the colour of departments that the reader sees and that have none of their own
+STRANGE = 0  # of those that the reader does not see
+STEPS = (0.005, 0.25, 0.5, 0.75)
+"""Below the first a card did nothing."""
+OVERLAYS = {Kind.BORROWED: "hatch", Kind.OUTSIDE: "dots"}
+
+Matches = Callable[[Part], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a tile, in units of its drawing; `gap` to the next one."""
+
+    width: int
+    height: int
+    gap: int
+
+
+WIDE, SQUARE, STRETCHED = Shape(22, 14, 3), Shape(10, 10, 2), Shape(22, 8, 0)
+
+
+def density(cards: int) -> str:
+    return "large" if cards <= LARGE else "medium" if cards <= MEDIUM else "small"
+
+
+def step(activity: float) -> int:
+    return sum(activity >= limit for limit in STEPS)
+
+
+def colours_of(made: CardMap, guaranteed: Mapping[int, float], chosen: int | None = None) -> dict[int, int]:
+    """Department → its colour: of those that the reader sees the eight with the largest guarantees (of cards), so that a colour
+    stays while work comes and goes. `chosen` has one in any case."""
+    using = {part.department for part in made.parts()}
+    seen = [pk for pk in made.departments if pk in made.seen and (pk in using or guaranteed.get(pk))]
+    ranked = sorted(seen, key=lambda pk: (-guaranteed.get(pk, 0), pk))[:COLOURS]
+    if chosen is not None and chosen not in ranked:
+        ranked = [*ranked[: COLOURS - 1], chosen]
+    return {pk: number for number, pk in enumerate(ranked, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    nodes: SafeString
+    density: str
+    drawn: int  # nodes
+    left_out: int  # nodes without anything that the filters ask for
+
+
+@dataclass(slots=True)
+class Pen:
+    """Draws one map for one reader. `address`: of the map; a node's details are below it. `matches`: what the filters ask for
+    (None: all)."""
+
+    made: CardMap
+    colours: Mapping[int, int]
+    address: str
+    matches: Matches | None = None
+
+    def draw(self) -> Drawing:
+        chosen = [node for node in self.made.nodes if self._is_asked_for(node)]
+        size = density(sum(len(node.tiles) for node in chosen))
+        by_pool: dict[int, list[MapNode]] = defaultdict(list)
+        for node in chosen:
+            by_pool[node.pool].append(node)
+        html = "".join(self._pool(pool, nodes, size) for pool, nodes in by_pool.items())
+        return Drawing(mark_safe(html), size, len(chosen), len(self.made.nodes) - len(chosen))  # noqa: S308 built of escaped texts
+
+    def _is_asked_for(self, node: MapNode) -> bool:
+        return self.matches is None or any(self.matches(part) for tile in node.tiles for part in tile.parts)
+
+    def _pool(self, pool: int, nodes: list[MapNode], size: str) -> str:
+        row = self.made.pools[pool]
+        count = ngettext("%(n)s node", "%(n)s nodes", len(nodes)) % {"n": f"{len(nodes):,}"}
+        head = f'<h2 class="map-pool">{escape(row.name)} <span>{count}</span></h2>'
+        draw = self._large if size == "large" else self._strip
+        return f'{head}<ul class="map-nodes">{"".join(draw(node, size) for node in nodes)}</ul>'
+
+    def _strip(self, node: MapNode, size: str) -> str:
+        """All cards of a node in one drawing."""
+        name = f"<b>{escape(node.name)}</b>" if size == "medium" else ""
+        return self._link(node, name + self._row(node.tiles, 0, SQUARE if size == "small" else WIDE))
+
+    def _large(self, node: MapNode, _size: str) -> str:
+        """Each card with its words; instances that were cut beforehand a line a profile."""
+        html, by_profile = "", groupby(enumerate(node.tiles), key=lambda each: each[1].profile)
+        for profile, of_profile in by_profile:
+            numbered = list(of_profile)
+            if profile:
+                free = sum(part.kind is Kind.FREE for _at, tile in numbered for part in tile.parts)
+                words = _("%(free)s of %(total)s free") % {"free": free, "total": len(numbered)}
+                row = self._row([tile for _at, tile in numbered], numbered[0][0], WIDE)
+                html += f'<span class="map-profile"><b>{escape(profile)}</b>{row}<small>{escape(words)}</small></span>'
+            else:
+                html += f'<span class="map-cards">{"".join(self._card(at, tile) for at, tile in numbered)}</span>'
+        return self._link(node, f"<b>{escape(node.name)}</b><span>{html}</span>")
+
+    def _link(self, node: MapNode, html: str) -> str:
+        href = f"{self.address}nodes/{node.pk}/"
+        return f'<li><a href="{href}" aria-label="{escape(self._sentence(node))}">{html}</a></li>'
+
+    def _row(self, tiles: Sequence[Tile], first: int, shape: Shape) -> str:
+        """Tiles side by side; `first`: the place of the first of them on its node."""
+        step = shape.width + shape.gap
+        drawn = "".join(self._tile(tile, at * step, shape) for at, tile in enumerate(tiles))
+        begins = f' data-first="{first}"' if first else ""
+        box = f"0 0 {len(tiles) * step - shape.gap} {shape.height}"
+        return f'<svg viewBox="{box}" data-n="{len(tiles)}"{begins}>{drawn}</svg>'
+
+    def _card(self, at: int, tile: Tile) -> str:
+        whose, busy = escape(self._whose(tile)), escape(self._busy(tile))
+        box = f"0 0 {STRETCHED.width} {STRETCHED.height}"
+        drawing = f'<svg viewBox="{box}" preserveAspectRatio="none">{self._tile(tile, 0, STRETCHED)}</svg>'
+        words = f'<small class="map-whose" title="{whose}">{whose}</small><small class="map-busy">{busy}</small>'
+        return f'<span class="map-card" data-card="{at}">{drawing}{words}</span>'
+
+    # Tiles ------------------------------------------------------------------------------------------------------------
+
+    def _tile(self, tile: Tile, x: float, shape: Shape) -> str:
+        wide, high, marks = shape.width, shape.height, ""
+        if tile.is_quarantined:
+            marks = f'<path class="cross" d="M{x} 0l{wide} {high}m0-{high}l-{wide} {high}"/>'
+        elif tile.is_shut:
+            marks = f'<path class="slash" d="M{x} {high}l{wide}-{high}"/>'
+        if tile.slices:
+            lines = "".join(f"M{_short(x + n * wide / tile.slices)} 0v{high}" for n in range(1, tile.slices))
+            marks += f'<path class="tick" d="{lines}"/>'
+        return "".join(self._part(part, x, shape) for part in tile.parts) + marks
+
+    def _part(self, part: Part, x: float, shape: Shape) -> str:
+        high, width = shape.height, part.size * shape.width
+        left, wide = _short(x + part.start * shape.width), _short(max(width, 0.6))
+        outline = f'd="M{left} 0h{wide}v{high}h-{wide}z"'
+        out = " x" if self.matches is not None and not self.matches(part) else ""
+        drawn = f'<path class="{part.kind.value}{self._classes(part)}{out}" {outline}/>'
+        if overlay := OVERLAYS.get(part.kind):
+            drawn += f'<path class="{overlay}{out}" {outline}/>'
+        if part.is_idle:
+            middle, radius = _short(x + part.start * shape.width + width / 2), _short(min(high / 4, width / 3))
+            drawn += f'<circle class="idle{out}" cx="{middle}" cy="{high / 2:g}" r="{radius}"/>'
+        return drawn
+
+    def _classes(self, part: Part) -> str:
+        if not part.kind.is_use:
+            return ""
+        colour = self.colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
+        heat = "x" if not part.is_seen else "n" if part.activity is None else str(step(part.activity))
+        return f" d{colour} h{heat}"
+
+    # Words ------------------------------------------------------------------------------------------------------------
+
+    def _whose(self, tile: Tile) -> str:
+        words = dict.fromkeys(self.name_of(part) for part in tile.parts if part.kind is not Kind.FREE)
+        return _(", ").join(words) or _("free")
+
+    def _busy(self, tile: Tile) -> str:
+        used = [part for part in tile.parts if part.kind.is_use]
+        if not used:
+            return "–"
+        if not all(part.is_seen for part in used):
+            return _("not shown")
+        if any(part.activity is None for part in used):
+            return _("not measured")
+        return percent(sum((part.activity or 0) * part.size for part in used) / sum(part.size for part in used))
+
+    def name_of(self, part: Part) -> str:
+        if part.kind.is_use:
+            return name_of_department(part, self.made.departments)
+        return kind_name(part.kind)
+
+    def _sentence(self, node: MapNode) -> str:
+        counts: dict[Kind, float] = defaultdict(float)
+        for tile in node.tiles:
+            for part in tile.parts:
+                counts[part.kind] += part.size
+        parts = [f"{kind_name(kind)} {_short(count)}" for kind in Kind if (count := round(counts[kind], 1))]
+        return f"{node.name}{_(': ')}{_(', ').join(parts)}"
+
+
+def name_of_department(part: Part, departments: Mapping[int, Department]) -> str:
+    if not part.is_seen:
+        return _("another department")
+    return departments[part.department or 0].name
+
+
+def kind_name(kind: Kind) -> str:
+    return {
+        Kind.OWN: _("own"), Kind.BORROWED: _("borrowed"), Kind.LEAVING: _("being recalled"), Kind.FREE: _("free"),
+        Kind.OUTSIDE: _("outside the quota"), Kind.WITHHELD: _("withheld"), Kind.QUARANTINED: _("quarantined"),
+    }[kind]  # fmt: skip
+
+
+def _short(number: float) -> str:
+    """With two decimals at most, and none that is not needed."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the legend: a department's colour, its cards here, and its slug to filter by ("": none)."""
+
+    colour: int
+    name: str
+    cards: str
+    slug: str
+
+
+def legend(made: CardMap, colours: Mapping[int, int]) -> Iterator[Entry]:
+    cards: dict[int, float] = defaultdict(float)
+    for part in made.parts():
+        if part.kind.is_use:
+            colour = colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
+            cards[colour] += part.size
+    for pk, colour in colours.items():
+        if cards[colour]:
+            row = made.departments[pk]
+            yield Entry(colour, row.name, _short(round(cards[colour], 1)), row.slug)
+    if cards[OTHERS]:
+        yield Entry(OTHERS, _("more departments"), _short(round(cards[OTHERS], 1)), "")
+    if cards[STRANGE]:
+        yield Entry(STRANGE, _("another department"), _short(round(cards[STRANGE], 1)), "")

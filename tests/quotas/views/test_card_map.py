@@ -1,0 +1,247 @@
+"""The card map as readers get it: who sees what, filters, each kind as it is drawn, and what it costs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from portal.models import Department, Role, User
+from quotas.board.map_drawing import density, step
+from quotas.models import Card, Claim, ClaimState, Node, Pool, Quarantine
+from tests import builders as make
+
+pytestmark = pytest.mark.django_db
+
+
+def on(node: str, *cards: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"pod": 0, "node": node, "cards": list(cards), **more}]
+
+
+def page(client: Client, who: User, address: str, status: int = 200) -> str:
+    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    answer = client.get(address)
+    assert answer.status_code == status, answer.content.decode()[:2000]
+    return answer.content.decode()
+
+
+def drawn(text: str) -> list[str]:
+    """The classes of every path and mark on the map's nodes, in order."""
+    return re.findall(
+        r'<(?:path|circle) class="([^"]*)"', text.partition('class="map-nodes"')[2].partition("</aside>")[0]
+    )
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make.pool("a100", cards=8, nodes=2)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    vision = make.department("vision")
+    make.quota(vision, pool, 4)
+    return vision
+
+
+@pytest.fixture
+def world(pool: Pool, vision: Department) -> dict[str, User]:
+    """On node 1 a card of vision's own, two that it borrows, one that it gives back; on node 2 one of nlp's, idle."""
+    nlp = make.department("nlp")
+    make.quota(nlp, pool, 2)
+    people = {"valentin": make.member(vision, Role.MEMBER, "valentin"), "ned": make.member(nlp, Role.MEMBER, "ned")}
+    people["sam"] = make.member(make.department("other"), Role.OWNER, "sam")
+    people["root"] = make.user("root", is_operator=True)
+    train: dict[str, Any] = {"name": "train-cats", "user": people["valentin"], "workload": "w1", "max_runtime": 7200}
+    make.holding(vision, pool, own=1, borrowed={nlp: 2}, placement=on("a100-n1", 0, 1, 2), **train)
+    leave_by = timezone.now() + dt.timedelta(minutes=5)
+    make.holding(vision, pool, own=1, state=ClaimState.LEAVING, leave_by=leave_by, placement=on("a100-n1", 3))
+    make.holding(nlp, pool, own=1, name="secret-llm", user=people["ned"], workload="w2", placement=on("a100-n2", 0),
+                 idle_since=timezone.now())  # fmt: skip
+    return people
+
+
+def test_each_kind_is_drawn_as_what_it_is(client: Client, world: dict[str, User], pool: Pool) -> None:
+    node = Node.objects.get(name="a100-n2")
+    Card.objects.filter(node=node, index=1).update(outside=1)
+    Card.objects.filter(node=node, index=2).update(quarantined=True)
+    Card.objects.filter(node=node, index=3).update(healthy=False)
+    classes = drawn(page(client, world["root"], "/card-map/"))
+    assert classes == [
+        "own d1 hn", "borrowed d1 hn", "hatch", "borrowed d1 hn", "hatch", "leaving d1 hn",
+        "own d2 hn", "idle", "outside", "dots", "quarantined", "cross", "withheld", "slash",
+    ]  # fmt: skip
+    Node.objects.filter(pk=node.pk).update(drained=True)
+    classes = drawn(page(client, world["root"], "/card-map/"))
+    assert classes.count("slash") == 3, "what runs on a node that is taken out is marked, too"
+    assert classes.count("cross") == 1
+
+
+def test_a_stranger_sees_how_much_and_until_when_and_neither_whose_nor_how_busy(
+    client: Client, world: dict[str, User], pool: Pool
+) -> None:
+    first, second = Node.objects.order_by("name")
+    for who, own, foreign in (("valentin", first, second), ("ned", second, first)):
+        text = page(client, world[who], "/card-map/")
+        assert "another department" in text
+        assert {"own d1 hn", "own d0 hx"} <= set(drawn(text))
+        other = page(client, world[who], f"/card-map/nodes/{foreign.pk}/")
+        assert "another department" in other
+        for secret in ("train-cats", "secret-llm", "valentin" if who == "ned" else "ned", "w1", "w2", "idle since"):
+            assert secret not in other.partition("map-node")[2], secret
+        assert ("train-cats" if who == "valentin" else "secret-llm") in page(
+            client, world[who], f"/card-map/nodes/{own.pk}/"
+        )
+    text = page(client, world["sam"], "/card-map/")
+    assert set(re.findall(r" d(\d)", text.partition('class="map-nodes"')[2])) == {"0"}
+    assert "Vision" not in text.partition('id="card-map"')[2]
+    assert 'class="idle' not in text, "that others' work is idle is not told"
+    assert "Vision" in page(client, world["root"], "/card-map/")
+    client.logout()
+    assert client.get("/card-map/").headers["Location"].startswith("/login/")
+    assert client.get(f"/card-map/nodes/{first.pk}/").headers["Location"].startswith("/login/")
+
+
+def test_a_nodes_details_say_who_what_and_until_when(client: Client, world: dict[str, User], pool: Pool) -> None:
+    node = Node.objects.get(name="a100-n1")
+    Quarantine.objects.create(node=node, card=2, why="fan is loud")
+    text = page(client, world["valentin"], f"/card-map/nodes/{node.pk}/?card=1")
+    words = " ".join(re.sub(r"<[^>]+>", " ", text.partition('class="map-node"')[2]).split())
+    assert "card 0 Vision · own · 1 card train-cats · valentin since" in words
+    assert "cards 1 to 2 Vision · borrowed · 2 cards train-cats" in words, "alike cards are one line"
+    assert "until" in words
+    assert "being recalled" in words
+    assert "fan is loud" in words
+    assert text.count('class="map-chosen"') == 2, "the term and the description of the chosen card"
+    page(client, world["valentin"], "/card-map/nodes/999999/", 404)
+    bare = Node.objects.create(cluster=node.cluster, name="without-cards")
+    page(client, world["valentin"], f"/card-map/nodes/{bare.pk}/", 404)
+    for odd in ("x", "-1", "99999999999"):
+        page(client, world["valentin"], f"/card-map/nodes/{node.pk}/?card={odd}")
+
+
+def test_filters_leave_out_nodes_and_fade_cards(client: Client, world: dict[str, User], pool: Pool) -> None:
+    other = make.pool("t4", cards=2)
+    root = world["root"]
+    whole = page(client, root, "/card-map/")
+    assert "T4" in whole.partition('class="map-nodes"')[2]
+    only = page(client, root, "/card-map/?pool=a100").partition('id="card-map"')[2]
+    assert f"{other.name} <span>" not in only
+    borrowed = page(client, root, "/card-map/?state=borrowed")
+    assert "2 nodes without such cards are not shown." in borrowed
+    assert drawn(borrowed) == [
+        "own d1 hn x", "borrowed d1 hn", "hatch", "borrowed d1 hn", "hatch", "leaving d1 hn x",
+    ]  # fmt: skip
+    nlp = page(client, root, "/card-map/?department=nlp")
+    assert [each for each in drawn(nlp) if not each.endswith(" x")] == ["own d2 hn", "idle"], "with its own colour"
+    assert "No card is like that now." in page(client, root, "/card-map/?department=vision&state=idle")
+    hidden = page(client, world["ned"], "/card-map/?department=vision")
+    assert "are not shown" not in hidden, "a department that the reader does not see narrows nothing"
+    for odd in ("state=x", "pool=none", "show=x", "department=" + "x" * 500):
+        page(client, root, f"/card-map/?{odd}")
+
+
+def test_mig_slices_stand_where_they_are_and_parts_of_cards_by_their_share(client: Client) -> None:
+    mig = make.pool("mig", cards=1, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
+    t4 = make.pool("t4", cards=1, unit="MiB", units_per_card=16_000)
+    vision = make.department("vision")
+    make.quota(vision, mig, 8)
+    make.quota(vision, t4, 16_000)
+    make.holding(vision, mig, own=4, profile="3g.40gb", placement=on("mig-n1", 0, start=4))
+    make.holding(vision, t4, own=4_000, placement=on("t4-n1", 0))
+    make.holding(vision, t4, own=8_000, placement=on("t4-n1", 0))
+    root = make.user("root", is_operator=True)
+    text = page(client, root, "/card-map/?pool=mig")
+    shapes = re.findall(r'<path class="(\w+)[^"]*" d="M([\d.]+) 0h([\d.]+)v', text.partition('class="map-nodes"')[2])
+    assert shapes == [("own", "11", "11"), ("free", "0", "11")]
+    assert text.partition('class="tick" d="')[2].partition('"')[0].count("M") == 7
+    text = page(client, root, "/card-map/?pool=t4")
+    shapes = re.findall(r'<path class="(\w+)[^"]*" d="M([\d.]+) 0h([\d.]+)v', text.partition('class="map-nodes"')[2])
+    assert shapes == [("own", "0", "5.5"), ("own", "5.5", "11"), ("free", "16.5", "5.5")]
+
+
+def test_instances_cut_beforehand_are_a_line_for_each_profile(client: Client) -> None:
+    mig = make.pool("mig", cards=2, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
+    Node.objects.update(instances={"1g.10gb": 4, "3g.40gb": 2})
+    vision = make.department("vision")
+    make.quota(vision, mig, 8)
+    place = [{"pod": 0, "node": "mig-n1", "cards": []}]
+    make.holding(vision, mig, own=4, profile="3g.40gb", placement=place, name="cut")
+    root = make.user("root", is_operator=True)
+    text = page(client, root, "/card-map/")
+    assert drawn(text) == ["free"] * 4 + ["own d1 hn", "free"]
+    assert "4 of 4 free" in text
+    assert "1 of 2 free" in text
+    assert 'data-n="2" data-first="4"' in text
+    details = page(client, root, f"/card-map/nodes/{Node.objects.get().pk}/")
+    assert "4 × free" in details
+    assert "cut" in details
+
+
+@pytest.mark.parametrize(("cards", "size"), [(80, "large"), (81, "medium"), (800, "medium"), (801, "small")])
+def test_the_more_cards_the_smaller_they_are(cards: int, size: str) -> None:
+    assert density(cards) == size
+
+
+@pytest.mark.parametrize(
+    ("activity", "expected"), [(0, 0), (0.004, 0), (0.01, 1), (0.25, 2), (0.749, 3), (0.75, 4), (1, 4)]
+)
+def test_heat_has_five_steps_of_which_the_first_is_nothing(activity: float, expected: int) -> None:
+    assert step(activity) == expected
+
+
+def a_large_pool(nodes: int) -> Pool:
+    pool = make.pool("h100", cards=8 * nodes, nodes=nodes)
+    departments = [make.department(f"d{n}") for n in range(12)]
+    for department in departments:
+        make.quota(department, pool, 2)
+    Claim.objects.bulk_create(
+        Claim(
+            department=departments[n % 12], pool=pool, name="train", workload=f"w{n}-{card}", units_per_pod=2,
+            state=ClaimState.HOLDING, started_at=timezone.now(), placement=on(f"h100-n{n + 1}", card, card + 1),
+        )
+        for n in range(nodes) for card in (0, 2, 4)
+    )  # fmt: skip
+    return pool
+
+
+def test_a_thousand_nodes_cost_the_queries_of_one_and_stay_small(client: Client) -> None:
+    root = make.user("root", is_operator=True)
+    make.holding(make.department(), make.pool("one", cards=1), own=1, placement=on("one-n1", 0))
+    page(client, root, "/card-map/")
+    with CaptureQueriesContext(connection) as few:
+        page(client, root, "/card-map/")
+    a_large_pool(1_000)
+    with CaptureQueriesContext(connection) as many:
+        text = page(client, root, "/card-map/")
+    assert len(many) == len(few)
+    assert text.count("<li><a href=") == 1_001
+    assert len(text) < 1_500_000
+    node = Node.objects.get(name="h100-n500")
+    with CaptureQueriesContext(connection) as one:
+        page(client, root, f"/card-map/nodes/{node.pk}/")
+    assert len(one) <= len(many) + 2
+
+
+def test_names_of_nodes_and_departments_are_escaped(client: Client) -> None:
+    pool = make.pool("a100", cards=1)
+    Node.objects.update(name="<script>x</script>")
+    rude = make.department("rude", name="<i>&\"'")
+    make.holding(rude, pool, own=1, placement=on("<script>x</script>", 0))
+    text = page(client, make.user("root", is_operator=True), "/card-map/")
+    assert "<script>x" not in text
+    assert "<i>&" not in text
+
+
+def test_a_pools_page_leads_to_the_map_and_lists_no_thousand_nodes(client: Client) -> None:
+    a_large_pool(60)
+    text = page(client, make.user("root", is_operator=True), "/pools/h100/")
+    assert "/card-map/?pool=h100" in text
+    assert "60 nodes. The card map shows every one of them" in text
+    assert 'class="node"' not in text
