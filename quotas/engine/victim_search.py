@@ -244,6 +244,24 @@ def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | Non
     return tuple(victims) if needs_own(preemptor, victims) else None
 
 
+def completed(preemptor: Preemptor, victims: tuple[Claim, ...], claims: Iterable[Claim]) -> tuple[Claim, ...] | None:
+    """The victims, and whoever else of the claims must go for the right to their places, or since the pool as a whole has too
+    little free; None if all are too few."""
+    charges, lacking = preemptor.state.charges, lacking_of_pool(preemptor)
+    given, allowed = sum(charges[victim.id] for victim in victims), permitted(preemptor, victims)
+    for claim in claims:
+        if claim in victims:
+            continue
+        more = (*victims, claim)
+        allowed_with_it = permitted(preemptor, more)
+        if allowed and not allowed_with_it:
+            continue
+        victims, given, allowed = more, given + charges[claim.id], allowed_with_it
+        if allowed and given >= lacking and makes_room(preemptor, victims) is not None:
+            return victims
+    return None
+
+
 def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
     """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
     The state is the same afterwards."""
