@@ -144,12 +144,10 @@ class Candidates:
     def _put_together(self, hosts: list[Host]) -> list[ClearingSet]:
         """Sets that give all pods a place on these nodes, each of which is cleared in one of its ways, or not."""
         free = {host.name: self._pods(host, ()) for host in hosts}
-        need = self._preemptor.claim.pods - sum(free.values())
-        nothing = self._set(0, frozenset())
-        if need <= 0:
-            return [nothing]
+        need = max(0, self._preemptor.claim.pods - sum(free.values()))
         nodes = [sets for host in hosts if (sets := self._sets_on(host, free[host.name]))]
-        partial, done = [nothing], list[ClearingSet]()
+        nothing = self._set(0, frozenset())
+        partial, done = [nothing], [] if need else [nothing]
         for sets in sorted(nodes, key=lambda sets: sets[0].price):
             unions = [
                 self._set(min(need, one.pods + more.pods), one.victims | more.victims)
