@@ -4,9 +4,8 @@ Nothing here decides: a changed snapshot goes through `decide`, and the answers 
 plans, `verdict` answers one request, `alternatives` asks for each victim who would be preempted instead of it.
 """
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -15,14 +14,6 @@ from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption_rules import Cost, Preemptor, cost, preemptor_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
-from quotas.engine.snapshot_json import (
-    Json,
-    SnapshotError,
-    claim_from_json,
-    decision_to_json,
-    quota_from_json,
-    record_to_json,
-)
 from quotas.engine.types import (
     Card,
     Claim,
@@ -105,103 +96,6 @@ def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
     return {name: tuple(sorted(claims)) for name, claims in found.items()}
 
 
-# Changes in words -----------------------------------------------------------------------------------------------------
-
-CHANGES = """quota DEPARTMENT POOL guaranteed=8 lend_limit=null
-drain NODE …
-request DEPARTMENT POOL units_per_pod=4 pods=2"""
-"""The commands for a change; keys and values are those of the JSON of a quota and of a claim."""
-
-QUOTA_WORDS = tuple(f.name for f in fields(Quota))
-REQUEST_WORDS = (
-    "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "devices", "same_domain",
-    "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
-    "queued_at", "backoff_until",
-)  # fmt: skip
-"""Keys of a claim that has not started."""
-
-
-def changed_as_said(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
-    """The snapshot with one change (CHANGES). Raises SnapshotError, which names the word."""
-    match words:
-        case ["quota", department, pool, *pairs]:
-            given = _pairs(pairs, QUOTA_WORDS)
-            _check_known(snapshot, department, pool)
-            return _with_quota_as_said(snapshot, DepartmentId(department), PoolId(pool), given)
-        case ["drain", *names] if names:
-            present = {node.name for each in snapshot.pools for node in each.nodes or ()}
-            for name in names:
-                if name not in present:
-                    raise SnapshotError(f"drain {name}", "unknown node")
-            return without_nodes(snapshot, names)
-        case ["request", department, pool, *pairs]:
-            _check_known(snapshot, department, pool)
-            return with_claim(snapshot, _claim_as_said(snapshot, department, pool, _pairs(pairs, REQUEST_WORDS)))
-    raise SnapshotError("", f"a change is said as one of:\n{CHANGES}")
-
-
-def drained(changes: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The nodes that these changes drain, each once."""
-    return tuple(dict.fromkeys(name for words in changes if words[:1] == ["drain"] for name in words[1:]))
-
-
-def _with_quota_as_said(snapshot: Snapshot, department: DepartmentId, pool: PoolId, given: Json) -> Snapshot:
-    """Keys that are not given stay as they are. Refused as when the quota is written: when more is promised than there is, or
-    less than work holds that must not be stopped."""
-    present = next(other.quotas.get(pool, Quota()) for other in snapshot.departments if other.id == department)
-    quota = quota_from_json({**record_to_json(present), **given}, f"quota {department} {pool}")
-    changed = with_quota(snapshot, department, pool, quota)
-    ledger = Ledger(snapshot.pool(pool), changed.departments)
-    promised = sum(account.guaranteed for account in ledger.accounts.values())
-    if promised > ledger.nominal and quota.guaranteed > present.guaranteed:
-        problem = f"departments would be promised {promised} of {pool}, which has {ledger.nominal}"
-        raise SnapshotError(f"guaranteed={quota.guaranteed}", problem)
-    holding = snapshot.claims_of(pool, ClaimState.HOLDING)
-    fixed = sum(claim.units for claim in holding if claim.department == department and not claim.preemptible)
-    if quota.guaranteed < fixed:
-        problem = f"{fixed} are held by work that must not be stopped; the guarantee cannot go below that"
-        raise SnapshotError(f"guaranteed={quota.guaranteed}", problem)
-    return changed
-
-
-def _claim_as_said(snapshot: Snapshot, department: str, pool: str, given: Json) -> Claim:
-    """A pending claim, the last in the queue unless `given` says otherwise; its id says that it is hypothetical."""
-    taken = {claim.id for claim in snapshot.claims}
-    id = next(id for number in range(1, len(taken) + 2) if (id := f"what-if-{number}") not in taken)
-    place = {"department": department, "pool": pool, "state": "pending"}
-    asked = {"id": id, "submitted_at": snapshot.now, **given, **place}
-    claim = claim_from_json(asked, f"request {department} {pool}", {pool.id: pool for pool in snapshot.pools})
-    if claim.id in taken:
-        raise SnapshotError("id", f"{claim.id!r} is there already")
-    return claim
-
-
-def _check_known(snapshot: Snapshot, department: str, pool: str) -> None:
-    for what, name, known in (("department", department, snapshot.departments), ("pool", pool, snapshot.pools)):
-        ids = sorted(each.id for each in known)
-        if name not in ids:
-            shown = ", ".join([*ids[:10], *["…"] * (len(ids) > 10)]) or "none"
-            raise SnapshotError("", f"unknown {what} {name!r}; known: {shown}")
-
-
-def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:
-    """{key: value} of `key=value …`, each known and given once; a value is JSON, or else a string as it stands."""
-    given: Json = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise SnapshotError(word, "expected key=value")
-        if key not in known:
-            raise SnapshotError(word, f"expected one of {', '.join(known)}")
-        if key in given:
-            raise SnapshotError(word, f"{key} stands here twice")
-        try:
-            given[key] = json.loads(value)
-        except ValueError:
-            given[key] = value
-    return given
-
-
 # The difference -------------------------------------------------------------------------------------------------------
 
 
@@ -266,28 +160,6 @@ def _recallable(snapshot: Snapshot, changed: Snapshot) -> dict[tuple[DepartmentI
             for loan in loans_of(side, pool.id):
                 borrowed[loan.borrower, pool.id] += sign * loan.units
     return {key: units for key, units in sorted(borrowed.items()) if units}
-
-
-def difference_to_json(difference: Difference) -> Json:
-    """The difference as JSON values; `recallable` by department, then pool."""
-    recallable: dict[str, dict[str, int]] = {}
-    for (department, pool), units in difference.recallable.items():
-        recallable.setdefault(department, {})[pool] = units
-    return {
-        "changes": [
-            {
-                "claim": change.claim,
-                "before": change.before and decision_to_json(change.before),
-                "after": change.after and decision_to_json(change.after),
-            }
-            for change in difference.changes
-        ],
-        "told": list(difference.told),
-        "told_units": dict(difference.told_units),
-        "spared": list(difference.spared),
-        "withdrawn": sorted({*difference.after.withdrawn} - {*difference.before.withdrawn}),
-        "recallable": recallable,
-    }
 
 
 # One request -----------------------------------------------------------------------------------------------------------

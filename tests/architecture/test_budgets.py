@@ -69,11 +69,11 @@ MORE = {
     "quotas/views": 51,
     "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
     "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each
-    "quotas/engine": 70,  # types and reasons
+    "quotas/engine": 76,  # types, reasons and their JSON
     "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
     "quotas/previews": 18,
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
-    "quotas/spending": 20,  # what was used: reports, budgets, boards and the pass read the same sums
+    "quotas/spending": 20,  # what was used: reports, budgets, boards, metrics and the pass read the same sums
     "quotas/forms": 18,
     "quotas/rules": 41,  # one name for each thing that is set, and for its check
     "quotas/board": 38,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each

@@ -9,15 +9,14 @@ from quotas.engine.explain import difference_sentences
 from quotas.engine.snapshot_json import SnapshotError
 from quotas.engine.types import Placed, Quota, Snapshot
 from quotas.engine.what_if import (
-    changed_as_said,
-    difference_to_json,
-    drained,
     standing_on,
     what_if,
     with_claim,
     with_quota,
     without_nodes,
 )
+from quotas.management.commands.plan import difference_to_json
+from quotas.management.written_changes import drained, with_change
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
 
 
@@ -65,7 +64,7 @@ def a_busy_pool() -> Snapshot:
 def sentences(snapshot: Snapshot, *changes: str) -> list[str]:
     changed = snapshot
     for change in changes:
-        changed = changed_as_said(changed, change.split())
+        changed = with_change(changed, change.split())
     return difference_sentences(what_if(snapshot, changed))
 
 
@@ -82,9 +81,9 @@ def test_two_requests_get_names_of_their_own() -> None:
 
 
 def test_a_changed_quota_keeps_what_is_not_said() -> None:
-    changed = changed_as_said(a_busy_pool(), ["quota", "vision", "gpu", "guaranteed=1"])
+    changed = with_change(a_busy_pool(), ["quota", "vision", "gpu", "guaranteed=1"])
     assert changed.departments[0].quotas == {"gpu": Quota(1, borrow_limit=2)}
-    changed = changed_as_said(changed, ["quota", "vision", "gpu", "borrow_limit=null", "lend_limit=0"])
+    changed = with_change(changed, ["quota", "vision", "gpu", "borrow_limit=null", "lend_limit=0"])
     assert changed.departments[0].quotas == {"gpu": Quota(1, lend_limit=0)}
     assert sentences(a_busy_pool(), "quota nlp gpu guaranteed=2 lend_limit=0") == ["nlp would borrow 2 more of gpu."]
     assert sentences(changed, "quota nlp gpu guaranteed=6")[-1] == "nlp would borrow 2 less of gpu."
@@ -107,7 +106,7 @@ def test_who_is_on_a_drained_node_is_said_though_no_answer_changes() -> None:
 def test_a_pool_that_has_what_it_promises_may_promise_more() -> None:
     """Without nodes or capacity its capacity is the sum of the guarantees."""
     snapshot = a_snapshot(a_pool(), [a_department("a", 4)], [])
-    assert changed_as_said(snapshot, ["quota", "a", "gpu", "guaranteed=9"]).departments[0].quotas["gpu"] == Quota(9)
+    assert with_change(snapshot, ["quota", "a", "gpu", "guaranteed=9"]).departments[0].quotas["gpu"] == Quota(9)
 
 
 def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
@@ -128,9 +127,9 @@ def test_no_difference_is_said_too() -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ("", "a change is said as one of"),
-        ("drain", "a change is said as one of"),
-        ("explode n1", "a change is said as one of"),
+        ("", "a change is written as one of"),
+        ("drain", "a change is written as one of"),
+        ("explode n1", "a change is written as one of"),
         ("drain n9", "drain n9: unknown node"),
         ("quota nobody gpu guaranteed=1", "unknown department 'nobody'; known: nlp, speech, vision"),
         ("quota nlp tpu guaranteed=1", "unknown pool 'tpu'; known: gpu"),
@@ -157,13 +156,13 @@ def test_a_change_that_cannot_be_made_names_the_word(change: str, error: str) ->
     fixed = holding("f", "speech", 2, preemptible=False, placement=(Placed(0, "n2", (2, 3)),))
     departments = (*snapshot.departments, a_department("speech"))
     with pytest.raises(SnapshotError) as caught:
-        changed_as_said(replace(snapshot, departments=departments, claims=(*snapshot.claims, fixed)), change.split())
+        with_change(replace(snapshot, departments=departments, claims=(*snapshot.claims, fixed)), change.split())
     assert error in str(caught.value)
 
 
 def test_the_difference_as_json_has_both_answers() -> None:
     snapshot = a_busy_pool()
-    found = difference_to_json(what_if(snapshot, changed_as_said(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
+    found = difference_to_json(what_if(snapshot, with_change(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
     assert json.loads(json.dumps(found)) == {
         "changes": [], "told": [], "told_units": {}, "spared": [], "withdrawn": [], "recallable": {"nlp": {"gpu": 2}},
     }  # fmt: skip

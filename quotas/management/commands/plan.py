@@ -13,17 +13,9 @@ from django.utils import timezone
 
 from quotas.engine import types as e
 from quotas.engine.planning_pass import decide
-from quotas.engine.snapshot_json import SnapshotError, parse_snapshot, plan_to_json
-from quotas.engine.what_if import (
-    CHANGES,
-    Difference,
-    Standing,
-    changed_as_said,
-    compare,
-    difference_to_json,
-    drained,
-    standing_on,
-)
+from quotas.engine.snapshot_json import SnapshotError, decision_to_json, parse_snapshot, plan_to_json
+from quotas.engine.what_if import Difference, Standing, compare, standing_on
+from quotas.management.written_changes import CHANGES, drained, with_change
 from quotas.models import PlanPass, PoolGroup
 from quotas.planning.replay import Replay, replay
 from quotas.planning.snapshot import load_snapshot
@@ -162,7 +154,7 @@ def _lines(path: str) -> Iterator[str]:
 def _changed(snapshot: e.Snapshot, changes: Changes) -> e.Snapshot:
     """After all changes, one after the other. Raises SnapshotError."""
     for words in changes:
-        snapshot = changed_as_said(snapshot, words)
+        snapshot = with_change(snapshot, words)
     return snapshot
 
 
@@ -200,3 +192,25 @@ def _pass(id: str) -> PlanPass:
 
 def _groups() -> list[str]:
     return list(PoolGroup.objects.order_by("name").values_list("name", flat=True))
+
+
+def difference_to_json(difference: Difference) -> Json:
+    """The difference as JSON values; `recallable` by department, then pool."""
+    recallable: dict[str, dict[str, int]] = {}
+    for (department, pool), units in difference.recallable.items():
+        recallable.setdefault(department, {})[pool] = units
+    return {
+        "changes": [
+            {
+                "claim": change.claim,
+                "before": change.before and decision_to_json(change.before),
+                "after": change.after and decision_to_json(change.after),
+            }
+            for change in difference.changes
+        ],
+        "told": list(difference.told),
+        "told_units": dict(difference.told_units),
+        "spared": list(difference.spared),
+        "withdrawn": sorted({*difference.after.withdrawn} - {*difference.before.withdrawn}),
+        "recallable": recallable,
+    }
