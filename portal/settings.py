@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "drf_standardized_errors",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
     "allauth.socialaccount",
     "allauth.socialaccount.providers.openid_connect",
     "csp",
@@ -82,6 +83,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "portal.web.middleware.problems",
     "allauth.account.middleware.AccountMiddleware",
+    "portal.sign_in.second_factor.required",
 ]
 
 ROOT_URLCONF = "portal.urls"
@@ -187,6 +189,13 @@ if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
     raise ImproperlyConfigured(
         "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS lets nobody in: add a provider, or leave passwords on"
     )
+# true: operators who log in by password must have a second factor.
+SECOND_FACTOR_FOR_OPERATORS = env.boolean("SECOND_FACTOR_FOR_OPERATORS")
+MFA_ADAPTER = "portal.sign_in.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_TOTP_ISSUER = "GPU quota portal"
+MFA_TOTP_TOLERANCE = 1  # steps of 30 s that a clock may be off
 PASSWORD_RESET_TIMEOUT = 2 * 3600  # s
 ACCOUNT_ADAPTER = "portal.sign_in.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
@@ -195,7 +204,7 @@ ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PRESERVE_USERNAME_CASING = True
 ACCOUNT_UNIQUE_EMAIL = False
 ACCOUNT_EMAIL_VERIFICATION = "none"
-ACCOUNT_EMAIL_NOTIFICATIONS = False
+ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
 ACCOUNT_FORMS = {"user_token": "portal.views.login.TokenForm"}
 SOCIALACCOUNT_ADAPTER = "portal.sign_in.adapters.ProviderAdapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [each.as_app() for each in IDENTITY_PROVIDERS]}}

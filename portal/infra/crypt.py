@@ -28,6 +28,9 @@ COLUMNS = (
 )
 """Every column that holds encrypted text: (model, field). Empty text is not encrypted."""
 
+INSIDE = (("mfa.Authenticator", "data", ("secret", "seed")),)
+"""JSON columns in which some members are encrypted: (model, field, members)."""
+
 
 class Undecryptable(Problem):
     """The value is encrypted with a key that is not in ENCRYPTION_KEYS any more. Only what needs the value fails."""

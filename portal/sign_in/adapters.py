@@ -7,6 +7,7 @@ from typing import Any, cast
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialApp
 from allauth.socialaccount.providers.base import AuthError
@@ -15,6 +16,7 @@ from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -26,6 +28,7 @@ from portal import audit
 from portal.access import Actor, NotVisible, actor_of
 from portal.accounts.client_address import parsed
 from portal.errors import N_, Problem
+from portal.infra import crypt
 from portal.infra.locks import durable
 from portal.models import User
 from portal.sign_in import group_rules, identities
@@ -33,6 +36,11 @@ from portal.sign_in.claims import groups_of, said_at
 from portal.sign_in.guesses import Guess
 
 TOO_MANY, PASSWORDS_OFF = "too_many_login_attempts", "passwords_off"
+SECOND_FACTOR_ACTIONS = {
+    "totp_activated": "user.second_factor_added",
+    "totp_deactivated": "user.second_factor_removed",
+    "recovery_codes_generated": "user.recovery_codes_made",
+}
 log = structlog.get_logger(__name__)
 
 
@@ -102,6 +110,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         problem = AccountLocked(username=user.get_username())
         return render(request, "problem.html", {"problem": problem}, status=problem.status)
 
+    def send_notification_mail(self, template_prefix: str, user: Any, *args: Any, **kwargs: Any) -> None:
+        """What allauth would mail about is in the audit log."""
+        action = SECOND_FACTOR_ACTIONS.get(template_prefix.rpartition("/")[2])
+        if action is not None:
+            with transaction.atomic():
+                audit.record(Actor(user), action, f"user {user.username}")
+
     def set_password(self, user: AbstractBaseUser, password: str) -> None:
         """A new password by the link that was mailed; all sessions of the person end with the old one."""
         with durable():
@@ -167,6 +182,16 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         log.warning("provider.failed", provider=label, error=str(error), exception=repr(exception))
         problem = ProviderCancelled if error == AuthError.CANCELLED else ProviderFailed
         raise ImmediateHttpResponse(failed(request, problem(provider=label)))
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Secrets are kept as every secret here is: encrypted (`manage.py reencrypt` knows them)."""
+
+    def encrypt(self, text: str) -> str:
+        return crypt.encrypt(text)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return crypt.decrypt(encrypted_text, N_("A second factor"))
 
 
 def failed(request: HttpRequest, problem: Problem) -> HttpResponse:

@@ -28,6 +28,7 @@ from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
+from portal.sign_in import second_factor
 from portal.web import conflicts, one_time_secrets
 from portal.web.forms import blame
 from portal.web.once import once
@@ -151,6 +152,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
         "seen": user_actions.mark_of(row),
         "memberships": row.memberships.select_related("department"),
         "tokens": row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count(),
+        "second_factor": second_factor.has_one(row),
     }
     status = context["refusal"].status if "refusal" in context else 200
     response = render(request, "portal/operator_user.html", context, status=status)
@@ -203,6 +205,8 @@ def _change(actor: Actor, row: User, change: str, seen: str) -> str:
             user_actions.set_active(actor=actor, user=row, active=change == "unlock", seen=seen)
         case "sessions":
             user_actions.end_sessions(actor=actor, user=row)
+        case "second_factor":
+            second_factor.take_away(actor=actor, user=row)
         case "operator" | "no_operator":
             user_actions.set_operator(actor=actor, user=row, operator=change == "operator", seen=seen)
     return ""

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db
 # Open to everybody, and why.
 PUBLIC = {
     "account_login": "it is where one logs in",
+    "mfa_authenticate": "between the password and the session",
     "openid_connect_login": "leads to the provider",
     "openid_connect_callback": "comes from there, with a code",
     "account_reset_password": "who has forgotten the password cannot log in",

@@ -1,0 +1,125 @@
+"""A second factor beside the password: an authenticator app (TOTP) and recovery codes. allauth's flows on our pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+from allauth.account import views as account_views
+from allauth.mfa.base import views as base
+from allauth.mfa.recovery_codes import views as codes
+from allauth.mfa.totp import views as totp
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+
+from portal.errors import N_, Busy, Problem
+from portal.sign_in import second_factor
+
+
+class NoPassword(Problem):
+    status = 403
+    code = "no_password"
+    message = N_("You log in through an identity provider, which asks for a second factor if it has one for you.")
+
+
+class Asks:
+    """A form that is refused is shown again with 422; without the cache, which knows the codes that were used, nothing
+    is done."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            response: HttpResponse = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
+        except redis.RedisError as error:
+            raise Busy from error
+        except PermissionDenied as error:  # nothing to confirm with: neither a password nor a second factor
+            raise NoPassword from error
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]
+        response.status_code = 422
+        return response
+
+    def get_form(self, *args: Any, **kwargs: Any) -> Any:
+        return named(super().get_form(*args, **kwargs))  # type: ignore[misc]
+
+
+def named(form: Any) -> Any:
+    """The form with our labels."""
+    if "code" in form.fields:
+        form.fields["code"].label = gettext_lazy("Code")
+        form.fields["code"].max_length = 20
+        form.fields["code"].widget.attrs = {
+            "autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True, "maxlength": 20,
+        }  # fmt: skip
+    if "password" in form.fields:
+        form.fields["password"].label = gettext_lazy("Password")
+        form.fields["password"].help_text = ""
+        form.fields["password"].widget.attrs = {"autocomplete": "current-password", "autofocus": True}
+    return form
+
+
+@method_decorator(never_cache, name="dispatch")
+class Authenticate(Asks, base.AuthenticateView):  # type: ignore[misc]  # allauth has no types
+    """Between the password and the session."""
+
+    template_name = "portal/login_second_factor.html"
+
+    def _build_forms(self) -> Any:
+        form = super()._build_forms()
+        named(self.auth_form)
+        return form
+
+
+OWN_PAGE = [method_decorator(login_required, name="dispatch"), method_decorator(never_cache, name="dispatch")]
+
+
+def own_page(view: Any) -> Any:
+    for decorate in reversed(OWN_PAGE):
+        view = decorate(view)
+    return view
+
+
+@own_page
+class Index(base.IndexView):  # type: ignore[misc]
+    template_name = "portal/second_factor.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"required": second_factor.is_required(self.request)}
+
+
+@own_page
+class Activate(Asks, totp.ActivateTOTPView):  # type: ignore[misc]
+    template_name = "portal/second_factor_app.html"
+
+
+@own_page
+class Deactivate(Asks, totp.DeactivateTOTPView):  # type: ignore[misc]
+    template_name = "portal/second_factor_remove.html"
+
+
+@own_page
+class Codes(Asks, codes.ViewRecoveryCodesView):  # type: ignore[misc]
+    template_name = "portal/second_factor_codes.html"
+
+
+@own_page
+class NewCodes(Asks, codes.GenerateRecoveryCodesView):  # type: ignore[misc]
+    template_name = "portal/second_factor_new_codes.html"
+
+
+@own_page
+class Confirm(Asks, account_views.ReauthenticateView):  # type: ignore[misc]
+    """The password once more, before something about signing in is changed."""
+
+    template_name = "portal/confirm_password.html"
+
+
+@own_page
+class ConfirmByCode(Asks, base.ReauthenticateView):  # type: ignore[misc]
+    template_name = "portal/confirm_password.html"
