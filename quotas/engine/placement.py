@@ -180,23 +180,6 @@ def fits(free: Row, vector: Mapping[Slot, int]) -> bool:
     return all(free[slot] >= amount for slot, amount in vector.items())
 
 
-def names(space: Space) -> dict[Slot, str]:
-    """What each slot is called in a message, such as card/a100/n1/0."""
-    called = {NOWHERE: "a lost place"} | {slot: f"pool/{pool}" for pool, slot in space.pool.items()}
-    for pool, hosts in space.hosts.items():
-        for host in hosts.values():
-            there = {f"{what}/{host.name}": slot for what, slot in host.beside.items()}
-            here = f"{pool}/{host.name}"
-            there |= {f"card/{here}/{card}": slot for card, slot in enumerate(host.cards)}
-            there |= {f"cores/{here}/{card}": slot for card, slot in enumerate(host.cores)}
-            there |= {f"instance/{here}/{profile}": slot for profile, slot in host.instances.items()}
-            there |= {f"media/{here}/{card}": slot for card, slot in enumerate(host.media)}
-            for card, part in enumerate(host.slices):
-                there |= {f"slice/{here}/{card}/{n}": slot for n, slot in enumerate(range(part.start, part.stop))}
-            called |= {slot: name for name, slot in there.items() if slot is not None}
-    return called
-
-
 # Where one pod goes ---------------------------------------------------------------------------------------------------
 
 CPU_OF_A_CARD = 10_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine import explain, invariants
+from quotas.engine import explain
 from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import OverBudget
 from quotas.engine.snapshot_json import SnapshotError, parse_snapshot, snapshot_to_json
@@ -23,6 +23,7 @@ from quotas.engine.types import (
     SpentBudget,
 )
 from quotas.engine.units import spent_budget
+from tests.engine import invariants
 from tests.engine.builders import (
     POOL,
     a_department,

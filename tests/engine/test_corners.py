@@ -6,7 +6,7 @@ import pytest
 
 from quotas.engine import mig_layouts
 from quotas.engine.pass_state import Departures, PassState
-from quotas.engine.placement import Space, best_spot, names, rooms_of
+from quotas.engine.placement import Space, best_spot, rooms_of
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.reasons import DepartmentPaused, Fragmented, HeldFor, Machine, NotEnough, OverBorrowLimit, PoolShort
 from quotas.engine.reservations import leavers_needed
@@ -25,6 +25,7 @@ from tests.engine.builders import (
     nodes,
     pending,
 )
+from tests.engine.invariants import names
 
 
 def test_a_pool_of_which_nothing_is_said_has_what_is_guaranteed() -> None:

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from quotas.engine import invariants, node_clearing
+from quotas.engine import node_clearing
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import (
     Card,
@@ -17,6 +17,7 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.victim_search import MANY
+from tests.engine import invariants
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 from tests.engine.crowds import a_crowd
 from tests.engine.effort import examples, patient

@@ -5,10 +5,10 @@ import gc
 import pytest
 
 from bench._snapshots import a_snapshot, in_groups
-from quotas.engine.invariants import of_plan
 from quotas.engine.pass_state import PassState
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import Snapshot
+from tests.engine.invariants import of_plan
 
 
 @pytest.mark.parametrize("nodes", [False, True])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from quotas.engine import invariants
 from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import Snapshot
+from tests.engine import invariants
 
 FIELD = Path(__file__).parent / "cases" / "field"
 

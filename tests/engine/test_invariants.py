@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.invariants import of_plan, of_state
 from quotas.engine.types import Decision, DecisionKind, Placed, Plan, Reservation, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, leaving, nodes, pending
+from tests.engine.invariants import of_plan, of_state
 
 CARD = (Placed(0, "n1", (0,)),)
 

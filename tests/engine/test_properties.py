@@ -6,13 +6,13 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine import invariants
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import choose
 from quotas.engine.snapshot_json import parse_snapshot, snapshot_to_json
 from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
+from tests.engine import invariants
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import snapshots

@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine import invariants
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Space, rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
 from quotas.engine.reasons import NotPreemptible, OverBorrowLimit
 from quotas.engine.types import DecisionKind, Snapshot
+from tests.engine import invariants
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import snapshots

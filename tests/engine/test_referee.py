@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from quotas.engine import invariants
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
@@ -22,6 +21,7 @@ from quotas.engine.types import (
     Reservation,
     Snapshot,
 )
+from tests.engine import invariants
 from tests.engine.builders import (
     a_department,
     a_policy,

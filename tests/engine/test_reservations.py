@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from quotas.engine import planning_pass
-from quotas.engine.invariants import of_plan
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import Placed, Plan, Reservation, Snapshot
 from tests.engine.builders import (
@@ -20,6 +19,7 @@ from tests.engine.builders import (
     nodes,
     pending,
 )
+from tests.engine.invariants import of_plan
 from tests.engine.test_properties import news, reserved
 
 

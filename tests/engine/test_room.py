@@ -14,12 +14,12 @@ from quotas.engine.placement import (
     best_spot,
     find_places,
     largest_pod,
-    names,
     pods_that_fit,
 )
 from quotas.engine.types import Card, Claim, Node, Placed, Pool
 from quotas.engine.units import resized
 from tests.engine.builders import pending
+from tests.engine.invariants import names
 
 POOLS = st.sampled_from(
     [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quotas.engine.invariants import of_plan
 from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import parse_snapshot
+from tests.engine.invariants import of_plan
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parent / "cases" / "small_changes.jsonl").read_text().splitlines()

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from quotas.engine import invariants
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
@@ -27,6 +26,7 @@ from quotas.engine.quota_tree import loans_of, usage_of
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import ends_at, resized
 from quotas.engine.victim_search import makes_room
+from tests.engine import invariants
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import SIZES, departments

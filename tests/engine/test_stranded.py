@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from quotas.engine import invariants
 from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import Ledger, loans_of, usage_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Placed, Pool, Reservation, Snapshot
 from quotas.engine.units import stranded_units
+from tests.engine import invariants
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import invariants, planning_pass
+from quotas.engine import planning_pass
 from quotas.engine.placement import NO_MACHINE, Row, Space, Vector
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import ClaimState, DecisionKind, Snapshot
 from quotas.engine.units import gone_by
+from tests.engine import invariants
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
 from tests.engine.test_properties import news, reserved

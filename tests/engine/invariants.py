@@ -1,13 +1,13 @@
 """What must always be true (docs/quota-rules-reference.md, "Invariants"): of a state, and of a plan made for it.
 
-Property tests call both after every step; `manage.py check_invariants` calls `of_state` on a live database.
+Property tests call both after every step.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Space, Vector, names
+from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Slot, Space, Vector
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
 from quotas.engine.units import spent_budget, stranded_units
@@ -195,3 +195,20 @@ def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:
 def _decided(snapshot: Snapshot, plan: Plan) -> list[tuple[Claim, Decision]]:
     claims = {claim.id: claim for claim in snapshot.claims}
     return [(claims[decision.claim], decision) for decision in plan.decisions if decision.claim in claims]
+
+
+def names(space: Space) -> dict[Slot, str]:
+    """What each slot is called in a message, such as card/a100/n1/0."""
+    called = {NOWHERE: "a lost place"} | {slot: f"pool/{pool}" for pool, slot in space.pool.items()}
+    for pool, hosts in space.hosts.items():
+        for host in hosts.values():
+            there = {f"{what}/{host.name}": slot for what, slot in host.beside.items()}
+            here = f"{pool}/{host.name}"
+            there |= {f"card/{here}/{card}": slot for card, slot in enumerate(host.cards)}
+            there |= {f"cores/{here}/{card}": slot for card, slot in enumerate(host.cores)}
+            there |= {f"instance/{here}/{profile}": slot for profile, slot in host.instances.items()}
+            there |= {f"media/{here}/{card}": slot for card, slot in enumerate(host.media)}
+            for card, part in enumerate(host.slices):
+                there |= {f"slice/{here}/{card}/{n}": slot for n, slot in enumerate(range(part.start, part.stop))}
+            called |= {slot: name for name, slot in there.items() if slot is not None}
+    return called
