@@ -57,6 +57,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/groups/<int:rule>/remove/", groups.remove, name="operator_group_remove"),
     path("operator/users/", operator.users, name="operator_users"),
     path("operator/users/<str:username>/", operator.user, name="operator_user"),
+    path("operator/users/<str:username>/accounts/", providers.operator_accounts, name="operator_user_accounts"),
     path("preferences/", profile.preferences, name="preferences"),
     path("profile/", profile.profile, name="profile"),
     path("profile/accounts/<int:account>/unlink/", providers.unlink, name="account_unlink"),

@@ -98,14 +98,17 @@
         const body = new URLSearchParams(new FormData(event.target));
         body.set("csrfmiddlewaretoken", token);
         let status = 0;
+        let leads = false; // onwards: the password was right
         try {
-          status = (await fetch(event.target.action, { method: "POST", body, redirect: "manual" })).status;
+          const answer = await fetch(event.target.action, { method: "POST", body, redirect: "manual" });
+          status = answer.status;
+          leads = answer.type === "opaqueredirect";
         } catch {
           return say("offline");
         }
         const now = await look();
         if (now === "") return done(true);
-        say(now === "other" ? "other" : now === "offline" ? "offline" : status === 429 ? "locked" : "wrong");
+        say(now === "other" ? "other" : now === "offline" ? "offline" : status === 429 ? "locked" : leads ? "second" : "wrong");
       };
     });
     return asking;

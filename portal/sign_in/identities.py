@@ -25,6 +25,7 @@ from portal.sign_in import group_rules
 from portal.sign_in.claims import text_of
 
 MOST_TRIES = 50
+LONGEST_SUBJECT = 191
 
 
 class LinkedElsewhere(Problem):
@@ -131,6 +132,19 @@ def link(*, actor: Actor, user: User, account: SocialAccount) -> SocialAccount:
     except IntegrityError:  # linked at the same moment
         raise LinkedElsewhere(provider=label_of(account.provider)) from None
     return row
+
+
+def named(provider: str, subject: str) -> SocialAccount:
+    """The provider's account with this subject (`sub`), as an operator writes it. Raises Invalid (provider, subject)."""
+    subject = subject.strip()
+    if provider_of(provider) is None:
+        known = ", ".join(each.key for each in settings.IDENTITY_PROVIDERS) or "–"
+        raise Invalid(N_("Choose one of the providers %(known)s."), field="provider", known=known)
+    if not subject or len(subject) > LONGEST_SUBJECT or not subject.isprintable():
+        raise Invalid(
+            N_("Enter the user's identifier at the provider (sub), of at most 191 characters."), field="subject"
+        )
+    return SocialAccount(provider=provider, uid=subject, extra_data={})
 
 
 def unlink(*, actor: Actor, user: User, account: int) -> None:

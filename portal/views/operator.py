@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
@@ -28,7 +29,7 @@ from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
-from portal.sign_in import second_factor
+from portal.sign_in import identities, second_factor
 from portal.web import conflicts, one_time_secrets
 from portal.web.forms import blame
 from portal.web.once import once
@@ -153,6 +154,8 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
         "memberships": row.memberships.select_related("department"),
         "tokens": row.tokens.filter(revoked_at=None, expires_at__gt=timezone.now()).count(),
         "second_factor": second_factor.has_one(row),
+        "linked": [(each, identities.label_of(each.provider)) for each in identities.accounts_of(row)],
+        "providers": settings.IDENTITY_PROVIDERS,
     }
     status = context["refusal"].status if "refusal" in context else 200
     response = render(request, "portal/operator_user.html", context, status=status)

@@ -16,17 +16,19 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.access import NotVisible, actor_of
+from portal.access import NotVisible, actor_of, operator_of
 from portal.errors import Problem
+from portal.models import User
 from portal.sign_in import identities
 from portal.sign_in.adapters import ProviderFailed, failed, log
 from portal.sign_in.claims import cleaned
+from portal.text.numbers import natural
 
 BROKEN = (requests.RequestException, OAuth2Error, ImproperlyConfigured, ValueError, KeyError, TypeError)
 """What a provider that is down, or answers nonsense, ends in."""
@@ -94,3 +96,20 @@ def unlink(request: HttpRequest, account: int) -> HttpResponse:
     identities.unlink(actor=actor, user=actor.user, account=account)
     messages.success(request, _("The account is no longer linked."))
     return redirect("portal:profile")
+
+
+@login_required
+@require_POST
+def operator_accounts(request: HttpRequest, username: str) -> HttpResponse:
+    """An operator links an account at a provider to somebody here (`provider`, `subject`), or ends a link (`unlink`)."""
+    actor = operator_of(request)
+    row = get_object_or_404(User, username=username, service_of=None)
+    if "unlink" in request.POST:
+        identities.unlink(actor=actor, user=row, account=natural(request.POST["unlink"]) or 0)
+        messages.success(request, _("The account is no longer linked."))
+    else:
+        given = identities.named(request.POST.get("provider", ""), request.POST.get("subject", ""))
+        identities.link(actor=actor, user=row, account=given)
+        label = {"provider": identities.label_of(given.provider)}
+        messages.success(request, _("The account at %(provider)s is linked.") % label)
+    return redirect("portal:operator_user", username)

@@ -324,6 +324,23 @@ class TestPages:
         assert desk.post(address, {"confirmed": mark}, format="multipart").status_code == 302
         assert roles(mia) == {}
 
+    def test_operators_link_and_unlink_on_the_page_of_the_account(self, root: Actor, vision: Department) -> None:
+        mia, row = make.user("mia"), account("7")
+        make.user("eve")
+        desk = person(root.user)  # type: ignore[arg-type]
+        address, form = "/operator/users/mia/accounts/", {"provider": "keycloak", "subject": "7"}
+        for wrong in (form | {"provider": "x"}, form | {"subject": " "}, form | {"subject": "a" * 192}):
+            assert desk.post(address, wrong, format="multipart").status_code == 422
+        assert desk.post(address, form, format="multipart").status_code == 302
+        assert desk.post("/operator/users/eve/accounts/", form, format="multipart").status_code == 409
+        linked = SocialAccount.objects.get(uid=row.uid)
+        assert linked.user == mia
+        assert "Keycloak" in desk.get("/operator/users/mia/").content.decode()
+        for unlink in (str(linked.pk), str(linked.pk), "x", "9" * 30):
+            assert desk.post(address, {"unlink": unlink}, format="multipart").status_code == 302
+        assert not SocialAccount.objects.exists()
+        assert person(mia).post(address, form, format="multipart").status_code == 404
+
     def test_the_api_does_the_same(self, root: Actor, vision: Department) -> None:
         mia = come(account(preferred_username="mia"), "gpu")
         desk = person(root.user)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ ADDS_OR_ACTS = (
     ("/invite/", "adds"),
     ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
     ("/try/", "sends a test"), ("-cluster/", "tests the connection; to switch it is a form of its own"),
-    ("/withdraw/", "withdraws"), ("/unlink/", "ends"), ("/second-factor/app/", "sets up"),
+    ("/withdraw/", "withdraws"), ("/unlink/", "ends"), ("/accounts/", "links"), ("/second-factor/app/", "sets up"),
     ("/remove/", "removes, after a page that says what is lost"),
     ("/recall/", "adds"), ("/comment/", "adds"), ("/exempt/", "adds"), ("/keep/", "puts a stop off, once"), ("/renew/", "adds"),
     ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
