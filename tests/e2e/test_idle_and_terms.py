@@ -53,7 +53,7 @@ from django.utils import timezone
 from quotas.models import QuotaRequest
 from quotas.requests.actions import run_terms
 now = timezone.now()
-QuotaRequest.objects.filter(state="granted").update(ends_at=now + dt.timedelta({ends}))
+QuotaRequest.objects.filter(department__slug="biology", state="granted").update(ends_at=now + dt.timedelta({ends}))
 print(json.dumps(run_terms(now=now)))
 """
 HOW_IT_LEFT = """
@@ -170,12 +170,17 @@ def days_ahead(days: int) -> str:
 
 
 def waits_and_asks(person: Arrive) -> Any:
-    """From what waits to the question: bob's, on a phone in Chinese. His page of the request."""
+    """From a verdict that waits to the question: bob's, on a phone in Chinese, who stays on the page of his request."""
     bob = person("bob", language="zh-CN", width=390, theme="dark")
     page = bob.go("/d/biology/workloads/")
     page.get_by_role("link", name="fold-c").click()
-    expect(page.locator("#now[data-state=queued]")).to_be_visible()
-    page.get_by_role("link", name="申请更多配额").click()
+    expect(page.locator("#now[data-state=queued]").get_by_role("link", name="申请更多配额")).to_be_visible()
+    page = bob.go("/d/biology/workloads/new/?preset=train-1")
+    page.fill("#id_units_per_pod", "2")
+    expect(page.locator("#verdict .verdict-headline")).to_contain_text("排队")
+    more = page.locator("#verdict").get_by_role("link", name="申请更多配额")
+    expect(more).to_have_attribute("href", re.compile("more=2$"))
+    more.click()
     expect(page.locator("h1")).to_contain_text("申请配额")
     expect(page.locator("#id_pool")).to_have_value("a100")
     expect(page.locator("#id_units")).to_have_value("2")  # nothing is guaranteed yet, and it needs two
@@ -228,6 +233,32 @@ def reminded_and_renewed(bob: Any, oscar: Any, python: Python) -> None:
     expect(decided.locator("#preview")).to_contain_text("No workload has to be preempted.")
     decided.get_by_role("button", name="Approve").click()
     expect(decided.locator("dl.facts").first).to_contain_text("Approved: 4 cards")
+
+
+def test_a_team_asks_and_the_owner_above_splits_what_it_has(person: Arrive) -> None:
+    """No operator is asked, who reads of it afterwards."""
+    wei, nora = person("wei"), person("nora", language="zh-CN")
+    page = wei.go("/d/translation/requests/new/?pool=a100")
+    expect(page.locator("#id_units")).to_have_value("4")
+    expect(page.locator("main")).to_contain_text("Decided by: nora")
+    page.fill("#id_why", "A second language pair.")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator("dl.facts")).to_contain_text("open")
+    above = nora.go("/")
+    above.get_by_role("link", name="个配额申请待审批").click()
+    above.locator("section", has_text="等待您审批").get_by_role("link").first.click()
+    expect(above.locator("#decision")).to_contain_text("Language 自身的保障配额中还有 1 张卡 可以分配")
+    expect(above.locator("#preview")).to_contain_text("无需抢占任何任务")
+    above.get_by_role("button", name="批准").click()
+    expect(above.locator("dl.facts").first).to_contain_text("已批准：4 张卡")
+    is_fine(nora, 1400)
+    page.reload()
+    expect(page.locator("dl.facts")).to_contain_text("Approved: 4 cards")
+    quotas = nora.go("/d/nlp/quotas/")
+    expect(quotas.locator("tr", has_text="A100 80GB, whole cards").first).to_contain_text("无")
+    oscar = person("oscar")
+    expect(oscar.go("/requests/").locator("section", has_text="Waiting for your approval")).to_have_count(0)
+    expect(oscar.go("/operator/audit/").locator("tbody")).to_contain_text("nora")
 
 
 def test_quota_for_a_term_is_asked_for_renewed_and_ends_while_its_cards_are_in_use(
