@@ -113,7 +113,7 @@ class Departures:
 
 @dataclass(slots=True)
 class Hold:
-    """Units and places kept for a pending claim: a reservation, or what is kept for one that waits.
+    """Units and places kept for a pending claim: a reservation, which waits for leavers, or a hold, which waits for room.
 
     `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, the
     `free_part` is kept for it now, and the rest is expected `from_leavers`. `unsettled` ones came with the snapshot, or are to

@@ -3,17 +3,17 @@
 `decide` is pure, deterministic and total. The steps are those of
 docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-rules.md):
 
-1. Reservations come first: who waits for others to leave starts when they are gone or it fits elsewhere, waits on, or gives up.
+1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up.
 2. Then the departments' next claims compete; each is answered before the next is chosen.
-3. A claim starts if its department is entitled to it and it fits where nobody else holds.
-4. If not, what already leaves for nobody is reserved for it; only then are victims named.
-5. If not, it waits, and holds what it may hold.
-6. What was freed beyond need is offered again to those who wait.
-7. Who was told to leave and is not needed any more may stay.
+3. A claim starts if its department is entitled to it and it fits where nothing is held for others.
+4. If not, it reserves what leavers release for nobody else; only if that is not enough are victims named.
+5. If not, it waits, and may get a hold.
+6. Claims that wait are asked again, as what was freed beyond need may be enough for them.
+7. Victims of earlier passes that nobody needs any more may stay (`withdrawn`).
 
-Why a claim waits is said when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are the victims
-of each, the lenders of what it borrows and the moves that would help (`decisions`). What is only tried is done in a
-`with state.trial()`, and undone at its end.
+Why a claim waits is found when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are each one's
+victims, the lenders of what it borrows and the moves that would help (`decisions`). What is only tried happens in a
+`with state.trial()`, and is undone at its end.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -66,8 +66,8 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 ROUNDS = 5
-"""Bounds the rounds of a pass and, in each, the turns of its reservations. Answers obey all limits after any of them, but may
-lack what another round would find; the next pass finds it."""
+"""The most rounds of a pass and, in each, of settling its reservations. Answers obey all limits after any round; what another
+one would find, the next pass finds."""
 
 
 class PlanningPass:
@@ -79,7 +79,7 @@ class PlanningPass:
         self._holds = Holds(state)
 
     def run(self) -> None:
-        """Answer all claims of the pool (steps 1 to 6) and say why those wait who wait."""
+        """Answer all claims of the pool (steps 1 to 6), then say why the waiting ones wait."""
         if self.state.pool.cluster_unreachable_since is not None:
             self._let_wait(sorted(self.state.pending, key=lambda claim: claim.id))
         else:
@@ -96,8 +96,7 @@ class PlanningPass:
                 self.state.give_up(claim)
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1 to 5, and again, at most ROUNDS times, while an answer may have changed another's (`ask_again`):
-        the next round is step 6."""
+        """Steps 1 to 5, repeated (step 6) while an answer may have changed another's (`PassState.ask_again`)."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -105,7 +104,7 @@ class PlanningPass:
             self._answer_queue()
             if not self.state.ask_again:
                 return
-        # a victim that stays may have been what gave a started claim its right
+        # after the last round: a claim may have started on the units of a victim that stays after all
         self._let_wait(self._take_back_starts())
 
     def _forget_waiting(self) -> None:
@@ -285,7 +284,7 @@ class PlanningPass:
         while leavers and (needed := self._needed(claim, leavers)) is not None:
             dropped = [leaver for leaver in leavers if leaver not in needed.victims]
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
-                return self._reserved(claim, needed.places, needed.victims)
+                return self._reserve_at(claim, needed.places, needed.victims)
             leavers = list(
                 needed.victims
             )  # others wait for one that it could spare: that one goes anyway, ask without it
@@ -331,20 +330,20 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # what it takes may be in the way of a claim that comes after it
+                state.ask_again = True  # what it takes may be in the way of a reservation behind it
 
     def _answer(self, claim: Claim) -> Decision:
-        """It starts, reserves or waits. Where it may pass what others hold, that does not hinder it (`start_past`)."""
-        if not_now(self.state, claim) is not None:
+        """It starts, else reserves, else waits; holds that it may pass do not hinder it."""
+        if not_now(self.state, claim) is not None:  # paused, over a cap or budget, or backing off: it holds nothing
             return Decision(claim.id, DecisionKind.WAIT)
         return (
             self._holds.start_past(claim, self._start)
-            or self._holds.reserve_past(claim, self._reserve)
+            or self._holds.reserve_past(claim, self._reserve_or_preempt)
             or self._wait_and_hold(claim)
         )
 
     def _start(self, claim: Claim) -> Decision | None:
-        """Step 3: start the claim where nothing is held for others, if its department is entitled to it."""
+        """Step 3: start the claim where nothing is held for others now or later, if its department is entitled to it."""
         state = self.state
         drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
@@ -363,15 +362,15 @@ class PlanningPass:
         asked, own = self.state.asked(claim), self.state.own_units(claim)
         return own + claim.units - asked, asked - own
 
-    def _reserve(self, claim: Claim) -> Decision | None:
+    def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
         """Step 4: reserve what leaves already, else preempt."""
         return self._reserve_what_leaves(claim) or self._preempt(claim)
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Step 4, first half: all it needs is free or leaves already."""
+        """Step 4, first half: reserve places that are free once all leavers are gone."""
         state = self.state
         places = state.places(claim, state.free_later) if state.entitled(claim) else None
-        return None if places is None else self._reserved(claim, places, ())
+        return None if places is None else self._reserve_at(claim, places, ())
 
     def _preempt(self, claim: Claim) -> Decision | None:
         """Step 4, second half: preempt the best permitted victims and reserve what they leave."""
@@ -379,21 +378,21 @@ class PlanningPass:
         if chosen is None:
             return None
         self.state.preempt(chosen.victims)
-        return self._reserved(claim, chosen.places, chosen.victims)
+        return self._reserve_at(claim, chosen.places, chosen.victims)
 
-    def _reserved(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
-        """Reserve the places, and wait for those `needed` and whoever else stands there."""
+    def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
+        """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
         state = self.state
         own, borrowed = self._charge(claim)
         need = state.need(claim, places)
         waiting_on = leavers_needed(state, claim, need, needed)
         state.reserve(claim, places, need, waiting_on)
-        return self._reclaim(claim, own, borrowed, places, waiting_on)
+        return self._starts_later(claim, own, borrowed, places, waiting_on)
 
-    def _reclaim(
+    def _starts_later(
         self, claim: Claim, own: int, borrowed: int, places: Places, waiting_on: Collection[Claim]
     ) -> Decision:
-        """It starts once those have gone."""
+        """The answer: the claim starts once those it waits for are gone."""
         state = self.state
         return Decision(
             claim.id,
@@ -406,8 +405,8 @@ class PlanningPass:
         )
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Step 5: inside the guarantee it asks for a hold, as a borrower once it has starved. `Holds.add` (reservations.py)
-        refuses what could not start in the empty pool, a second borrower's, and a borrower's beyond its limits."""
+        """Step 5: wait, with a hold if it is inside the guarantee or a borrower that has starved. `Holds.add` refuses one to a
+        claim that could not start in the empty pool, to a second borrower, and to a borrower beyond its limits."""
         state = self.state
         if state.inside(claim):
             self._holds.add(claim, starving=False)

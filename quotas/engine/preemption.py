@@ -1,9 +1,8 @@
 """Preemption: which of the permitted victim sets is chosen, and where to look for the best.
 
-A pool (or a recall) that only counts units takes the cheapest borrowed claims, by one knapsack. One pod goes to one node: the
-nodes are looked at one after the other, the cheapest first. Few candidates, and trees of departments, are searched set by set
-(victim_search.py); gangs have their nodes cleared one by one (node_clearing.py). Who may be a victim at
-all, and what a set costs, is said in preemption_rules.py.
+Where only units are lacking, not a place, one knapsack finds the cheapest borrowed claims. For one pod nodes are looked at one by
+one, the cheapest first. Few candidates, and trees of departments, are searched set by set (victim_search.py); for gangs nodes are
+cleared one by one (node_clearing.py). preemption_rules.py says who may be a victim at all, and what a set costs.
 """
 
 from collections.abc import Collection, Iterable
@@ -52,10 +51,10 @@ class Chosen:
 
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
-    """The victims for a claim (none: it fits without), or None when no permitted set makes it fit."""
+    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
-    if own and not preemptor.inside:  # who would borrow spares others if its own claims suffice
+    if own and not preemptor.inside:  # a borrower spares others if its department's own claims suffice
         chosen = _best(preemptor, own, ())
         if chosen is not None:
             return chosen

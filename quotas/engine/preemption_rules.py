@@ -141,16 +141,15 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None"
 
 
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
-    """Never a victim: not preemptible, still protected by its minimum runtime, a recall or who draws from one, and who
-    stands on lost capacity (`stranded`). Who leaves already, and who started in this pass, is not asked: `state.holding`
-    does not have them."""
+    """Not if it is not preemptible, a recall or drawing from one, on lost capacity (`stranded`), or still protected by its
+    minimum runtime. Leaving claims and those started in this pass are not in `state.holding`, so nobody asks about them."""
     if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
     return ignore_min_runtime or claim.id not in state.young
 
 
 def _within(preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether the department's own claim may go for the preemptor."""
+    """Whether `within` opens a claim of the preemptor's own department to it."""
     if preemptor.policy.within == "never":
         return False
     newer = claim.priority == preemptor.claim.priority and claim.submitted_at > preemptor.claim.submitted_at
@@ -173,7 +172,8 @@ def _outranked(preemptor: Preemptor, claim: Claim) -> bool:
 
 
 class Right(StrEnum):
-    """By what right the preemptor takes from others once it stands where it will stand."""
+    """By what right the preemptor, counted as running, takes from other departments. A borrower's is FAIR with fair sharing, else
+    PRIORITY if its policy has `borrow_preempt`."""
 
     RECLAIM = "inside its guarantee, from who borrows"
     FAIR = "as a borrower with the smaller share"
@@ -182,7 +182,7 @@ class Right(StrEnum):
 
 
 def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: int) -> Right:
-    """The right of a preemptor whose side of the tree, `standing`, is promised `standing.subtree` and will use `usage_after`."""
+    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` of the `standing.subtree` promised."""
     if usage_after <= standing.subtree:
         return Right.RECLAIM
     if fair:
@@ -191,9 +191,8 @@ def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: i
 
 
 def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether another department's claim is open to the preemptor by this right: by its priority and, as a borrower with the
-    smaller share, only if it stands behind the preemptor in line, so that they come to rest. Whether its department may lose
-    it: `may_lose`."""
+    """Whether the preemptor's policy opens another department's claim to it by this right; by FAIR only if the claim comes after
+    it in line, so that neither takes from the other for ever. Whether its department may lose it: `may_lose`."""
     if right is Right.FAIR:
         return _reclaimable(preemptor, claim) and preemptor.state.comes_after(claim, preemptor.claim)
     return (
@@ -204,26 +203,26 @@ def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
 
 
 def may_lose(
-    right: Right, fairness: Fairness, lender: Account, usage: int, units: int, taking: tuple[Account, int]
+    right: Right, fairness: Fairness, losing: Account, usage: int, units: int, taking: tuple[Account, int]
 ) -> bool:
-    """Whether `lender`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`. Who borrows leaves
-    it what it is promised."""
+    """Whether `losing`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`. A borrower leaves it
+    what it is promised."""
     if right is Right.RECLAIM:
-        return usage > lender.subtree
-    if right is Right.NONE or usage - units < lender.subtree:
+        return usage > losing.subtree
+    if right is Right.NONE or usage - units < losing.subtree:
         return False
     if right is Right.PRIORITY:
         return True
     mine = share(*taking)
     if fairness is Fairness.AFTER:
-        return mine <= share(lender, usage - units)
-    return mine < share(lender, usage)
+        return mine <= share(losing, usage - units)
+    return mine < share(losing, usage)
 
 
 def permitted(preemptor: Preemptor, victims: Iterable[Claim]) -> bool:
-    """Whether the victims may go together: those nearest to the preemptor in the tree first, since they let it take more further
-    away, and the largest last; each while its department, and every node up to where the paths meet, still stands where the
-    preemptor's right reaches it."""
+    """Whether the victims may go together: each must be open to the preemptor's right when its turn comes (`_may_take`). The
+    nearest in the tree go first, since they let it take more further away; of these the largest last. Those of its own
+    department were chosen by `own_candidates`."""
     state = preemptor.state
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     own: list[Claim] = []
@@ -324,7 +323,7 @@ Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
 
 
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
-    """What a victim set costs, in the order in which sets are compared; the least wins.
+    """What a victim set costs, in the order in which sets are compared (rule 15); the least wins.
 
     Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `choose`,
     `_own_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,

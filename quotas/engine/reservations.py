@@ -1,9 +1,9 @@
 """What is kept for claims that cannot start yet: reservations, which wait for others to leave, and holds, which wait for room.
 
-`leavers_needed` says for whom a reservation waits; `could_start` and `needs_all` look at one where it stands, without taking
-it back. `Holds` keeps places free: (a) a claim inside its guarantee holds what it still lacks; (b) a claim that would borrow
-and has waited longer than `starvation_after` holds too, one in each pool, never against claims inside their guarantee. A hold
-names places and exists only while the claim's limits and the present capacity could satisfy it.
+`leavers_needed` says which leavers a reservation waits for; `could_start` and `needs_all` look at one where it stands, without
+taking it back. `Holds` keeps places for all that a claim asks: (a) for claims inside their guarantee; (b) in each pool for one
+borrower that has waited longer than `starvation_after`, never against claims inside their guarantee. A hold exists only while
+the claim's limits and the present capacity could satisfy it.
 """
 
 from bisect import bisect_left, insort
@@ -198,7 +198,7 @@ class Holds:
         self._starving = None
 
     def add(self, claim: Claim, starving: bool) -> None:
-        """Hold for the claim what it lacks, where it could start soonest."""
+        """Hold places for all the claim asks, where it could start soonest: what is free there now, and later the rest."""
         if starving and (self._starving is not None or not self._within_limits(claim)):
             return
         if not self._possible(claim):

@@ -164,10 +164,11 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a department is promised in a pool, how much more it may borrow (None: no limit) and must lend of it (None: all).
+    """A department's guarantee in a pool, how much it may borrow above it (None: no limit), and how much of it it lends while
+    idle (None: all).
 
     Lending windows change `lend_limit` by the hour; `lend_limit_most` is the most that it ever is, so that a claim that
-    could only run in another window waits for it instead of being impossible.
+    needs another window waits for it instead of being impossible.
     """
 
     guaranteed: Units = 0
@@ -241,16 +242,16 @@ class Claim:
     """What a workload asks for, or holds, of one pool: `pods` times `units_per_pod`.
 
     A **recall** has `pods=0` and asks for `units_per_pod` guaranteed units without a workload. While it holds, workloads of its
-    department that started after it use its units first: it counts for those that they leave.
+    department that started after it draw from its units first, and it is charged only for the rest.
 
     Each pod takes `asked_per_pod` of a card's units (None: `units_per_pod`), `cores_per_pod` percent of its compute, or a MIG
     instance of `profile`; beside that `cpu_milli`, `memory_mib` and `devices` of its machine. `units_per_pod` is what it is
     charged, the largest of those shares (units.resized). With `same_domain` all pods run in one network domain.
 
-    `idle_since` is measured: since then its cards do nothing, so that stopping it loses no work.
+    Since `idle_since` its cards have done nothing, as measured, so that stopping it loses no work.
 
     `own_only` claims never borrow, those not `preemptible` are never victims. A preempted claim does not borrow again
-    before `backoff_until`. `held_for` names the claim that a leaving one makes room for. `notice` and `grace` are what it
+    before `backoff_until`. `held_for` names the claim that a leaving one was preempted for. `notice` and `grace` are what it
     was promised when it started.
 
     The last six fields follow from the others, computed once because a pass reads them hundreds of thousands of times.
@@ -356,9 +357,9 @@ class Decision:
 
     `own + borrowed` are all its units for admit and reclaim, else 0; `from_` (JSON: `from`) splits `borrowed` by lender.
     `placement` says where it runs now (admit) or will run (reclaim). `victims` are the claims to be preempted for it,
-    `waiting_on` all whose units it waits for, `by` when they will be gone. Among those who wait in the pool it has
-    `position` (from 1), behind the first AHEAD_SHOWN `ahead`. `largest` (where impossible) is the largest such request that could
-    run.
+    `waiting_on` all leaving claims that it waits for, `by` when they will be gone. `position` counts those who wait in the pool
+    from 1, `ahead` names the first AHEAD_SHOWN of those before it. `largest` (if impossible) is the largest such request that
+    could run.
     """
 
     claim: ClaimId
