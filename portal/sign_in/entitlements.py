@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 RANK = {"viewer": 0, "member": 1, "owner": 2}
 
@@ -52,13 +50,24 @@ class Changes:
         return bool(self.given or self.changed or self.lost)
 
 
-@lru_cache(maxsize=4096)
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-
-
 def matches(rule: Rule, provider: str, group: str) -> bool:
-    return rule.provider == provider and _expression(rule.pattern).fullmatch(group) is not None
+    """Whether the rule speaks of this group. Takes the first place for each part of the pattern, so a pattern of a hundred
+    stars costs no more than one."""
+    if rule.provider != provider:
+        return False
+    first, *parts = rule.pattern.split("*")
+    if not parts:
+        return group == first
+    *parts, last = parts
+    if not group.startswith(first) or len(group) < len(first) + len(last) or not group.endswith(last):
+        return False
+    begin, end = len(first), len(group) - len(last)
+    for part in parts:
+        at = group.find(part, begin, end)
+        if at < 0:
+            return False
+        begin = at + len(part)
+    return True
 
 
 def entitled_to(rules: Iterable[Rule], groups: Mapping[str, Iterable[str]]) -> Entitled:

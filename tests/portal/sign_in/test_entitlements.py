@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +90,12 @@ def test_a_star_stands_for_anything_and_every_other_character_for_itself() -> No
     assert entitled_to(
         [Rule("a", "x", 1, "viewer"), Rule("a", "x*", 1, "owner"), Rule("a", "x", None)], {"a": ["x"]}
     ) == (Entitled({1: "owner"}, operator=True))
+
+
+@given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
+def test_a_star_stands_for_any_characters_as_in_a_shell(pattern: str, name: str) -> None:
+    assert matches(Rule("a", pattern, 1), "a", name) == fnmatchcase(name, pattern)
+
+
+def test_a_pattern_of_a_hundred_stars_is_answered_at_once() -> None:
+    assert not matches(Rule("a", "*a" * 120 + "b", 1), "a", "a" * 255)
