@@ -190,7 +190,7 @@ def waits_and_asks(person: Arrive) -> Any:
     is_fine(bob, 390)
     page.get_by_role("button", name="提交申请").click()
     expect(page.locator("dl.facts")).to_contain_text("待处理")
-    expect(page.locator("dl.facts")).to_contain_text("可能在提前通知后被召回")
+    expect(page.locator("dl.facts")).to_contain_text("但可能被召回")
     is_fine(bob, 390)
     return bob
 
