@@ -109,12 +109,36 @@ def export(request: HttpRequest) -> StreamingHttpResponse:
     return download(f"usage-{first}-{last}.csv", (*asked.by, *COLUMNS), cells(report(actor, asked)))
 
 
+FIRST_BARS = 8
+"""Bars that are shown at once, of those who were allocated most; the others are folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What was allocated to one pool or person, and the part of it in which cards computed. Widths in percent of the longest bar
+    of the same unit beside it."""
+
+    name: str
+    unit: str
+    line: Line
+    width: str
+    used: str  # "": not measured
+
+
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """What was used in the last day or week: its lines, each with the names of its pool and unit."""
+    """Allocated against used over the last day or week."""
 
     title: str
-    lines: list[tuple[str, str, Line]]
+    bars: list[Bar]
+
+    @property
+    def first(self) -> list[Bar]:
+        return self.bars[:FIRST_BARS]
+
+    @property
+    def others(self) -> list[Bar]:
+        return self.bars[FIRST_BARS:]
 
 
 @login_required
@@ -136,13 +160,30 @@ def pool_use(request: HttpRequest, pool: str) -> HttpResponse:
 def _spells(request: HttpRequest, actor: Actor, **narrowed: Any) -> HttpResponse:
     now = timezone.now().replace(microsecond=0)
     this_hour = now.replace(minute=0, second=0)
-    names = dict(Pool.objects.values_list("slug", "name"))
+    department = narrowed.get("department")
+    asked = [(_("Last 24 hours"), 24, "pool"), (_("Last 7 days"), 7 * 24, "pool")]
+    if department is not None and (actor.sees_all or actor.owned.filter(pk=department.pk).exists()):
+        asked.append((_("Last 7 days, by person"), 7 * 24, "person"))
     spells = []
-    for title, hours_ago in ((_("Last 24 hours"), 24), (_("Last 7 days"), 7 * 24)):
-        asked = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, ("pool",), **narrowed)
-        rows = [row for row in report(actor, asked).rows if row.allocated]
-        spells.append(Spell(title, [(names[row.key[0]], unit_hours(row.unit), Line((), row)) for row in rows]))
+    for title, hours_ago, group in asked:
+        question = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, (group,), **narrowed)
+        rows = [row for row in report(actor, question).rows if row.allocated]
+        spells.append(Spell(title, _bars(rows, names_of(rows, (group,))[group])))
     return render(request, "quotas/_allocated_used.html", {"spells": spells, "of_pool": "pool" in narrowed})
+
+
+def _bars(rows: list[Row], names: dict[str, str]) -> list[Bar]:
+    longest: dict[str, int] = {}
+    for row in rows:
+        longest[row.unit] = max(longest.get(row.unit, 0), row.allocated)
+    return [
+        Bar(
+            names.get(row.key[0]) or row.key[0] or _("unknown"), unit_hours(row.unit), Line((), row),
+            f"{100 * row.allocated / longest[row.unit]:.1f}",
+            "" if row.measured is None else f"{100 * min(row.measured, row.allocated) / longest[row.unit]:.1f}",
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def _asked(actor: Actor, query: QueryDict) -> Asked:

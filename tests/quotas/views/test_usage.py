@@ -245,3 +245,28 @@ def test_a_page_takes_the_same_queries_whatever_is_asked(people: dict[str, User]
 
 def test_the_kinds_are_those_of_workloads() -> None:
     assert list(KINDS.items()) == [(kind.value, kind.label) for kind in Kind]
+
+
+def test_allocated_against_used_shows_the_first_eight_on_one_scale_and_folds_the_rest(client: Client) -> None:
+    pool, vision = make.pool("many", cards=16), make.department("many")
+    make.quota(vision, pool, 16)
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for number in range(10):
+        since = hour - dt.timedelta(hours=10 - number)
+        make.holding(vision, pool, own=1, user=make.user(f"user{number}"), started_at=since)
+    owner, member = make.member(vision, Role.OWNER), make.member(vision, Role.MEMBER)
+    client.force_login(owner, backend="django.contrib.auth.backends.ModelBackend")
+    page = client.get("/d/many/use/").content.decode()
+    people = page.partition("by person")[2]
+    first, _, rest = people.partition("<details>")
+    assert re.findall(r"<span>(user\d)</span>", first) == [f"user{n}" for n in range(8)]
+    assert re.findall(r"<span>(user\d)</span>", rest) == ["user8", "user9"]
+    assert "Show 2 more" in people
+    widths = re.findall(r'class="heat-frame" width="([\d.]+)"', people)
+    assert [float(width) for width in widths] == [100 - 10 * n for n in range(10)]
+    assert people.count("not measured") == 10
+    client.force_login(member, backend="django.contrib.auth.backends.ModelBackend")
+    page = client.get("/d/many/use/").content.decode()
+    assert "Last 7 days" in page
+    assert "by person" not in page
+    assert "user0" not in page
