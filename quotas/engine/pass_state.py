@@ -34,8 +34,8 @@ from quotas.engine.units import gone_by, lost_work, policy_of, spent_budget, str
 class Departures:
     """The leaving claims of one pool: by when each is gone, and for whom it leaves.
 
-    A leaver has one `holder`, the pending claim that it leaves for, and is `unclaimed` while that claim has no hold, or it has
-    none. `awaited` has all claims that wait for a leaver.
+    A leaver `leaves_for` one pending claim, and is `unclaimed` while that claim has no hold, or there is none. `awaited` has all
+    claims that wait for a leaver.
     """
 
     def __init__(self, gone_by: Callable[[Claim], int]) -> None:
@@ -43,8 +43,8 @@ class Departures:
         self._turn: dict[ClaimId, tuple[int, ClaimId]] = {}
         self.leaving: dict[ClaimId, Claim] = {}
         self.unclaimed: set[ClaimId] = set()
-        self.holder: dict[ClaimId, ClaimId] = {}
-        self._held_by: dict[ClaimId, set[ClaimId]] = {}
+        self.leaves_for: dict[ClaimId, ClaimId] = {}
+        self._leaving_for: dict[ClaimId, set[ClaimId]] = {}
         self._preempted_for: dict[ClaimId, set[ClaimId]] = {}
         self.awaited: dict[ClaimId, set[ClaimId]] = {}
         self._awaits: dict[ClaimId, set[ClaimId]] = {}
@@ -56,50 +56,50 @@ class Departures:
         self.unclaimed.add(leaver.id)
         if leaver.held_for is not None:
             self._preempted_for.setdefault(leaver.held_for, set()).add(leaver.id)
-            self._hold(leaver.id, leaver.held_for)
+            self._leave_for(leaver.id, leaver.held_for)
 
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
         self.unclaimed.discard(leaver.id)
-        holder = self.holder.pop(leaver.id, None)
-        if holder is not None:
-            self._held_by[holder].discard(leaver.id)
+        claim = self.leaves_for.pop(leaver.id, None)
+        if claim is not None:
+            self._leaving_for[claim].discard(leaver.id)
 
-    def hold(self, leaver: Claim, claim: Claim) -> None:
+    def wait_for(self, leaver: Claim, claim: Claim) -> None:
         """The claim waits for the leaver, which leaves for it unless it does for another already."""
         self.awaited.setdefault(leaver.id, set()).add(claim.id)
         self._awaits.setdefault(claim.id, set()).add(leaver.id)
-        if leaver.id not in self.holder:
-            self._hold(leaver.id, claim.id)
+        if leaver.id not in self.leaves_for:
+            self._leave_for(leaver.id, claim.id)
 
-    def _hold(self, leaver: ClaimId, claim: ClaimId) -> None:
-        self.holder[leaver] = claim
-        self._held_by.setdefault(claim, set()).add(leaver)
+    def _leave_for(self, leaver: ClaimId, claim: ClaimId) -> None:
+        self.leaves_for[leaver] = claim
+        self._leaving_for.setdefault(claim, set()).add(leaver)
 
     def release(self, claim: Claim) -> None:
         """Nobody leaves for the claim any more."""
         for leaver in self._awaits.pop(claim.id, ()):
             self.awaited[leaver].discard(claim.id)
-        for leaver in self._held_by.pop(claim.id, ()):
-            del self.holder[leaver]
+        for leaver in self._leaving_for.pop(claim.id, ()):
+            del self.leaves_for[leaver]
 
     def hold_added(self, claim: Claim) -> None:
         """The claim has a hold from now on."""
-        self.unclaimed -= self._held_by.get(claim.id, set())
+        self.unclaimed -= self._leaving_for.get(claim.id, set())
 
     def hold_removed(self, claim: Claim) -> None:
         """The claim has no hold, for a while or for good."""
-        self.unclaimed |= self._held_by.get(claim.id, set())
+        self.unclaimed |= self._leaving_for.get(claim.id, set())
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
-        return [self.leaving[leaver] for leaver in sorted(self._held_by.get(claim.id, ()))]
+        return [self.leaving[leaver] for leaver in sorted(self._leaving_for.get(claim.id, ()))]
 
     def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> list[Claim]:
         """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then the unclaimed,
         then the others; each by the time it is gone."""
-        mine = self._held_by.get(claim.id, set()) | self._preempted_for.get(claim.id, set())
+        mine = self._leaving_for.get(claim.id, set()) | self._preempted_for.get(claim.id, set())
 
         def order(leaver: ClaimId) -> tuple[int, tuple[int, ClaimId]]:
             return 0 if leaver in mine else 1 if leaver in self.unclaimed else 2, self._turn[leaver]
@@ -519,7 +519,7 @@ class PassState:
 
     def wait_for(self, hold: Hold, leaver: Claim) -> None:
         """The hold's claim waits for this leaver, too."""
-        self.departures.hold(leaver, hold.claim)
+        self.departures.wait_for(leaver, hold.claim)
         for slot, amount in self.vectors[leaver.id].items():
             hold.from_leavers[slot] = hold.from_leavers.get(slot, 0) + amount
 

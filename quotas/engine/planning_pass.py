@@ -234,7 +234,7 @@ class PlanningPass:
         preempted for has given it up and only they still wait for it: else it would leave for a claim that it comes before as
         soon as it is queued again."""
         state = self.state
-        if victim.id in state.departures.holder:
+        if victim.id in state.departures.leaves_for:
             return
         for id in sorted(state.departures.awaited.get(victim.id, ())):
             if id not in state.holds:
@@ -479,7 +479,7 @@ class PlanningPass:
         waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
         victims: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(self.state.preempted):
-            victims.setdefault(self.state.departures.holder.get(victim, waiting[victim]), []).append(victim)
+            victims.setdefault(self.state.departures.leaves_for.get(victim, waiting[victim]), []).append(victim)
         return victims
 
     def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:

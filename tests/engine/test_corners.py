@@ -122,10 +122,10 @@ def test_who_leaves_for_others_comes_last() -> None:
     me, other = pending("me", "a", 1), pending("other", "a", 1)
     for leaver in (mine, nobodys, others):
         departures.enter(leaver)
-    departures.hold(mine, me)
-    departures.hold(others, other)
+    departures.wait_for(mine, me)
+    departures.wait_for(others, other)
     departures.hold_added(other)
-    departures.hold(others, me)  # it does for another already
+    departures.wait_for(others, me)  # it does for another already
     assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m", "n", "o"]
     assert [leaver.id for leaver in departures.in_turn_for(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
     departures.stay(nobodys)
