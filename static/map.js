@@ -10,16 +10,22 @@
   const rowsOf = (link) => [...link.querySelectorAll("svg[data-n]")];
   const countOf = (link) => cardsOf(link).length + rowsOf(link).reduce((sum, row) => sum + Number(row.dataset.n), 0) || 1;
 
-  // One stop for the Tab key, however many nodes there are.
+  // One stop for the Tab key, however many nodes there are. Only what changes is touched: there may be a thousand.
+  let marked = null;
   function settle() {
     const all = links();
-    const chosen = all.find((link) => link.getAttribute("href") === at) || all[0];
-    all.forEach((link) => {
-      link.tabIndex = link === chosen ? 0 : -1;
-      link.classList.toggle("map-at", link === chosen && at !== null);
-      cardsOf(link).forEach((each, index) => each.classList.toggle("map-here", link === chosen && at !== null && index === card));
-    });
+    const chosen = (at && map().querySelector(`.map-nodes a[href="${CSS.escape(at)}"]`)) || all[0];
+    if (marked === null || !marked.isConnected) all.forEach((link) => { link.tabIndex = -1; });
+    if (marked && marked !== chosen) mark(marked, false);
+    if (chosen) mark(chosen, true);
+    marked = chosen || null;
     return chosen;
+  }
+
+  function mark(link, on) {
+    link.tabIndex = on ? 0 : -1;
+    link.classList.toggle("map-at", on && at !== null);
+    cardsOf(link).forEach((each, index) => each.classList.toggle("map-here", on && at !== null && index === card));
   }
 
   function show(link, index) {
