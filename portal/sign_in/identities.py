@@ -72,9 +72,11 @@ def create(account: SocialAccount) -> User:
             return user
         except Invalid:
             continue
-        except IntegrityError:  # made at the same moment, by name or by this very account
-            if SocialAccount.objects.filter(provider=account.provider, uid=account.uid).exists():
-                raise
+        except IntegrityError:  # made at the same moment: an account of this name, or this very one by another login
+            row = SocialAccount.objects.filter(provider=account.provider, uid=account.uid).first()
+            if row is not None:
+                account.pk, account.user = row.pk, row.user
+                return row.user
     raise Invalid(N_("The login name %(username)s is taken."), field="username", username=wanted)
 
 
