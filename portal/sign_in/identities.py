@@ -76,7 +76,7 @@ def create(account: SocialAccount) -> User:
             row = SocialAccount.objects.filter(provider=account.provider, uid=account.uid).first()
             if row is not None:
                 account.pk, account.user = row.pk, row.user
-                return row.user
+                return User.objects.get(pk=row.user_id)
     raise Invalid(N_("The login name %(username)s is taken."), field="username", username=wanted)
 
 
