@@ -130,7 +130,8 @@ def _idle_policy(workload: Workload) -> list[str]:
     if workload.is_final:
         return []
     rule = Policies().effective(workload.pool_id, workload.department_id, workload.kind)
-    return idle_sentences(workload.kind, rule, exemptions.of_workload(workload, timezone.now()))
+    exemption = exemptions.of_workload(workload, timezone.now()) if rule else None
+    return idle_sentences(workload.kind, rule, exemption)
 
 
 def headline_of(claim: Claim | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from django.db.models import F
@@ -61,7 +62,10 @@ class Policies:
             (pool, department): rules_of(rules)
             for pool, department, rules in IdlePolicy.objects.values_list("pool", "department", "rules")
         }
-        self._tree = Department.objects.in_bulk()
+
+    @cached_property
+    def _tree(self) -> dict[int, Department]:
+        return Department.objects.in_bulk()
 
     def own(self, pool: int, department: int | None) -> Rules:
         """What is set at this very place."""
@@ -74,7 +78,7 @@ class Policies:
 
     def effective(self, pool: int, department: int | None, kind: str) -> Rule | None:
         """The rule in force; None: none is set for this kind."""
-        if department is None:
+        if department is None or not self._rows:
             return self.own(pool, None).get(kind)
         return combined(self._at(pool, kind, [None, *(row.pk for row in upwards(self._tree, department))]))
 

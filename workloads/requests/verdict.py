@@ -211,7 +211,7 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
         why = (*why, barrier.sentence(department, request.pool))
     more = filter(None, [above_share(request)])
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
-    idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now))
+    idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now) if rule else None)
     return replace(
         verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)),
         idle_policy=() if facts.headline is Headline.CANNOT else tuple(idle),

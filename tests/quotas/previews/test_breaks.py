@@ -278,7 +278,8 @@ def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: Use
 
 # None is left out -------------------------------------------------------------------------------------------------------
 
-# tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py
+# tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py;
+# tests/portal/sign_in/test_identities.py
 ELSEWHERE = {
     "mode_changes_start",
     "recalls_ask",
@@ -287,6 +288,7 @@ ELSEWHERE = {
     "budgets_create",
     "budgets_set",
     "budgets_remove",
+    "group_rules_remove",
 }  # a recall says itself that it stops
 
 
