@@ -8,7 +8,7 @@ MANAGE := $(RUN) manage.py
 # A development checkout needs no secrets; an installation sets these itself (.env.example).
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 # More workers than two cores: the four long rows of tests/conftest.py (faults, cluster, demo, browser) mostly wait.
-PYTEST_ARGS ?= -n 3
+PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-reset serve test coverage mutation check format bench docs messages lock cluster cluster-stop install-demo install-dev

@@ -75,7 +75,8 @@ def test_every_module_that_encrypts_is_known_to_the_command() -> None:
     ours = [path for path in sources.files() if sources.name(path).split("/")[0] in ("portal", "quotas", "workloads")]
     users = {sources.name(path) for path in ours if re.search(r"(?<!def )\bencrypt\(", path.read_text())}
     assert users - {"portal/infra/crypt.py"} == {
-        "portal/notify/webhooks.py", "portal/sign_in/adapters.py", "portal/web/once.py", "portal/web/one_time_secrets.py", "workloads/actions.py",
+        "portal/notify/webhooks.py", "portal/sign_in/adapters.py", "portal/web/once.py", "portal/web/one_time_secrets.py",
+        "workloads/actions.py",
         "workloads/measurement/sources.py", "workloads/notebooks/access.py", "workloads/nodes/cluster_registry.py",
         "workloads/clusters/run_spec.py",
     }  # fmt: skip
