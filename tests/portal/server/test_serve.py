@@ -172,11 +172,9 @@ def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_st
             assert f"127.0.0.1:{port} cannot be listened on" in second.stderr
             children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text()
             assert children == ""
-            begun = time.monotonic()
             demo.terminate()
             assert demo.stdout.readline() == "stopped\n"
-            assert demo.wait(10) == 0
-            assert time.monotonic() - begun < 5
+            assert demo.wait(30) == 0  # an open stream would last for minutes
         finally:
             demo.kill()
 
