@@ -55,6 +55,11 @@ class User(AbstractUser):
         """Those who can log in, by name."""
         return cls.objects.filter(is_operator=True, is_active=True).order_by("username")
 
+    def is_last_operator(self) -> bool:
+        """Whether nobody else is an operator. Locks all in one order, so that two cannot lock each other out at once."""
+        operators = User.operators().select_for_update(no_key=True).order_by("pk")
+        return [each.pk for each in operators] == [self.pk]
+
 
 class Department(models.Model):
     """A tenant; a node of a tree. Workloads belong to leaves."""

@@ -121,7 +121,6 @@ def _check_seen(user: User, seen: str) -> None:
 
 
 def _keep_an_operator(user: User) -> None:
-    """Raises LastOperator. Locks all operators in one order, so that two cannot lock each other out at once."""
-    operators = User.operators().select_for_update(no_key=True).order_by("pk")
-    if [each.pk for each in operators] == [user.pk]:
+    """Raises LastOperator."""
+    if user.is_last_operator():
         raise LastOperator(username=user.username)

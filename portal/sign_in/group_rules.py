@@ -298,8 +298,7 @@ def _set_operator(user: User, entitled: Entitled) -> bool:
         rows.update(is_operator=True, is_staff=True, operator_from_rules=True)
         audit.record(SYSTEM, "user.operator", f"user {user.username}", after={"by": "group"})
     elif not entitled.operator and user.operator_from_rules and user.is_operator:
-        operators = list(User.operators().select_for_update(no_key=True).order_by("pk"))
-        if [each.pk for each in operators] == [user.pk]:
+        if user.is_last_operator():
             log.warning("groups.last_operator", user=user.username)
             return False
         rows.update(is_operator=False, is_staff=False, operator_from_rules=False)
