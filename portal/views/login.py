@@ -99,6 +99,15 @@ class Logout(LogoutView):
         return response
 
 
+class RefusedAgain:
+    """A form that is refused is shown again with 422."""
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]
+        response.status_code = 422
+        return response
+
+
 class ForgottenForm(forms.Form):
     email = forms.EmailField(
         label=gettext_lazy("E-mail"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email"})
@@ -109,7 +118,7 @@ class ForgottenForm(forms.Form):
 
 
 @method_decorator(never_cache, name="dispatch")
-class Forgotten(allauth_views.PasswordResetView):  # type: ignore[misc]
+class Forgotten(RefusedAgain, allauth_views.PasswordResetView):  # type: ignore[misc]
     """Asks for an address. The answer is the same whether somebody has it or not."""
 
     template_name = "portal/password_forgotten.html"
@@ -121,11 +130,6 @@ class Forgotten(allauth_views.PasswordResetView):  # type: ignore[misc]
             response: HttpResponse = super().form_valid(form)
         except redis.RedisError as error:  # how often this was asked cannot be counted: then nothing is mailed
             raise Busy from error
-        return response
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        response: HttpResponse = self.render_to_response(self.get_context_data(form=form))
-        response.status_code = 422
         return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -166,7 +170,7 @@ class NewPasswordForm(allauth_forms.ResetPasswordKeyForm):  # type: ignore[misc]
 
 
 @method_decorator(never_cache, name="dispatch")
-class NewPassword(allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
+class NewPassword(RefusedAgain, allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
     """Behind the mailed link, which works once and for a while."""
 
     template_name = "portal/password_new.html"
@@ -176,11 +180,6 @@ class NewPassword(allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
     def form_valid(self, form: Any) -> HttpResponse:
         response: HttpResponse = super().form_valid(form)
         messages.success(self.request, _("The password was changed. Log in with the new one."))
-        return response
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        response: HttpResponse = self.render_to_response(self.get_context_data(form=form))
-        response.status_code = 422
         return response
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:

@@ -18,6 +18,7 @@ from django.views.decorators.cache import never_cache
 
 from portal.errors import N_, Busy, Problem
 from portal.sign_in import second_factor
+from portal.views.login import RefusedAgain
 
 
 class NoPassword(Problem):
@@ -26,8 +27,8 @@ class NoPassword(Problem):
     message = N_("You log in through an identity provider, which asks for a second factor if it has one for you.")
 
 
-class Asks:
-    """A form that is refused is shown again with 422; without the cache, which knows the codes that were used, nothing
+class Asks(RefusedAgain):
+    """A form of these pages; without the cache, which knows the codes that were used, nothing
     is done."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -37,11 +38,6 @@ class Asks:
             raise Busy from error
         except PermissionDenied as error:  # nothing to confirm with: neither a password nor a second factor
             raise NoPassword from error
-        return response
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]
-        response.status_code = 422
         return response
 
     def get_form(self, *args: Any, **kwargs: Any) -> Any:
@@ -75,13 +71,7 @@ class Authenticate(Asks, base.AuthenticateView):  # type: ignore[misc]  # allaut
         return form
 
 
-OWN_PAGE = [method_decorator(login_required, name="dispatch"), method_decorator(never_cache, name="dispatch")]
-
-
-def own_page(view: Any) -> Any:
-    for decorate in reversed(OWN_PAGE):
-        view = decorate(view)
-    return view
+own_page = method_decorator([login_required, never_cache], name="dispatch")
 
 
 @own_page
