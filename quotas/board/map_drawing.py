@@ -64,6 +64,11 @@ def colours_of(made: CardMap, guaranteed: Mapping[int, float], chosen: int | Non
     return {pk: number for number, pk in enumerate(ranked, 1)}
 
 
+def colour_of(part: Part, colours: Mapping[int, int]) -> int:
+    """The colour of the department that has the part."""
+    return colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
+
+
 @dataclass(frozen=True, slots=True)
 class Drawing:
     nodes: SafeString
@@ -168,7 +173,7 @@ class Pen:
     def _classes(self, part: Part) -> str:
         if not part.kind.is_use:
             return ""
-        colour = self.colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
+        colour = colour_of(part, self.colours)
         heat = "x" if not part.is_seen else "n" if part.activity is None else str(step(part.activity))
         return f" d{colour} h{heat}"
 
@@ -234,8 +239,7 @@ def legend(made: CardMap, colours: Mapping[int, int]) -> Iterator[Entry]:
     cards: dict[int, float] = defaultdict(float)
     for part in made.parts():
         if part.kind.is_use:
-            colour = colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
-            cards[colour] += part.size
+            cards[colour_of(part, colours)] += part.size
     for pk, colour in colours.items():
         if cards[colour]:
             row = made.departments[pk]
