@@ -39,7 +39,9 @@ def test_templates_load_no_script_or_style_from_elsewhere() -> None:
 def test_only_what_has_a_role_bears_a_name() -> None:
     """A reader of screens may pass over the name of an element without a role (ARIA 1.2, 6.6: generic, paragraph)."""
     named = re.compile(r"<(?:div|span|pre|p|code|em|strong|small|b|i)\b(?![^>]*\brole=)[^>]*\baria-label(?:ledby)?=")
-    assert [f"{sources.name(path)}: {found[0]}" for path in TEMPLATES if (found := named.search(path.read_text()))] == []
+    assert [
+        f"{sources.name(path)}: {found[0]}" for path in TEMPLATES if (found := named.search(path.read_text()))
+    ] == []
 
 
 def test_what_a_docstring_points_to_in_the_docs_is_there() -> None:

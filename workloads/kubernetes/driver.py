@@ -42,6 +42,7 @@ from workloads.runtime.base import (
     Home,
     KeptVolume,
     LogChunk,
+    Look,
     NodeInfo,
     NoSuchRun,
     Observed,
@@ -319,9 +320,10 @@ class KubernetesCluster:
         if not answer.ok and answer.status not in (404, 409):
             raise Unreachable(answer.message)
 
-    def watch(self, tell: Callable[[Observed | None], None], stop: threading.Event) -> None:
-        """Tells of every run that is new, changed or gone (LOST, unless it had ended), and None when a node changed or
-        a look at everything is due; blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
+    def watch(self, tell: Callable[[Observed | Look], None], stop: threading.Event) -> None:
+        """Tells of every run that is new, changed or gone (LOST, unless it had ended), or which listing is due: of the runs
+        where a pod alone does not say how its run is, of the nodes when one of them changed or what others run on it;
+        blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
         gpu_nodes: set[str] = set()
 
         def node_seen(node: Json) -> NodeInfo | None:
@@ -331,11 +333,11 @@ class KubernetesCluster:
 
         def foreign_moved(seen: Foreign | None, deleted: bool) -> None:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
-                tell(None)
+                tell(Look.NODES)
 
         informer.follow(
             Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
-            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(None), stop),
+            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(Look.NODES), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
         )
         stop.wait()
@@ -383,9 +385,10 @@ def _seen(pod: Json) -> Observed | None:
     return pod_status.observed(pod) if ours and alone else None
 
 
-def _tell(tell: Callable[[Observed | None], None], run: Observed | None, deleted: bool) -> None:
-    lost = deleted and run is not None and run.phase not in (Phase.SUCCEEDED, Phase.FAILED)
-    tell(replace(run, phase=Phase.LOST) if lost and run is not None else run)
+def _tell(tell: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:
+    if run is not None and deleted and run.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+        run = replace(run, phase=Phase.LOST)
+    tell(run or Look.RUNS)
 
 
 def _named(ref: RunRef) -> Json:

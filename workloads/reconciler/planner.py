@@ -18,7 +18,8 @@ from portal.background import hint_queue
 from portal.errors import Busy
 from quotas.models import Claim, PoolGroup
 from quotas.planning.run_pass import run_pass
-from workloads.reconciler.workers import LIST, NODES, Workers
+from workloads.reconciler.workers import Workers
+from workloads.runtime.base import Look
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
@@ -64,8 +65,8 @@ class Planner(threading.Thread):
                     self.workers.changed([str(ids["claim"])])
                 case "workloads.converge":
                     self.workers.changed(_claims_of(str(ids["workload"])))
-                case _ if name in (LIST, NODES):
-                    self.workers.look(name, int(ids["cluster_id"]) if "cluster_id" in ids else None)
+                case Look.RUNS | Look.NODES:
+                    self.workers.look(Look(name), int(ids["cluster_id"]) if "cluster_id" in ids else None)
         for group in groups:
             began = time.monotonic()
             changed = self._plan(group)

@@ -24,11 +24,11 @@ from portal.ids import new_id
 from portal.models import Heartbeat
 from quotas.models import Cluster
 from workloads.clusters.drivers import driver_for
-from workloads.runtime.base import ClusterDriver, ClusterError, Observed
+from workloads.runtime.base import ClusterDriver, ClusterError, Look, Observed
 
 log = structlog.get_logger(__name__)
 POLL = 0.5  # s between looks at a cluster that cannot be watched
-QUIET = 0.5  # s in which many changes become one look at everything
+QUIET = 0.5  # s in which many changes become one look
 BEAT = 3.0  # s between two signs of life, and between two tries of those who wait
 EXPIRES = dt.timedelta(seconds=10)  # after the last sign of life somebody else may take over
 LOOK_FOR_NEW = 5.0  # s between two looks for clusters that were added
@@ -57,13 +57,14 @@ class Lease:
 class ClusterWatch(threading.Thread):
     """One cluster, until `closing` is set. Whatever goes wrong is logged and waited out: no thread of it ends early.
 
-    `sighted` is told of single runs; without it every change leads to a look at the whole cluster."""
+    `sighted` is told of single runs; without it every change of one leads to a listing of all."""
 
     def __init__(self, cluster: Cluster, closing: threading.Event, sighted: Sighted | None = None) -> None:
         super().__init__(name=f"watch-{cluster.name}", daemon=True)
         self.cluster, self.closing, self.sighted = cluster, closing, sighted
         self.lease = Lease(f"watch:{cluster.name}")
-        self._moved = threading.Event()
+        self._looks: set[Look] = set()  # that are due
+        self._moved = threading.Event()  # one of them is
 
     def run(self) -> None:
         over: threading.Event | None = None  # of the present watch
@@ -102,6 +103,8 @@ class ClusterWatch(threading.Thread):
     def _watch(self, over: threading.Event) -> None:
         waker = threading.Thread(target=self._wake, args=(over,), name=f"{self.name}-wake", daemon=True)
         waker.start()
+        for look in Look:  # nobody knows since when nobody looked
+            self._tell(look)
         pause = 1.0
         while not over.is_set():
             try:
@@ -121,19 +124,20 @@ class ClusterWatch(threading.Thread):
             over.wait(pause * random.uniform(0.5, 1))  # noqa: S311
             pause = min(pause * 2, 30.0)
 
-    def _tell(self, run: Observed | None) -> None:
-        if run is None or self.sighted is None:
-            self._moved.set()
+    def _tell(self, news: Observed | Look) -> None:
+        if isinstance(news, Observed) and self.sighted is not None:
+            self.sighted(self.cluster, news)
         else:
-            self.sighted(self.cluster, run)
+            self._looks.add(news if isinstance(news, Look) else Look.RUNS)
+            self._moved.set()
 
     def _wake(self, over: threading.Event) -> None:
         while not over.is_set():
             if self._moved.wait(1.0):
                 self._moved.clear()
                 try:
-                    wake("workloads.inventory", cluster_id=self.cluster.pk)
-                    wake("workloads.converge_all", cluster_id=self.cluster.pk)
+                    while self._looks:
+                        wake(self._looks.pop(), cluster_id=self.cluster.pk)
                 except Exception:  # only a hint is lost: the beat looks, too
                     log.exception("watch.hint_lost", cluster=self.cluster.name)
                 finally:
@@ -141,14 +145,13 @@ class ClusterWatch(threading.Thread):
                 over.wait(QUIET)
 
 
-def _poll(driver: ClusterDriver, tell: Callable[[None], None], closing: threading.Event) -> None:
-    """For a cluster without a watch: look often, and tell when the picture differs, and at first: nobody knows since when
-    nobody looked."""
-    last: object = None
+def _poll(driver: ClusterDriver, tell: Callable[[Look], None], closing: threading.Event) -> None:
+    """For a cluster without a watch: look often, and tell when the picture differs."""
+    last = driver.observe()
     while not closing.wait(POLL):
         now = driver.observe()
         if now != last:
-            tell(None)
+            tell(Look.RUNS)
         last = now
 
 

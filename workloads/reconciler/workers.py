@@ -23,23 +23,21 @@ from workloads.nodes import inventory
 from workloads.reconciler.next_steps import Seen
 from workloads.reconciler.queue import WorkQueue
 from workloads.reconciler.reconcile import BATCH, due, note_running, reconcile_claim, sort_work, start
-from workloads.runtime.base import ClusterError, Observed, Phase
+from workloads.runtime.base import ClusterError, Look, Observed, Phase
 
 log = structlog.get_logger(__name__)
 WORKERS, LOOKERS = 4, 2  # threads that take keys of attempts; that list clusters
 CREATORS, HANDS = 32, 16  # that create runs; for attempts that need a look each, mostly waiting for the cluster
 GATHER = 0.25  # s that the news of a run that runs waits for more
-RESTS, LONGEST_REST = 4, 30.0  # times as long as a listing took, before the next of its cluster; s
-LIST, NODES = "workloads.converge_all", "workloads.inventory"
-Look = tuple[str, int]  # LIST or NODES, and the cluster
+RESTS, LONGEST_REST = 9, 30.0  # times as long as a listing took, before the next of its cluster; s
 
 
 class Workers:
     def __init__(self) -> None:
         self.attempts: WorkQueue[str] = WorkQueue()
-        self.looks: WorkQueue[Look] = WorkQueue()
+        self.looks: WorkQueue[tuple[Look, int]] = WorkQueue()  # of a cluster (primary key)
         self._sightings: dict[str, Seen] = {}  # the newest sighting of each key that is not taken yet
-        self._rests: dict[Look, float] = {}  # until when (monotonic)
+        self._rests: dict[tuple[Look, int], float] = {}  # until when (monotonic)
         self._guard = threading.Lock()
         self._creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="hand")
@@ -71,12 +69,12 @@ class Workers:
         if run.phase is not Phase.PENDING or run.reason or run.stopping:
             self._sight(run.ref.submission_id, Seen(timezone.now(), run))
 
-    def look(self, name: str, cluster_id: int | None = None) -> None:
-        """Queues a listing of a cluster, or of all that answer: its runs (LIST) or its nodes (NODES)."""
+    def look(self, what: Look, cluster_id: int | None = None) -> None:
+        """Queues a listing of a cluster, or of all that answer."""
         rows = Cluster.objects.filter(active=True)
         rows = rows.filter(unreachable_since=None) if cluster_id is None else rows.filter(pk=cluster_id)
         for pk in rows.values_list("pk", flat=True):
-            self.looks.add((name, pk), after=self._rests.get((name, pk), 0) - time.monotonic())
+            self.looks.add((what, pk), after=self._rests.get((what, pk), 0) - time.monotonic())
 
     def _sight(self, key: str, seen: Seen) -> None:
         with self._guard:
@@ -122,11 +120,11 @@ class Workers:
             self._rests[look] = time.monotonic() + min(RESTS * (time.monotonic() - began), LONGEST_REST)
             self.looks.done(look)
 
-    def _look_at(self, name: str, cluster_id: int) -> None:
+    def _look_at(self, what: Look, cluster_id: int) -> None:
         cluster = Cluster.objects.filter(pk=cluster_id, active=True).first()
         if cluster is None:
             return
-        if name == NODES:
+        if what is Look.NODES:
             inventory.refresh(cluster)
             return
         for key, seen in due(cluster).items():

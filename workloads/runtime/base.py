@@ -76,6 +76,13 @@ class Phase(enum.StrEnum):
     LOST = "lost"  # its node or its record is gone: how it ended is unknown
 
 
+class Look(enum.StrEnum):
+    """What of a cluster is to be listed anew. The values name the tasks of the beat that do the same."""
+
+    RUNS = "workloads.converge_all"
+    NODES = "workloads.inventory"
+
+
 @dataclass(frozen=True, slots=True)
 class RunRef:
     """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it, and `ended` which object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from quotas.models import Cluster
 from tests import builders as make
 from workloads.clusters import drivers
 from workloads.reconciler import watch
+from workloads.runtime.base import Look
 from workloads.runtime.errors import Unreachable
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
@@ -37,7 +39,7 @@ class Moody:
         self.connected.append(connection.connection is not None)
         if self.errors:
             raise self.errors.pop(0)
-        tell(None)
+        tell(Look.NODES)
         self.watching.set()
         over.wait(60)
 
@@ -74,7 +76,27 @@ def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: py
     end = time.monotonic() + 60
     while not told.wait(0.1):  # what moves while a hint is given is part of it
         assert time.monotonic() < end, "the thread that gives hints ended with its first error"
-        thread._tell(None)
+        thread._tell(Look.RUNS)
     assert thread.is_alive()
+    closing.set()
+    thread.join(30)
+
+
+def test_only_the_listing_that_is_due_is_asked_for(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first both, since nobody knows what was missed; then what others run on a node, say, leads to no listing of the runs."""
+    row, driver, closing = cluster
+    driver.errors.clear()
+    hints: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(watch, "wake", lambda name, **_: hints.put(name))
+    thread = watch.ClusterWatch(row, closing)
+    thread.start()
+    assert {hints.get(timeout=60), hints.get(timeout=60)} == set(Look)
+    assert driver.watching.wait(60)
+    for look in (*Look, Look.RUNS, Look.NODES, Look.RUNS):
+        while not hints.empty():  # of the watch that told of a change meanwhile
+            hints.get()
+        thread._tell(look)
+        while (told := hints.get(timeout=60)) != look:
+            assert told is Look.NODES, "nobody told of a run"
     closing.set()
     thread.join(30)
