@@ -35,6 +35,7 @@ from workloads.pages.files import folder_of
 from workloads.pages.rows import ends_at, workload_for
 from workloads.pages.usage import use_of
 from workloads.requests import as_api_call, previews
+from workloads.requests.remedies import remedy_for
 from workloads.runtime.gangs import first_failed
 from workloads.status.attempts import idle_spell
 from workloads.status.ranks import ranks_of
@@ -62,6 +63,9 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "attempt": last,
         "claim": last.claim if last else None,
         "situation": situation_of(actor, row, last),
+        "remedy": remedy_for({reason["code"] for reason in last.claim.reasons})
+        if last and row.state in (State.QUEUED, State.REJECTED)
+        else None,
         "ends_at": ends_at(row, last),
         "cost": cost_of(row),
         "places": places_of(last),

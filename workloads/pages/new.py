@@ -25,9 +25,10 @@ from workloads.requests import as_api_call, previews
 from workloads.requests.form import WorkloadForm, first_values, pools_of, secret_names
 from workloads.requests.kinds import SHARED_VOLUMES
 from workloads.requests.kinds import offers as offers_volume
+from workloads.requests.remedies import remedy_for
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.validation import WITH_COMMAND
-from workloads.requests.verdict import Verdict, verdict_of
+from workloads.requests.verdict import verdict_of
 from workloads.requests.what_you_get import offer_of, offers
 
 PREFILLED = (
@@ -154,26 +155,16 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
         context["given"] = offer_of(asked)
         if not form.errors:
             context["preview"] = previews.preview_of(asked, department.slug)
-        body = as_api_call.body_of(asked)
+        body, verdict = as_api_call.body_of(asked), context["verdict"]
         context |= {
             "json": as_api_call.as_json(body),
             "yaml": as_api_call.as_yaml(body),
             "curl": as_api_call.as_curl(department.slug, body),
             "asked": asked,
-            "more": asked.pods * asked.units_per_pod if quota_would_help(context["verdict"]) else None,
+            "units": asked.pods * asked.units_per_pod,
+            "remedy": remedy_for({reason.code for reason in verdict.facts.reasons}) if verdict else None,
         }
     return context
-
-
-QUOTA_HELPS = {"above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for"}
-"""Reasons that more guaranteed quota, or a higher borrow limit, would take away."""
-
-
-def quota_would_help(verdict: Verdict | None) -> bool:
-    """Whether more quota is what the request lacks: nothing else stands in its way."""
-    return (
-        verdict is not None and verdict.facts.reasons != () and {r.code for r in verdict.facts.reasons} <= QUOTA_HELPS
-    )
 
 
 DRIVER_LABELS = (

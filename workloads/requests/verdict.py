@@ -204,7 +204,7 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     asked = claim_of(_claim(department, request, actor, now))
     snapshot = load_snapshot(request.pool.group, now=now)
     facts = engine.verdict(snapshot, asked)
-    instead = _alternatives(department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
+    instead = _alternatives(actor, department, request, snapshot, asked, now) if _must_wait(facts) else iter(())
     verdict = _in_words(actor, request.pool, facts, asked, tuple(instead))
     why, then = verdict.lines[: len(facts.reasons)], verdict.lines[len(facts.reasons) :]
     if facts.headline is Headline.WAITS and (barrier := barred(with_claim(snapshot, asked), asked.id)):
@@ -404,9 +404,14 @@ class Words:
 
 
 def _alternatives(
-    department: Department, request: WorkloadRequest, snapshot: e.Snapshot, asked: e.Claim, now: dt.datetime
+    actor: Actor,
+    department: Department,
+    request: WorkloadRequest,
+    snapshot: e.Snapshot,
+    asked: e.Claim,
+    now: dt.datetime,
 ) -> Iterator[Alternative]:
-    """At most three requests that would start now: less of the same, and as much in other pools."""
+    """At most three requests of the same person that would start now: less of the same, and as much in other pools."""
     pool = request.pool
     if not request.profile:
         most = _largest_now(snapshot, asked)
@@ -417,7 +422,7 @@ def _alternatives(
     for other in others[:2]:
         units = cards if other.unit == "card" else other.units_per_card
         elsewhere = replace(request, pool=other, units_per_pod=units, profile="")
-        claim = claim_of(_claim(department, elsewhere, Actor(None), now))
+        claim = claim_of(_claim(department, elsewhere, actor, now))
         if _starts_now(load_snapshot(other.group, now=now), claim):
             text = _("%(amount)s in %(pool)s") % {"amount": amount(units, other), "pool": other.name}
             yield Alternative(other, units, text)

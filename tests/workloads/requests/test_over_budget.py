@@ -11,7 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.models import Department, Role, User
-from quotas.models import Budget, ClaimState, Pool
+from quotas.models import Budget, ClaimState, Pool, Quota, UserCap
+from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clients import person
 from workloads.models import Image, Workload
@@ -88,8 +89,6 @@ def test_the_form_says_it_too_in_both_languages(vision: Department, ann: User) -
 
 
 def test_its_page_says_it_while_it_waits(vision: Department, ann: User) -> None:
-    from quotas.planning.run_pass import run_pass
-
     Budget.objects.create(department=vision, hours=50, action="no_new_work")
     made = person(ann).post(URL, JOB).json()
     run_pass(group_id=Pool.objects.get().group_id)
@@ -97,3 +96,47 @@ def test_its_page_says_it_while_it_waits(vision: Department, ann: User) -> None:
     [reason] = [reason for reason in told["reasons"] if reason["code"] == "over_budget"]
     assert (reason["limit"], reason["used"], reason["department"]) == (50, 50, "vision")
     assert reason["resets_at"] == RESETS
+
+
+def dry_run(of: User, **fields: Any) -> Any:
+    return person(of).post(URL + "?dry_run=1", {**JOB, **fields}).json()
+
+
+def test_no_alternative_is_offered_that_the_person_may_not_start_either(vision: Department, ann: User) -> None:
+    """Not for her own budget, which is of all pools, nor for a cap of each user in the other pool."""
+    other = make.pool("t4", cards=8)
+    make.quota(vision, other, 4)
+    make.holding(vision, other, 2, user=ann, started_at=timezone.now() - dt.timedelta(hours=1))
+    budget = Budget.objects.create(department=vision, person=ann, hours=1, action="no_new_work")
+    told = dry_run(ann)
+    assert (told["headline"], told["alternatives"]) == ("waits", [])
+    budget.delete()
+    make.holding(vision, Pool.objects.get(slug="a100"), 4, borrowed={None: 4})
+    assert [each["pool"] for each in dry_run(ann)["alternatives"]] == ["t4"]
+    UserCap.objects.create(department=vision, pool=other, units=2)
+    assert dry_run(ann)["alternatives"] == []
+
+
+def test_who_is_held_by_a_budget_is_led_to_the_budgets_not_to_a_request_for_quota(
+    vision: Department, ann: User
+) -> None:
+    client = Client()
+    client.force_login(ann, backend="django.contrib.auth.backends.ModelBackend")
+    form = {"name": "train", "kind": "job", "pool": "a100", "image": "python:3.11", "command": "train",
+            "units_per_pod": "8", "cpu": "1", "memory_mib": "1 GiB", "priority": "0"}  # fmt: skip
+    Quota.objects.update(borrow_limit=2)
+    asking = "/d/vision/requests/new/?pool=a100&amp;more="
+    verdict = client.post("/d/vision/workloads/new/verdict/", form).content.decode()
+    assert asking + "8" in verdict
+    assert "/d/vision/budgets/" not in verdict
+    Budget.objects.create(department=vision, hours=50, action="no_new_work")
+    verdict = client.post("/d/vision/workloads/new/verdict/", form | {"units_per_pod": "2"}).content.decode()
+    assert "The budget of Vision is used up" in verdict
+    assert asking not in verdict
+    assert "/d/vision/budgets/" in verdict
+    made = person(ann).post(URL, JOB).json()
+    run_pass(group_id=Pool.objects.get().group_id)
+    page = client.get(f"/d/vision/workloads/{made['id']}/").content.decode()
+    now = page[page.index('id="now"') :]
+    assert asking not in now
+    assert "Show the budgets" in now

@@ -1,0 +1,22 @@
+"""Where a person can ask for what a request lacks: more quota, or a larger budget."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+
+QUOTA_HELPS = {"above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for"}
+"""Reasons that more guaranteed quota, or a higher borrow limit, would take away."""
+
+
+class Remedy(enum.StrEnum):
+    QUOTA = "quota"
+    BUDGET = "budget"
+
+
+def remedy_for(reasons: Collection[str]) -> Remedy | None:
+    """What would let a request start of which these are the codes of all `reasons`; None: neither would. A used-up budget
+    stands in the way whatever the quota is."""
+    if "over_budget" in reasons:
+        return Remedy.BUDGET
+    return Remedy.QUOTA if reasons and QUOTA_HELPS.issuperset(reasons) else None
