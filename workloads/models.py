@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -466,6 +468,11 @@ class IdleExemption(models.Model):
 
     def __str__(self) -> str:
         return f"{self.workload or self.department} until {self.until:%F}"
+
+    @property
+    def lasts_until(self) -> dt.datetime:
+        """The last second of it: a day's end reads as that day, not as the next."""
+        return self.until - dt.timedelta(seconds=1)
 
 
 class SpellEnd(models.TextChoices):

@@ -355,6 +355,8 @@ def fact_text(key: str, value: Any) -> str:
         return gettext(ACTIONS.get(str(value), str(value)))
     if key in {"hours", "used"} and isinstance(value, int | float):
         return f"{value:,}"
+    if key == "pool" and value is None:
+        return gettext("all pools")
     if key == "what":
         return gettext(WHAT.get(str(value), str(value)))
     if key == "figures" and isinstance(value, list):

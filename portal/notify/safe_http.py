@@ -93,10 +93,11 @@ def checked_parts(url: str) -> tuple[str, str, int]:
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
-    except ValueError:
+        host.encode("idna")
+    except ValueError:  # also of a name that is no host's: a part of it is empty, or longer than 63 characters
         raise Invalid(N_("This is not a valid address."), field="url") from None
     if parts.scheme not in {"https", "http"} or not host:
-        raise Invalid(N_("The address must begin with https://."), field="url")
+        raise Invalid(N_("The address must begin with https:// or http://."), field="url")
     if parts.username or parts.password:
         raise Invalid(N_("The address must not contain a user name or password."), field="url")
     return parts.scheme, host, port or (80 if parts.scheme == "http" else 443)

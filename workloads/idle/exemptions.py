@@ -16,6 +16,7 @@ from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
 from quotas.tree import upwards, with_above
+from workloads.idle import spells
 from workloads.models import IdleExemption, Workload
 
 LONGEST = dt.timedelta(days=90)
@@ -111,6 +112,8 @@ def exempt(
         row = IdleExemption.objects.create(
             department=department, workload=workload, why=why, until=until, author=actor.user
         )
+        within = Q(pk=workload.pk) if workload else Q(department__in=department.with_teams())
+        spells.end_exempt(Workload.objects.filter(within), now=now)
         target = workload.public_id if workload else department.slug
         audit.record(actor, "idle.exempted", target, department=department, after=_audited(row))
         emit("idle.exempted", department=department, workload=workload.public_id if workload else "")

@@ -56,4 +56,4 @@ def idle_sentences(kind: str, rule: Rule | None, exemption: IdleExemption | None
     if exemption is None or not sentences:
         return sentences
     text = _("Exempt from the idle policy until %(until)s: %(why)s")
-    return [text % {"until": clock_of(exemption.until), "why": exemption.why}]
+    return [text % {"until": clock_of(exemption.lasts_until), "why": exemption.why}]

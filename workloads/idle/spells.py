@@ -67,11 +67,20 @@ def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) 
 def end(spell: IdleSpell, why: SpellEnd, *, now: dt.datetime) -> bool:
     """Ends a spell whose stop is not decided; whoever was warned is told that it is withdrawn."""
     with durable():
-        rows = live().filter(pk=spell.pk, stop_decided_at=None)
-        if not rows.update(ended_at=now, end=why):
-            return False
-        if why is SpellEnd.GONE:
-            return True
+        return _end(spell, why, now=now)
+
+
+def end_exempt(workloads: QuerySet[Workload], *, now: dt.datetime) -> None:
+    """Ends the spells of what has just been exempted, in the transaction that does so: no countdown outlives its reason."""
+    for spell in live().filter(attempt__workload__in=workloads).select_related("attempt__workload__department"):
+        _end(spell, SpellEnd.EXEMPT, now=now)
+
+
+def _end(spell: IdleSpell, why: SpellEnd, *, now: dt.datetime) -> bool:
+    rows = live().filter(pk=spell.pk, stop_decided_at=None)
+    if not rows.update(ended_at=now, end=why):
+        return False
+    if why is not SpellEnd.GONE:
         _tell(spell, "workload.idle_withdrawn", end=why.value)
     return True
 

@@ -291,3 +291,15 @@ def test_a_wrong_field_is_named(
     with pytest.raises(Invalid) as refused:
         webhooks.add_webhook(actor=owner, department=vision, **given)  # type: ignore[arg-type]
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example.org", "hooks..example.org", "é" * 60 + ".example.org"])
+def test_what_is_no_name_of_a_host_is_refused_before_anything_is_looked_up(host: str) -> None:
+    """Looking it up fails, too, but in the words of Python's codec."""
+    with pytest.raises(Invalid, match="not a valid address"):
+        safe_http.checked_parts(f"https://{host}/")
+
+
+def test_an_address_says_which_schemes_there_are() -> None:
+    with pytest.raises(Invalid, match="https:// or http://"):
+        safe_http.checked_parts("ftp://example.org/")

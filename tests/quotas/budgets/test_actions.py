@@ -192,7 +192,7 @@ def test_people_are_told_once_in_a_period_at_80_and_at_100_percent(
     assert item is not None
     assert item.mail_due_at is not None
     assert sentence(item.kind, item.data).startswith(
-        "The budget of ann (department: Vision, pool: –) is used up: 100.0 of 100 GPU-hours. Until 2026-04-01"
+        "The budget of ann (department: Vision, pool: all pools) is used up: 100.0 of 100 GPU-hours. Until 2026-04-01"
     )
     assert sentence(item.kind, item.data).endswith("nothing new starts. What runs is not stopped.")
 

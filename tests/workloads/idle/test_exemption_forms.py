@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.workloads.idle.bed import HOUR, IdleBed
 from tests.workloads.idle.test_forms import DEPARTMENT, POOL, browser, of_last_week
 from workloads.idle import exemptions
 from workloads.idle.rule import Rule
-from workloads.models import IdleExemption, IdleSpell, Image
+from workloads.models import IdleExemption, IdleSpell, Image, Workload
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
 
@@ -185,3 +186,22 @@ def test_the_audit_log_tells_it_in_words(idle: IdleBed, operator: Client) -> Non
     assert "Migration of the data" in page
     assert "&quot;" not in page
     assert "{" not in page.partition("<tbody>")[2].partition("</tbody>")[0]
+
+
+def test_an_exemption_of_a_department_ends_the_countdowns_of_its_teams_and_is_told_by_its_last_day(
+    idle: IdleBed, operator: Client
+) -> None:
+    team = make.department("ocr", parent=idle.vision)
+    idle.set(job=HOUR)
+    attempts = [idle.running(), idle.running()]
+    Workload.objects.filter(pk=attempts[1].workload_id).update(department=team)
+    for attempt in attempts:
+        idle.quiet(attempt)
+    idle.round()
+    assert IdleSpell.objects.filter(ended_at=None).count() == 2
+    operator.post(f"{DEPARTMENT}exempt/", asked("department", days=5))
+    assert set(IdleSpell.objects.values_list("end", flat=True)) == {"exempt"}
+    last = timezone.localdate() + dt.timedelta(days=5)
+    for page in (DEPARTMENT, f"/d/vision/workloads/{attempts[0].workload.public_id}/"):
+        text = operator.get(page).content.decode()
+        assert f"{last.day} {last:%b} 23:59" in re.sub(r"\s+\d{4} ", " ", text), page

@@ -217,6 +217,8 @@ def test_exempt_and_loosened_work_is_let_go(idle: IdleBed) -> None:
     assert IdleSpell.objects.count() == 2
     soon = idle.now + dt.timedelta(days=1)
     exemptions.exempt(actor=SYSTEM, department=idle.vision, workload=exempt.workload, why="Demo", until=soon)
+    assert (spell_of(exempt).end, spell_of(loosened).end) == ("exempt", ""), "its countdown ends at once, no other's"
+    assert idle.told()[-1] == "workload.idle_withdrawn"
     idle.set(job=HOUR)
     idle.round()
     assert (spell_of(exempt).end, spell_of(loosened).end) == ("exempt", "policy")
