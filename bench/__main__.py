@@ -8,7 +8,9 @@ NAMES = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.
 
 wanted = sys.argv[1:] or NAMES
 if unknown := [name for name in wanted if name not in NAMES]:
-    sys.exit(f"there is no benchmark {unknown[0]}: {', '.join(NAMES)}. A part of one: python -m bench.{wanted[0]} --help")
+    sys.exit(
+        f"there is no benchmark {unknown[0]}: {', '.join(NAMES)}. A part of one: python -m bench.{wanted[0]} --help"
+    )
 for name in wanted:
     print(f"\n== {name}", flush=True)
     importlib.import_module(f"bench.{name}").main()
