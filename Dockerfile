@@ -2,10 +2,16 @@
 # hadolint checks this file (make check).
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /app
-COPY requirements/installer.txt requirements/base.txt requirements/
+# What else is installed: ldap, for LDAP_DIRECTORIES (docs/sign-in.md).
+ARG EXTRAS=
+# hadolint ignore=DL3008
+RUN case " $EXTRAS " in *" ldap "*) apt-get update && apt-get install --yes --no-install-recommends \
+    gcc libc6-dev libldap-dev libsasl2-dev && rm -rf /var/lib/apt/lists/*;; esac
+COPY requirements/*.txt requirements/
 RUN python -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements/installer.txt \
  && /venv/bin/uv pip install --no-cache --compile-bytecode --require-hashes --python /venv/bin/python -r requirements/base.txt \
+ && for extra in $EXTRAS; do /venv/bin/uv pip install --no-cache --compile-bytecode --require-hashes --python /venv/bin/python -r "requirements/$extra.txt" || exit 1; done \
  && /venv/bin/uv pip uninstall --python /venv/bin/python uv
 COPY manage.py CHANGELOG.md LICENSE ./
 COPY portal portal
@@ -20,6 +26,10 @@ RUN SECRET_KEY=build /venv/bin/python manage.py compile_messages \
  && /venv/bin/python -m compileall -q portal quotas workloads
 
 FROM python:3.11-slim-bookworm
+ARG EXTRAS=
+# hadolint ignore=DL3008
+RUN case " $EXTRAS " in *" ldap "*) apt-get update && apt-get install --yes --no-install-recommends \
+    libldap-2.5-0 libsasl2-modules && rm -rf /var/lib/apt/lists/*;; esac
 RUN groupadd --gid 10001 portal \
  && useradd --uid 10001 --gid portal --no-create-home --home-dir /data --shell /usr/sbin/nologin portal \
  && install --directory --owner portal --group portal /data

@@ -9,6 +9,8 @@ MANAGE := $(RUN) manage.py
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 # More workers than two cores: the four long rows of tests/conftest.py (faults, cluster, demo, browser) mostly wait.
 PYTEST_ARGS ?= -n 2
+# What else is installed: ldap (requirements/README.md).
+EXTRAS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-reset serve test coverage mutation check format bench docs messages lock cluster cluster-stop install-demo install-dev
@@ -18,7 +20,7 @@ help:  ## this list
 
 install-demo:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found (name one: make PYTHON=/path/to/python3)"; exit 1; }
-	@$(PYTHON) requirements/install.py $(VENV) base notebook
+	@$(PYTHON) requirements/install.py $(VENV) base notebook $(EXTRAS)
 
 install-dev: install-demo
 	@$(PYTHON) requirements/install.py $(VENV) dev
@@ -64,7 +66,7 @@ messages: install-dev  ## takes new sentences from code and templates into local
 	@$(DEV) $(MANAGE) messages
 
 lock: install-dev  ## makes requirements/*.txt from *.in (LOCK_ARGS=--upgrade takes newer versions)
-	@for name in base notebook dev installer; do \
+	@for name in base notebook ldap dev installer; do \
 	  $(VENV)/bin/uv pip compile requirements/$$name.in -o requirements/$$name.txt --universal --python-version 3.11 \
 	    --generate-hashes --quiet --custom-compile-command 'make lock' $(LOCK_ARGS) || exit 1; done
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
+from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
@@ -40,6 +43,20 @@ class User(AbstractUser):
         sessions were ended."""
         password_hash: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
         return f"{password_hash}-{self.sessions_ended}" if self.sessions_ended else password_hash
+
+    def has_usable_password(self) -> bool:
+        """Whether a password opens this account: the portal's own, or that of a directory."""
+        return self.has_own_password or self.directory_accounts().exists()
+
+    @property
+    def has_own_password(self) -> bool:
+        return is_password_usable(self.password)
+
+    def directory_accounts(self) -> models.QuerySet[SocialAccount]:
+        """The entries of configured directories (LDAP) that open this account."""
+        keys = [each.key for each in settings.IDENTITY_PROVIDERS if each.kind == "ldap"]
+        rows: models.QuerySet[SocialAccount] = SocialAccount.objects.filter(user=self, provider__in=keys)
+        return rows
 
     @property
     def label(self) -> str:

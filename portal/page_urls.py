@@ -6,6 +6,7 @@ from django.urls import URLPattern, path
 
 from portal.views import (
     audit,
+    directories,
     groups,
     home,
     inbox,
@@ -60,6 +61,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/users/<str:username>/accounts/", providers.operator_accounts, name="operator_user_accounts"),
     path("preferences/", profile.preferences, name="preferences"),
     path("profile/", profile.profile, name="profile"),
+    path("profile/accounts/link/<slug:provider_id>/", directories.link, name="directory_link"),
     path("profile/accounts/<int:account>/unlink/", providers.unlink, name="account_unlink"),
     path("profile/sessions/end/", profile.end_sessions, name="end_sessions"),
     path("session/", login.session, name="session"),

@@ -9,7 +9,7 @@ from csp.constants import NONCE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from portal.infra import env, identity_providers, logs
+from portal.infra import directories, env, identity_providers, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -182,12 +182,14 @@ LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
 # Who vouches for people beside passwords (docs/sign-in.md).
-IDENTITY_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
-# False: only the operators that `bootstrap` made sign in by password.
+OPENID_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
+IDENTITY_PROVIDERS = identity_providers.distinct([*OPENID_PROVIDERS, *directories.read(env.text("LDAP_DIRECTORIES"))])
+# False: only the operators that `bootstrap` made sign in by a password of the portal.
 PASSWORD_SIGN_IN = env.boolean("PASSWORD_SIGN_IN", True)
 if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
     raise ImproperlyConfigured(
-        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS lets nobody in: add a provider, or leave passwords on"
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS or LDAP_DIRECTORIES lets nobody in: add a provider, or leave "
+        "passwords on"
     )
 # true: operators who log in by password must have a second factor.
 SECOND_FACTOR_FOR_OPERATORS = env.boolean("SECOND_FACTOR_FOR_OPERATORS")
@@ -207,7 +209,7 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
 ACCOUNT_FORMS = {"user_token": "portal.views.login.TokenForm"}
 SOCIALACCOUNT_ADAPTER = "portal.sign_in.adapters.ProviderAdapter"
-SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [each.as_app() for each in IDENTITY_PROVIDERS]}}
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [each.as_app() for each in OPENID_PROVIDERS]}}
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an equal address opens nobody's account
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_QUERY_EMAIL = False

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
@@ -29,13 +30,14 @@ from portal.access import Actor, NotVisible, actor_of
 from portal.accounts.client_address import parsed
 from portal.errors import N_, Problem
 from portal.infra import crypt
+from portal.infra.identity_providers import OpenIdConnect
 from portal.infra.locks import durable
 from portal.models import User
-from portal.sign_in import group_rules, identities
+from portal.sign_in import directory_login, group_rules, identities
 from portal.sign_in.claims import groups_of, said_at
 from portal.sign_in.guesses import Guess
 
-TOO_MANY, PASSWORDS_OFF = "too_many_login_attempts", "passwords_off"
+TOO_MANY, PASSWORDS_OFF, DIRECTORY_DOWN = "too_many_login_attempts", "passwords_off", "directory_away"
 SECOND_FACTOR_ACTIONS = {
     "totp_activated": "user.second_factor_added",
     "totp_deactivated": "user.second_factor_removed",
@@ -61,12 +63,39 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         guess = Guess(request, name)
         if not guess.allowed():
             raise ValidationError(too_many(guess.wait()), code=TOO_MANY)
-        user = authenticate(request, username=name, password=credentials.get("password"))
+        user = self._who(request, name, str(credentials.get("password") or ""))
         if user is not None:
             guess.succeeded()
-            if not may_use_password(user):
-                raise ValidationError(passwords_off(), code=PASSWORDS_OFF)
         return user
+
+    def _who(self, request: HttpRequest, name: str, password: str) -> AbstractBaseUser | None:
+        """The portal's own passwords come first, then each directory's."""
+        user = authenticate(request, username=name, password=password)
+        if user is not None and may_use_password(user):
+            return user
+        try:
+            found = directory_login.authenticate(name, password)
+        except directory_login.DirectoryDown as down:
+            raise ValidationError(down.detail, code=DIRECTORY_DOWN) from down
+        if found is None and user is not None:
+            raise ValidationError(passwords_off(), code=PASSWORDS_OFF)
+        return found
+
+    def reauthenticate(self, user: AbstractBaseUser, password: str) -> bool:
+        """Whether the password is this person's, here or in a directory. Counted like a try to log in."""
+        if not isinstance(user, User):
+            return False
+        guess = Guess(context.request, user.username)
+        if not guess.allowed():
+            raise ValidationError(too_many(guess.wait()), code=TOO_MANY)
+        right = may_use_password(user) and user.check_password(password)
+        try:
+            right = right or directory_login.confirms(user, password)
+        except directory_login.DirectoryDown as down:
+            raise ValidationError(down.detail, code=DIRECTORY_DOWN) from down
+        if right:
+            guess.succeeded()
+        return right
 
     def pre_login(self, request: HttpRequest, user: AbstractBaseUser, **kwargs: Any) -> HttpResponse | None:
         """Applies what the provider said of the person's groups, before the session begins."""
@@ -148,7 +177,9 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return [
             SocialApp(provider="openid_connect", **each.as_app())
             for each in settings.IDENTITY_PROVIDERS
-            if provider in {None, "openid_connect", each.key} and client_id in {None, each.client_id}
+            if isinstance(each, OpenIdConnect)
+            and provider in {None, "openid_connect", each.key}
+            and client_id in {None, each.client_id}
         ]
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:

@@ -21,7 +21,7 @@ def is_possible() -> bool:
 def may_reset(user: User) -> bool:
     """Whether the person signs in by a password here: not who is locked, and not whom only a provider vouches for."""
     allowed = settings.PASSWORD_SIGN_IN or user.is_break_glass
-    return allowed and user.is_active and user.service_of_id is None and user.has_usable_password()
+    return allowed and user.is_active and user.service_of_id is None and user.has_own_password
 
 
 def people_with(email: str) -> QuerySet[User]:

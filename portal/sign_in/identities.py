@@ -159,7 +159,7 @@ def unlink(*, actor: Actor, user: User, account: int) -> None:
         if row is None:
             return
         others = SocialAccount.objects.filter(user=locked).exclude(pk=row.pk)
-        if actor.user == user and not locked.has_usable_password() and not others.exists():
+        if actor.user == user and not locked.has_own_password and not others.exists():
             raise LastWayIn(username=locked.username)
         before = {"provider": row.provider, "subject": row.uid[:100]}
         row.delete()

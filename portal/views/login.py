@@ -22,9 +22,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from portal.errors import Busy
+from portal.infra.directories import Directory
 from portal.names import LineInput
 from portal.sign_in import forgotten, guesses
-from portal.sign_in.adapters import PASSWORDS_OFF, TOO_MANY, wrong_password
+from portal.sign_in.adapters import DIRECTORY_DOWN, PASSWORDS_OFF, TOO_MANY, wrong_password
+from portal.sign_in.directory_login import directories
+
+STATUS = {TOO_MANY: 429, PASSWORDS_OFF: 422, DIRECTORY_DOWN: 503}
 
 
 class LoginForm(allauth_forms.LoginForm):  # type: ignore[misc]  # allauth has no types
@@ -45,7 +49,7 @@ class LoginForm(allauth_forms.LoginForm):  # type: ignore[misc]  # allauth has n
         try:
             return super()._clean_with_password(credentials)  # type: ignore[no-any-return]
         except ValidationError as error:
-            if error.code in {TOO_MANY, PASSWORDS_OFF}:
+            if error.code in STATUS:
                 raise
             raise ValidationError(wrong_password(), code="wrong") from error
 
@@ -65,18 +69,19 @@ class Login(allauth_views.LoginView):  # type: ignore[misc]
 
     def form_valid(self, form: Any) -> HttpResponse:
         response: HttpResponse = super().form_valid(form)
-        guesses.remember(self.request, response, form.user.get_username())
+        guesses.remember(self.request, response, form.cleaned_data["login"])
         return response
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        status = 429 if form.has_error("__all__", TOO_MANY) else 422
+        status = next((each for code, each in STATUS.items() if form.has_error("__all__", code)), 422)
         return HttpResponse(self.render_to_response(self.get_context_data(form=form)).render().content, status=status)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
         more = {
             "next": self.get_next_url() or "",
-            "providers": settings.IDENTITY_PROVIDERS,
+            "providers": [each for each in settings.IDENTITY_PROVIDERS if not isinstance(each, Directory)],
+            "directories": ", ".join(each.label for each in directories()),
             "passwords": settings.PASSWORD_SIGN_IN,
         }
         return context | more

@@ -58,7 +58,7 @@ def _stored(user: User) -> dict[str, Any]:
 
 def _password_form(user: User, data: QueryDict | None) -> PasswordChangeForm | None:
     """None for whom only a provider vouches for."""
-    if not user.has_usable_password() or not may_use_password(user):
+    if not user.has_own_password or not may_use_password(user):
         return None
     form = PasswordChangeForm(user, data)
     form.fields["old_password"].widget.attrs.pop("autofocus", None)  # the page is about more than the password
@@ -85,7 +85,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     password = _password_form(user, request.POST if wants_password else None)
     if wants_password and password is None:
         raise NotVisible
-    context = {"form": form, "password": password, **_linked(user)}
+    context = {"form": form, "password": password, "second_factor": user.has_usable_password(), **_linked(user)}
     chosen: Any = password if wants_password else form
     if request.method == "POST" and chosen.is_valid():
         try:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from portal.access import Actor
 from portal.accounts import members, users
 from portal.errors import Invalid, Problem
-from portal.infra.identity_providers import IdentityProvider
+from portal.infra.identity_providers import OpenIdConnect
 from portal.models import AuditEntry, Department, GroupRule, InboxItem, Membership, Role, SeenGroups, User
 from portal.sign_in import group_rules, identities
 from portal.sign_in.claims import cleaned, groups_of, said_at
@@ -24,7 +24,7 @@ from tests.clients import person, program
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PROVIDERS = tuple(
-    IdentityProvider(key, key.capitalize(), f"https://{key}", "portal", "x") for key in ("keycloak", "other")
+    OpenIdConnect(key, key.capitalize(), f"https://{key}", "portal", "x") for key in ("keycloak", "other")
 )
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -284,7 +284,7 @@ class TestRules:
 class TestClaims:
     def test_groups_are_read_where_the_provider_puts_them(self) -> None:
         keycloak = PROVIDERS[0]
-        nested = IdentityProvider("a", "A", "https://a", "x", "x", groups_claim="realm_access.roles")
+        nested = OpenIdConnect("a", "A", "https://a", "x", "x", groups_claim="realm_access.roles")
         assert groups_of(keycloak, {"userinfo": {"groups": ["b", "a", 7, "", "y" * 300, None]}}) == ["a", "b"]
         assert groups_of(keycloak, {"userinfo": {}, "id_token": {"groups": "one"}}) == ["one"]
         assert groups_of(nested, {"id_token": {"realm_access": {"roles": ["r"]}}}) == ["r"]

@@ -16,7 +16,7 @@ from django.test import Client
 
 from portal.access import Actor
 from portal.accounts import members
-from portal.infra.identity_providers import IdentityProvider
+from portal.infra.identity_providers import OpenIdConnect
 from portal.models import AuditEntry, InboxItem, Membership, Role, User
 from portal.notify import outbox
 from tests import builders as make
@@ -152,7 +152,7 @@ class TestPasswordsOff:
     @pytest.fixture(autouse=True)
     def off(self, settings: Any) -> None:
         settings.PASSWORD_SIGN_IN = False
-        settings.IDENTITY_PROVIDERS = (IdentityProvider("sso", "Company login", "https://sso", "portal", "x"),)
+        settings.IDENTITY_PROVIDERS = (OpenIdConnect("sso", "Company login", "https://sso", "portal", "x"),)
 
     def test_only_operators_of_bootstrap_log_in_by_password(self, alice: User) -> None:
         page = sign_in(Client())
@@ -213,7 +213,7 @@ class TestBootstrap:
 class TestProviders:
     @pytest.fixture(autouse=True)
     def provider(self, settings: Any) -> None:
-        settings.IDENTITY_PROVIDERS = (IdentityProvider("sso", "Company login", "http://127.0.0.1:9", "portal", "x"),)
+        settings.IDENTITY_PROVIDERS = (OpenIdConnect("sso", "Company login", "http://127.0.0.1:9", "portal", "x"),)
 
     def test_one_that_is_down_is_told_and_an_unknown_one_is_not_there(self) -> None:
         page = Client().post("/login/with/sso/")

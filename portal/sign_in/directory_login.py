@@ -1,0 +1,104 @@
+"""Passwords of directories (LDAP): who they let in, and whose account that opens. Asked only after a try was counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import structlog
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.errors import N_, Problem
+from portal.infra import ldap_client
+from portal.infra.directories import Directory
+from portal.infra.ldap_client import DirectoryAway, Person
+from portal.models import User
+from portal.sign_in import group_rules, identities
+from portal.sign_in.claims import cleaned, groups_of
+
+log = structlog.get_logger(__name__)
+
+
+class DirectoryDown(Problem):
+    status = 503
+    code = "directory_away"
+    message = N_("%(directory)s does not answer, so your password there cannot be checked. Try again later.")
+
+
+def directories() -> list[Directory]:
+    return [each for each in settings.IDENTITY_PROVIDERS if isinstance(each, Directory)]
+
+
+def authenticate(login: str, password: str) -> User | None:
+    """The person whom a directory lets in by this name and password; their account is made at the first time.
+
+    Raises DirectoryDown if none does and one did not answer.
+    """
+    down: Directory | None = None
+    for directory in directories():
+        asked = timezone.now()
+        try:
+            person = ldap_client.verified(directory, login, password)
+        except DirectoryAway as error:
+            log.warning("directory.away", directory=directory.key, error=str(error))
+            down = down or directory
+            continue
+        if person is not None:
+            return _arrived(directory, person, asked)
+    if down is not None:
+        raise DirectoryDown(directory=down.label)
+    return None
+
+
+def _arrived(directory: Directory, person: Person, asked: dt.datetime) -> User:
+    account = account_of(directory, person)
+    if account.pk is None:
+        identities.create(account)
+    group_rules.signed_in(account, groups_of(directory, account.extra_data), asked)
+    return User.objects.get(pk=account.user_id)
+
+
+def account_of(directory: Directory, person: Person) -> SocialAccount:
+    """The row of this entry, with what the directory says of it now; not stored yet if nobody has it."""
+    data = cleaned({"userinfo": dict(person.claims), "dn": person.dn})
+    row = SocialAccount.objects.filter(provider=directory.key, uid=person.subject).first()
+    if row is None:
+        return SocialAccount(provider=directory.key, uid=person.subject, extra_data=data)
+    if row.extra_data != data:
+        row.extra_data = data
+        row.save(update_fields=["extra_data"])
+    return row
+
+
+def confirms(user: User, password: str) -> bool:
+    """Whether a directory that this person's account is linked to takes the password. Raises DirectoryDown."""
+    known = {each.key: each for each in directories()}
+    for account in user.directory_accounts():
+        directory = known[account.provider]
+        try:
+            with ldap_client.connected(directory) as connection:
+                person = connection.person_of(account.uid)
+            if person is not None and ldap_client.password_is_right(directory, person.dn, password):
+                return True
+        except DirectoryAway as error:
+            log.warning("directory.away", directory=directory.key, error=str(error))
+            raise DirectoryDown(directory=directory.label) from error
+    return False
+
+
+def link(user: User, directory: Directory, login: str, password: str) -> bool:
+    """Links the entry with this name and password to the person, who is logged in. False: there is none, or the password
+    is wrong. Raises DirectoryDown, LinkedElsewhere."""
+    asked = timezone.now()
+    try:
+        person = ldap_client.verified(directory, login, password)
+    except DirectoryAway as error:
+        log.warning("directory.away", directory=directory.key, error=str(error))
+        raise DirectoryDown(directory=directory.label) from error
+    if person is None:
+        return False
+    row = identities.link(actor=Actor(user), user=user, account=account_of(directory, person))
+    group_rules.signed_in(row, groups_of(directory, account_of(directory, person).extra_data), asked)
+    return True
