@@ -9,7 +9,8 @@ from csp.constants import NONCE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from portal.infra import directories, env, identity_providers, logs
+from portal.infra import env, logs
+from portal.infra.providers import directories, identity_providers
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.

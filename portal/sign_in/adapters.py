@@ -30,8 +30,8 @@ from portal.access import Actor, NotVisible, actor_of
 from portal.accounts.client_address import parsed
 from portal.errors import N_, Problem
 from portal.infra import crypt
-from portal.infra.identity_providers import OpenIdConnect
 from portal.infra.locks import durable
+from portal.infra.providers.identity_providers import OpenIdConnect
 from portal.models import User
 from portal.sign_in import directory_login, group_rules, identities
 from portal.sign_in.claims import groups_of, said_at
@@ -74,12 +74,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         if user is not None and may_use_password(user):
             return user
         try:
-            found = directory_login.authenticate(name, password)
+            person = directory_login.authenticate(name, password)
         except directory_login.DirectoryDown as down:
             raise ValidationError(down.detail, code=DIRECTORY_DOWN) from down
-        if found is None and user is not None:
+        if person is None and user is not None:
             raise ValidationError(passwords_off(), code=PASSWORDS_OFF)
-        return found
+        return person
 
     def reauthenticate(self, user: AbstractBaseUser, password: str) -> bool:
         """Whether the password is this person's, here or in a directory. Counted like a try to log in."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from portal.infra.identity_providers import IdentityProvider
+from portal.infra.providers.identity_providers import IdentityProvider
 
 LONGEST = 255  # characters of a group's name; longer ones are left out
 MOST = 1000  # groups of one person

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.errors import N_, Problem
-from portal.infra import ldap_client
-from portal.infra.directories import Directory
-from portal.infra.ldap_client import DirectoryAway, Person
+from portal.infra.providers import ldap_client
+from portal.infra.providers.directories import Directory
+from portal.infra.providers.ldap_client import DirectoryAway, Person
 from portal.models import User
 from portal.sign_in import group_rules, identities
 from portal.sign_in.claims import cleaned, groups_of

@@ -18,8 +18,8 @@ from portal import audit, names
 from portal.access import SYSTEM, Actor, NotVisible
 from portal.accounts.users import require_free
 from portal.errors import N_, Invalid, Problem
-from portal.infra.identity_providers import IdentityProvider
 from portal.infra.locks import durable
+from portal.infra.providers.identity_providers import IdentityProvider
 from portal.models import User
 from portal.sign_in import group_rules
 from portal.sign_in.claims import text_of

@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from portal.errors import Busy
-from portal.infra.directories import Directory
+from portal.infra.providers.directories import Directory
 from portal.names import LineInput
 from portal.sign_in import forgotten, guesses
 from portal.sign_in.adapters import DIRECTORY_DOWN, PASSWORDS_OFF, TOO_MANY, wrong_password

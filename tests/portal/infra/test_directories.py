@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.infra import directories, identity_providers, ldap_client
-from portal.infra.directories import read
+from portal.infra.providers import directories, identity_providers, ldap_client
+from portal.infra.providers.directories import read
 
 GOOD = '[corp]\nserver_url = "ldaps://ldap.example.org"\nuser_base = "ou=people,dc=example,dc=org"\n'
 OPENID = '[corp]\nserver_url = "https://sso"\nclient_id = "x"\nclient_secret = "x"\n'

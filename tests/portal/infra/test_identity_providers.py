@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.infra.identity_providers import read
+from portal.infra.providers.identity_providers import read
 from tests.architecture import sources
 
 GOOD = '[keycloak]\nserver_url = "https://sso.example.org/realms/company/"\nclient_id = "portal"\nclient_secret = "x"\n'

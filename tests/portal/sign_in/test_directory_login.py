@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.accounts.tokens import create_token
-from portal.infra import directories, ldap_client
-from portal.infra.ldap_client import DirectoryAway
+from portal.infra.providers import directories, ldap_client
+from portal.infra.providers.ldap_client import DirectoryAway
 from portal.models import Department, InboxItem, Membership, User
 from portal.sign_in import group_rules
 from tests import builders as make

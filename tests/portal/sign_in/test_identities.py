@@ -15,7 +15,7 @@ from django.utils import timezone
 from portal.access import Actor
 from portal.accounts import members, users
 from portal.errors import Invalid, Problem
-from portal.infra.identity_providers import OpenIdConnect
+from portal.infra.providers.identity_providers import OpenIdConnect
 from portal.models import AuditEntry, Department, GroupRule, InboxItem, Membership, Role, SeenGroups, User
 from portal.sign_in import group_rules, identities
 from portal.sign_in.claims import cleaned, groups_of, said_at

@@ -16,7 +16,7 @@ from django.test import Client
 
 from portal.access import Actor
 from portal.accounts import members
-from portal.infra.identity_providers import OpenIdConnect
+from portal.infra.providers.identity_providers import OpenIdConnect
 from portal.models import AuditEntry, InboxItem, Membership, Role, User
 from portal.notify import outbox
 from tests import builders as make

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.infra import tables
-from portal.infra.identity_providers import IdentityProvider
+from portal.infra.providers import tables
+from portal.infra.providers.identity_providers import IdentityProvider
 
 VARIABLE = "LDAP_DIRECTORIES"
 DN = "dn"  # as `group_name`: the whole name of the group's entry
@@ -57,13 +57,13 @@ OPTIONAL = (
 
 def read(text: str) -> tuple[Directory, ...]:
     """The directories of the text, in its order. Raises ImproperlyConfigured."""
-    found = tables.read(VARIABLE, text, _directory)
-    if found and importlib.util.find_spec("ldap") is None:
+    configured = tables.read(VARIABLE, text, _directory)
+    if configured and importlib.util.find_spec("ldap") is None:
         raise ImproperlyConfigured(
             f"{VARIABLE} needs python-ldap, which is not installed: pip install -r requirements/ldap.txt, "
             "with Debian's libldap-dev, libsasl2-dev, python3-dev and gcc (docs/sign-in.md)"
         )
-    return found
+    return configured
 
 
 def _directory(table: tables.Table) -> Directory:
@@ -102,11 +102,13 @@ def _directory(table: tables.Table) -> Directory:
 def _check_filter(table: tables.Table, name: str, text: str, places: set[str]) -> None:
     """A search filter with at least one of these places, and no other."""
     try:
-        found = {place for _text, place, _spec, _conversion in string.Formatter().parse(text) if place is not None}
+        places_used = {
+            place for _text, place, _spec, _conversion in string.Formatter().parse(text) if place is not None
+        }
     except ValueError:
-        found = {""}
+        places_used = {""}
     known = " or ".join(f"{{{each}}}" for each in sorted(places))
-    if not found or not found <= places:
+    if not places_used or not places_used <= places:
         raise table.wrong(f"has a {name} for {table.key} without {known}, or with another place in braces: {text!r}")
     if not (text.startswith("(") and text.endswith(")")) or text.count("(") != text.count(")"):
         raise table.wrong(f"has a {name} for {table.key} whose parentheses do not match: {text!r}")

@@ -1,5 +1,5 @@
 """Who vouches for people beside the portal's own passwords, as OIDC_PROVIDERS (here) and LDAP_DIRECTORIES
-(portal/infra/directories.py) say: TOML, a table for each. See docs/sign-in.md."""
+(portal/infra/providers/directories.py) say: TOML, a table for each. See docs/sign-in.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.infra import tables
+from portal.infra.providers import tables
 
 VARIABLE = "OIDC_PROVIDERS"
 
@@ -87,14 +87,14 @@ def read(text: str) -> tuple[OpenIdConnect, ...]:
 def distinct(providers: Iterable[IdentityProvider]) -> tuple[IdentityProvider, ...]:
     """All providers together. Raises ImproperlyConfigured for a key that two have: it would be one provider's people to
     the other."""
-    found: dict[str, IdentityProvider] = {}
+    by_key: dict[str, IdentityProvider] = {}
     for each in providers:
-        if each.key in found:
+        if each.key in by_key:
             raise ImproperlyConfigured(
-                f"Two providers have the key {each.key!r}, a {found[each.key].kind} and a {each.kind}: rename one"
+                f"Two providers have the key {each.key!r}, a {by_key[each.key].kind} and a {each.kind}: rename one"
             )
-        found[each.key] = each
-    return tuple(found.values())
+        by_key[each.key] = each
+    return tuple(by_key.values())
 
 
 def _provider(table: tables.Table) -> OpenIdConnect:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from portal.infra.directories import DN, Directory
+from portal.infra.providers.directories import DN, Directory
 
 try:
     import ldap
     import ldap.dn
     import ldap.filter
-except ImportError:  # an extra: portal.infra.directories refuses to start without it where a directory is set
+except ImportError:  # an extra: portal.infra.providers.directories refuses to start without it where a directory is set
     ldap = None
 
 PATIENCE = 5  # s for each answer
@@ -71,10 +71,10 @@ class Connection:
             "family_name": about.family_name_attribute, "preferred_username": about.username_attribute,
         }  # fmt: skip
         wanted = [*columns.values(), about.id_attribute, about.groups_attribute]
-        found = self._search(about.user_base, text, [name for name in wanted if name])
-        if len(found) != 1:
+        entries = self._search(about.user_base, text, [name for name in wanted if name])
+        if len(entries) != 1:
             return None
-        dn, attributes = found[0]
+        dn, attributes = entries[0]
         subject = _subject(about.id_attribute, attributes)
         if not subject:
             raise DirectoryAway(f"{dn} shows no {about.id_attribute}: set id_attribute, or let bind_dn read it")
@@ -112,7 +112,7 @@ class Connection:
     ) -> list[tuple[str, Attributes]]:
         """What the filter finds; with `most` that many at most, and `below` without the base itself."""
         try:
-            found = self.connection.search_ext_s(
+            rows = self.connection.search_ext_s(
                 base, ldap.SCOPE_SUBTREE, text, wanted or ["1.1"], timeout=PATIENCE, sizelimit=most
             )
         except ldap.SIZELIMIT_EXCEEDED as error:
@@ -121,7 +121,7 @@ class Connection:
             return [(base, {})]  # there are more than that
         except ldap.LDAPError as error:
             raise away(self.directory, error, base) from error
-        entries = [(dn, attributes) for dn, attributes in found if dn is not None]  # None: hints at other servers
+        entries = [(dn, attributes) for dn, attributes in rows if dn is not None]  # None: hints at other servers
         return [each for each in entries if not below or each[0].casefold() != base.casefold()]
 
 
@@ -187,8 +187,8 @@ def _close(connection: Any) -> None:
 
 def away(directory: Directory, error: Exception, about: str = "") -> DirectoryAway:
     """The failure in one line: the address, what it was about, and what the library or the server said."""
-    said = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    words = [str(said.get(key, "")) for key in ("desc", "info")] if said else [str(error)]
+    details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    words = [str(details.get(key, "")) for key in ("desc", "info")] if details else [str(error)]
     if isinstance(error, ldap.CONNECT_ERROR):
         words.append("check its certificate and ca_file")
     text = f"{directory.server_url}{f' ({about})' if about else ''}: {'; '.join(filter(None, words))}"

@@ -61,12 +61,12 @@ class Table:
         if not file:
             return str(self.values[name])
         try:
-            found = Path(file).read_text().strip()
+            text = Path(file).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise self.wrong(f"names {file} as {name}_file of {self.key}, which cannot be read: {error}") from None
-        if not found:
+        if not text:
             raise self.wrong(f"names {file} as {name}_file of {self.key}, which is empty")
-        return found
+        return text
 
     def address(self, name: str, url: str, schemes: tuple[str, str] = ("https", "http"), also: bool = False) -> None:
         """Requires an address with TLS. Passwords and secrets go there: without TLS only on this machine, or where
