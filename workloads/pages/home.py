@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Q
+from django.db.models import Case, Count, Exists, OuterRef, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -25,12 +26,13 @@ from quotas.board.usage_now import read
 from quotas.models import Pool
 from quotas.requests import actions as quota_requests
 from workloads.lifecycle import FINAL, State
-from workloads.models import Attempt
+from workloads.models import Attempt, IdleSpell, Workload
 from workloads.pages.detail import may_keep_idle
 from workloads.pages.new import presets_of
 from workloads.pages.rows import Row, rows_of, seen
 
 RECENT = dt.timedelta(days=7)
+SHOWN = 100  # live workloads
 MOST, PRESETS = 6, 4  # departments whose capacity the page shows, and presets to start from
 
 
@@ -61,7 +63,9 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     that ended lately; and free capacity of the pools that the reader may use. Who owns a department sees that before all."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
-    live = rows_of(own.exclude(state__in=FINAL).order_by("-public_id")[:100])
+    all_live = own.exclude(state__in=FINAL)
+    count = Counter(dict(all_live.order_by().values_list("state").annotate(Count("pk"))))
+    live = rows_of(urgent_first(all_live)[:SHOWN])
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
     recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
     warned = sorted(
@@ -72,15 +76,18 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         ),
         key=lambda each: each.stops_at,
     )
-    running = sum(row.workload.state == State.RUNNING for row in live)
     able = list(submit_departments(actor))
     available, submit = available_to(request, actor, able), next(iter(able), None)
     context = {
         "recalled": recalled,
         "warned": warned,
-        "running": running,
-        "waiting": len(live) - len(recalled) - running,
-        "live": sorted(live, key=lambda row: ORDER.get(State(row.workload.state), 9)),
+        "running": count[State.RUNNING],
+        "waiting": count[State.QUEUED],
+        "starting": count[State.ADMITTED] + count[State.STARTING],
+        "stopping": count[State.STOPPING],
+        "live": live,
+        "more": count.total() - len(live),
+        "places": _places(all_live) if count.total() > len(live) else (),
         "ended": rows_of(ended.order_by("-finished_at")[:6]),
         "failed": ended.filter(state=State.FAILED).count(),
         "owned": [each for each in available if each.is_owned],
@@ -110,7 +117,22 @@ def available_to(request: HttpRequest, actor: Actor, able: list[Department]) -> 
     ]  # fmt: skip
 
 
-ORDER = {State.RECALLED: 0, State.STOPPING: 1, State.QUEUED: 2, State.ADMITTED: 3, State.STARTING: 4, State.RUNNING: 5}
+ORDER = (State.STOPPING, State.QUEUED, State.ADMITTED, State.STARTING, State.RUNNING)
+
+
+def urgent_first(live: QuerySet[Workload]) -> QuerySet[Workload]:
+    """Those that must end soon first: of a thousand the page shows some, and none of these may be missing among them."""
+    warned = IdleSpell.objects.filter(attempt__workload=OuterRef("pk"), ended_at=None).exclude(stops_at=None)
+    first = (When(state=State.RECALLED, then=-2), When(warned=True, then=-1))
+    others = (When(state=state, then=number) for number, state in enumerate(ORDER))
+    place = Case(*first, *others, default=len(ORDER))
+    return live.alias(warned=Exists(warned), place=place).order_by("place", "-public_id")
+
+
+def _places(live: QuerySet[Workload]) -> list[tuple[Department, int]]:
+    """The departments of this work, and how much of it each has."""
+    count = dict(live.order_by().values_list("department").annotate(Count("pk")))
+    return [(each, count[each.pk]) for each in Department.objects.filter(pk__in=count).order_by("name")]
 
 
 def due(row: Row) -> float:

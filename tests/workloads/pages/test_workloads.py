@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import json
 import re
@@ -12,12 +13,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from portal.models import AuditEntry, Department, Role, User
 from quotas.models import Cluster, ClusterKind, Node, Pool
 from tests import builders as make
 from workloads.clusters.run_spec import tokens_of
-from workloads.models import Image, Kind, Preset, Workload
+from workloads.models import Attempt, IdleSpell, Image, Kind, Preset, Workload
+from workloads.pages import home
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -382,6 +385,26 @@ def test_home_shows_my_work_and_what_is_free_and_first_timers_three_steps(world:
     assert "three steps" not in page
     assert "of 4 cards guaranteed, max. 6 cards" in page
     assert "my-job" not in as_(world.carol).get(mine).content.decode()
+
+
+def test_home_counts_all_of_ones_work_and_shows_what_must_end_soon_of_however_much(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = ["recalled", "running", "stopping", "queued", "starting", "admitted"] + ["running"] * 4
+    for number, state in enumerate(states):
+        workload = submit(as_(world.alice), world, name=f"work-{number}")
+        Workload.objects.filter(pk=workload.pk).update(state=state)
+    idle = Workload.objects.get(name="work-1")
+    attempt = Attempt.objects.get_or_create(workload=idle, number=1, defaults={"cluster": world.pool.group.cluster})[0]
+    soon = timezone.now() + dt.timedelta(minutes=9)
+    IdleSpell.objects.create(attempt=attempt, since=timezone.now(), warned_at=timezone.now(), stops_at=soon)
+    monkeypatch.setattr(home, "SHOWN", 3)
+    page = html.unescape(as_(world.alice).get(reverse("workloads:mine")).content.decode())
+    counts = re.findall(r"<strong>(\d+)</strong> (\w[\w ]+?)</li>", page)
+    assert counts == [("1", "being recalled"), ("5", "running"), ("1", "waiting"), ("2", "starting"), ("1", "stopping")]
+    assert list(dict.fromkeys(re.findall(r"work-\d", page))) == ["work-0", "work-1", "work-2"]
+    assert "7 more are not shown here." in page
+    assert 'href="/d/vision/workloads/?author=alice">Vision (10)</a>' in page
 
 
 def test_pools_without_a_quota_of_the_department_are_not_offered(world: World) -> None:
