@@ -29,6 +29,7 @@ TIMETABLE = {
     "workloads.modes": 5,
     "workloads.measure": 60,
     "portal.deliver": 5,
+    "portal.directories": 900,
     "portal.clean_up": 3600,
     "quotas.clean_up": 3600,
     "workloads.clean_up": 3600,

@@ -164,6 +164,20 @@ class SeenGroups(models.Model):
         return f"groups of {self.account_id}"
 
 
+class DirectoryReading(models.Model):
+    """The last time a directory was read by the job that applies group rules again."""
+
+    provider = models.CharField(max_length=30, unique=True)
+    tried_at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True)  # when it last answered wholly
+    people = models.PositiveIntegerField(default=0)  # with an account here, at read_at
+    problem = models.TextField(blank=True)  # why the last try changed nothing
+    losing = models.PositiveIntegerField(default=0)  # people who would have lost all groups, if too many
+
+    def __str__(self) -> str:
+        return f"{self.provider} at {self.tried_at}"
+
+
 class Invitation(models.Model):
     """A link that makes its first user a member; only its digest is kept."""
 

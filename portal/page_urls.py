@@ -55,6 +55,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/departments/<slug:department>/", operator.department, name="operator_department"),
     path("operator/groups/", groups.rules, name="operator_groups"),
     path("operator/groups/preview/", groups.preview, name="operator_groups_preview"),
+    path("operator/groups/read/<slug:provider>/", groups.read, name="operator_groups_read"),
     path("operator/groups/<int:rule>/remove/", groups.remove, name="operator_group_remove"),
     path("operator/users/", operator.users, name="operator_users"),
     path("operator/users/<str:username>/", operator.user, name="operator_user"),

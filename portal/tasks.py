@@ -10,6 +10,7 @@ from django.utils import timezone
 from portal import cleaning
 from portal.background.jobs import claimed_tick
 from portal.notify import sender
+from portal.sign_in import directory_job
 
 
 @shared_task(name="portal.deliver")
@@ -18,6 +19,14 @@ def deliver(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("portal.deliver", tick=tick) as run:
         if run:
             sender.ring()
+
+
+@shared_task(name="portal.directories")
+def read_directories(*, tick: bool = False, **_: Any) -> None:
+    """Applies the rules of groups to what directories say now."""
+    with claimed_tick("portal.directories", tick=tick) as run:
+        if run:
+            directory_job.read_all()
 
 
 @shared_task(name="portal.clean_up")

@@ -116,7 +116,8 @@ def effects(rows: Iterable[GroupRule]) -> list[Effect]:
     rules = pure(rows)
     departments = {row.pk: row for row in Department.objects.all()}
     held: dict[int, list[Membership]] = {}
-    for row in Membership.objects.filter(user__socialaccount__isnull=False).distinct():
+    of_rules = Q(user__socialaccount__isnull=False) | Q(user__memberships__from_rules=True)
+    for row in Membership.objects.filter(of_rules).distinct():
         held.setdefault(row.user_id, []).append(row)
     listed = []
     for user, groups in everybody():
@@ -146,14 +147,18 @@ def _effect(
 
 
 def everybody() -> list[tuple[User, dict[str, list[str]]]]:
-    """Everybody with a provider's account, and their groups (provider → names), by user name."""
+    """Everybody with a provider's account, or with what a rule once gave, and their groups (provider → names), by user
+    name. A provider that is not configured any more says nothing."""
     people: dict[int, tuple[User, dict[str, list[str]]]] = {}
     rows = SeenGroups.objects.select_related("account__user").order_by("account__user__username")
     for row in rows:
         _user, groups = people.setdefault(row.account.user_id, (row.account.user, {}))
         if row.account.provider in configured():
             groups.setdefault(row.account.provider, []).extend(row.groups)
-    return list(people.values())
+    given = Q(memberships__from_rules=True) | Q(operator_from_rules=True)
+    for user in User.objects.filter(given).exclude(pk__in=people).distinct():
+        people[user.pk] = (user, {})
+    return sorted(people.values(), key=lambda each: each[0].username)
 
 
 def groups_of(user: User) -> dict[str, list[str]]:

@@ -12,15 +12,19 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal.access import operator_of
+from portal.access import NotVisible, operator_of
 from portal.errors import Problem
 from portal.infra import confirm
-from portal.models import Department, GroupRule, Role
+from portal.infra.confirm import Break
+from portal.infra.providers.identity_providers import IdentityProvider
+from portal.infra.providers.ldap_client import DirectoryAway
+from portal.models import Department, DirectoryReading, GroupRule, Role
 from portal.names import LineInput
-from portal.sign_in import group_rules
+from portal.sign_in import directory_job, group_rules
+from portal.sign_in.directory_login import directories
 from portal.sign_in.identities import label_of
 from portal.web.forms import blame
 from portal.web.once import once
@@ -83,8 +87,50 @@ def rules(request: HttpRequest) -> HttpResponse:
         "page": Paginator(people, PER_PAGE).get_page(request.GET.get("page")),
         "form": form,
         "providers": settings.IDENTITY_PROVIDERS,
+        "sources": _sources(),
     }
     return render(request, "portal/operator_groups.html", context, status=422 if form.errors else 200)
+
+
+def _sources() -> list[tuple[IdentityProvider, DirectoryReading | None]]:
+    """Each provider, and when it was last read where it can be."""
+    readings = {row.provider: row for row in DirectoryReading.objects.all()}
+    return [(each, readings.get(each.key)) for each in settings.IDENTITY_PROVIDERS]
+
+
+@login_required
+@require_POST
+def read(request: HttpRequest, provider: str) -> HttpResponse:
+    """Reads a directory now; where most people would lose all their groups, after a page that names them."""
+    operator_of(request)
+    directory = next((each for each in directories() if each.key == provider), None)
+    if directory is None:
+        raise NotVisible
+    try:
+        try:
+            changed = directory_job.read(directory)
+        except directory_job.TooManyLose as held:
+            breaks = [
+                Break("membership", _("%(name)s has no groups any more.") % {"name": each.label}, (each.pk,))
+                for each in held.people
+            ]
+            confirm.require(
+                breaks, request.POST.get(confirm.FIELD, ""), action=_("Apply"),
+                asks=_("Take what groups of %(provider)s gave from these people?") % {"provider": directory.label},
+            )  # fmt: skip
+            changed = directory_job.read(directory, sure=True)
+    except DirectoryAway as away:
+        messages.error(
+            request, _("%(provider)s did not answer: %(why)s") % {"provider": directory.label, "why": str(away)}
+        )
+    else:
+        text = ngettext(
+            "Read: %(n)s person has other groups than before.",
+            "Read: %(n)s people have other groups than before.",
+            changed,
+        )
+        messages.success(request, text % {"n": changed})
+    return redirect("portal:operator_groups")
 
 
 @login_required

@@ -100,11 +100,13 @@ class Connection:
         return names
 
     def require_whole(self) -> None:
-        """Requires that the directory shows entries below both bases: one that is empty, or hides them, says nothing of
-        people. Raises DirectoryAway."""
-        for name in ("user_base", "group_base"):
-            base = getattr(self.directory, name)
-            if base and not self._search(base, "(objectClass=*)", ["1.1"], most=2, below=True):
+        """Requires that the directory shows people who may log in, and entries below the base of groups: one that is
+        empty, or hides them, says nothing of people. Raises DirectoryAway."""
+        about = self.directory
+        people = f"(&{about.user_filter.format(login='*')}({about.id_attribute}=*))"
+        for name, text in (("user_base", people), ("group_base", "(objectClass=*)")):
+            base = getattr(about, name)
+            if base and not self._search(base, text, ["1.1"], most=2, below=name == "group_base"):
                 raise DirectoryAway(f"{name} {base} shows no entries: check it, and what bind_dn may read")
 
     def _search(
