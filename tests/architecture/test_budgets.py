@@ -60,12 +60,12 @@ MORE = {
     "portal/infra": 35,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 27,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 23,  # with safe_http, by which every request to a server that is not ours leaves
-    "portal/accounts": 32,  # one name for each thing that people do with accounts, members and tokens
+    "portal/accounts": 33,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 40,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 20,
     "portal/web": 30,  # the frame of every page and its fields, and the answers kept of what is sent twice, which the API shares
     "portal/api": 24,  # the frame that every view of the API is built on
-    "portal/views": 56,  # a name for each page: page_urls.py lists them
+    "portal/views": 62,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,
     "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
     "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each

@@ -135,7 +135,7 @@ def test_when_nobody_is_found_an_operator_is_asked_first(corp: Slapd, settings: 
     "changed",
     [
         {"server_url": "ldap://127.0.0.1:9"}, {"bind_password": "no"}, {"user_base": f"ou=gone,{BASE}"},
-        {"group_base": f"ou=gone,{BASE}"}, {"group_base": f"cn=gpu,{GROUPS}"}, {"user_base": f"uid=mia,{PEOPLE}"},
+        {"group_base": f"ou=gone,{BASE}"}, {"group_base": f"cn=gpu,{GROUPS}"},
         {"id_attribute": "userPassword"}, {"bind_dn": ""},
     ],
 )  # fmt: skip
