@@ -11,12 +11,10 @@ from rest_framework import serializers
 
 from portal.access import Actor
 from quotas.engine import explain
+from quotas.engine.reasons import TIMES
 from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool
 from quotas.wording import Teller
-
-TIMES = {"at", "t", "since", "resets_at"}  # seconds since 1970 in the engine, RFC 3339 here
-
 
 REASONS = {
     "type": "array",
@@ -73,7 +71,7 @@ class Reader:
             "advice": explain.advice(read, gettext),
         }
         for name, value in reason.items():
-            if name in TIMES and value is not None:
+            if name in TIMES and value is not None:  # RFC 3339 here
                 answer[name] = dt.datetime.fromtimestamp(value, tz=dt.UTC)
             elif name == "victims":
                 answer[name] = self.sides(value)

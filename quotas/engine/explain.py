@@ -7,7 +7,7 @@ reader's language, and a `Reader` that writes times, amounts and names, or hides
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
-from quotas.engine.reasons import N_, Fragmented, LentOutReturning, Machine, Move, OverBudget, Reason
+from quotas.engine.reasons import N_, TIMES, Fragmented, LentOutReturning, Machine, Move, OverBudget, Reason
 from quotas.engine.types import UNPROMISED, Decision, DecisionKind
 from quotas.engine.what_if import Difference
 
@@ -62,7 +62,6 @@ DIFFERENCES: Mapping[str, str] = {
 UNPROMISED_REST = N_("unassigned capacity")
 AND = N_(", ")
 
-_TIMES = frozenset({"at", "t", "since", "resets_at"})
 _COUNTS = frozenset({"have", "need"})
 
 
@@ -125,7 +124,7 @@ def _write(name: str, value: object, gettext: Gettext, reader: Reader) -> str:
     if isinstance(value, tuple):
         return gettext(AND).join(reader.claim(claim) for claim in value)
     if isinstance(value, int):
-        return reader.time(value) if name in _TIMES else str(value) if name in _COUNTS else reader.units(value)
+        return reader.time(value) if name in TIMES else str(value) if name in _COUNTS else reader.units(value)
     names = {"pool": reader.pool, "department": reader.department, "claim": reader.claim}
     return names[name](str(value))
 

@@ -8,6 +8,10 @@ where the reader is offered less of the same as well. A new reason also joins `R
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+TIMES = frozenset(
+    {"at", "t", "since", "resets_at"}
+)  # fields that are times, whichever reason has them: seconds since 1970
+
 
 def N_(message: str) -> str:
     """Mark a message for extraction; it is translated when it is shown."""
