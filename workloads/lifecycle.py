@@ -117,3 +117,19 @@ def step(state: State, event: Event) -> State:
 
 def may(state: State, event: Event) -> bool:
     return (state, event) in TRANSITIONS
+
+
+# Back in the queue ----------------------------------------------------------------------------------------------------
+
+BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600
+"""Seconds after which a recalled workload may borrow again, one that was lost before it ran may start again, and the most."""
+
+
+def backoff(times: int, base: int = BACKOFF) -> int:
+    """Seconds to wait after the nth time, which double each time; 0 when it never happened."""
+    return min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
+
+
+def is_exhausted(reclaims: int, most: int) -> bool:
+    """Whether a workload that is recalled for the nth time stops for good."""
+    return reclaims > most

@@ -1,20 +1,32 @@
-"""Changes of a snapshot written as words, as `manage.py plan --what-if` takes them: another quota, drained nodes, a request."""
+"""Changes of a snapshot written as words, as `manage.py plan --what-if` takes them: another quota, drained nodes, a request,
+other settings."""
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from quotas.engine.quota_tree import Ledger
-from quotas.engine.snapshot_json import Json, SnapshotError, claim_from_json, quota_from_json, record_to_json
-from quotas.engine.types import Claim, ClaimState, DepartmentId, PoolId, Quota, Snapshot
+from quotas.engine.snapshot_json import (
+    Json,
+    SnapshotError,
+    claim_from_json,
+    parse_snapshot,
+    quota_from_json,
+    record_to_json,
+)
+from quotas.engine.types import Claim, ClaimState, DepartmentId, PoolId, Quota, Settings, Snapshot
 from quotas.engine.what_if import with_claim, with_quota, without_nodes
 
 CHANGES = """quota DEPARTMENT POOL guaranteed=8 lend_limit=null
 drain NODE …
-request DEPARTMENT POOL units_per_pod=4 pods=2"""
+request DEPARTMENT POOL units_per_pod=4 pods=2
+settings notice=300 grace=60 fair_sharing=true"""
 """How a change is written; keys and values are those of the JSON of a quota and of a claim."""
 
 QUOTA_WORDS = tuple(f.name for f in fields(Quota))
+SETTING_WORDS = tuple(f.name for f in fields(Settings))
+OF_POOLS = ("notice", "grace", "policy")
+"""Settings that a pool may have of its own."""
 REQUEST_WORDS = (
     "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "devices", "same_domain",
     "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
@@ -39,6 +51,8 @@ def with_change(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
         case ["request", department, pool, *pairs]:
             _check_known(snapshot, department, pool)
             return with_claim(snapshot, _written_claim(snapshot, department, pool, _pairs(pairs, REQUEST_WORDS)))
+        case ["settings", *pairs] if pairs:
+            return _with_settings(snapshot, _pairs(pairs, SETTING_WORDS))
     raise SnapshotError("", f"a change is written as one of:\n{CHANGES}")
 
 
@@ -64,6 +78,14 @@ def _with_written_quota(snapshot: Snapshot, department: DepartmentId, pool: Pool
         problem = f"{fixed} are held by work that must not be stopped; the guarantee cannot go below that"
         raise SnapshotError(f"guaranteed={quota.guaranteed}", problem)
     return changed
+
+
+def _with_settings(snapshot: Snapshot, given: Json) -> Snapshot:
+    """Settings that are not given stay as they are; those of pools hold in all of them."""
+    nothing = {"id": snapshot.id, "now": snapshot.now, "pools": [], "departments": [], "claims": []}
+    settings = parse_snapshot({**nothing, "settings": {**record_to_json(snapshot.settings), **given}}).settings
+    of_pools = {name: getattr(settings, name) for name in OF_POOLS if name in given}
+    return replace(snapshot, settings=settings, pools=tuple(replace(pool, **of_pools) for pool in snapshot.pools))
 
 
 def _written_claim(snapshot: Snapshot, department: str, pool: str, given: Json) -> Claim:

@@ -54,6 +54,7 @@ MORE = {
     "workloads/runtime": 76,  # the contract itself: the types and errors that drivers and everything above them share
     "workloads/requests": 40,  # checked, priced, judged and shown: pages, API and actions each use a part
     "workloads/sharing": 26,  # a module for each sharing system, most of them named by the modes that switch between them
+    "workloads/replay": 17,  # demand, ways, assumptions, figures: the command that plays names each
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
@@ -69,7 +70,7 @@ MORE = {
     "quotas/views": 51,
     "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
     "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each
-    "quotas/engine": 76,  # types, reasons and their JSON
+    "quotas/engine": 91,  # types, reasons and their JSON; what a replay counts and places with
     "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
     "quotas/previews": 18,
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each

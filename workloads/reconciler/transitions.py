@@ -27,14 +27,12 @@ from quotas.health.quarantines import that_stops
 from quotas.models import Claim, ClaimState
 from quotas.planning import claims
 from workloads.clusters.run_spec import namespace_of, new_secrets
-from workloads.lifecycle import FINAL, Event, NotPossible, State, step
+from workloads.lifecycle import BACKOFF, FINAL, TURNED_AWAY, Event, NotPossible, State, backoff, is_exhausted, step
 from workloads.models import Attempt, StopCause, Workload
 from workloads.requests.request import claim_fields
 from workloads.runtime.base import Observed
 from workloads.runtime.gangs import as_rows
 from workloads.status.out_of_service import is_out_of_service
-
-BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600  # s; doubles with every reclaim
 
 CAUSE = {Event.STOP: StopCause.RECALLED, Event.CANCEL: StopCause.CANCELLED, Event.EXPIRE: StopCause.EXPIRED,
          Event.IDLE: StopCause.IDLE, Event.STUCK: StopCause.STUCK}  # fmt: skip
@@ -73,7 +71,7 @@ def record_event(
         event, reason = Event.LOST, OUT_OF_SERVICE  # of a fault of its hardware, as far as anybody can tell
     elif event is Event.GONE_RECALLED and is_out_of_service(attempt.claim):
         reason = OUT_OF_SERVICE
-    elif event is Event.GONE_RECALLED and workload.reclaims + 1 > workload.pool.max_reclaims:
+    elif event is Event.GONE_RECALLED and is_exhausted(workload.reclaims + 1, workload.pool.max_reclaims):
         event = Event.GONE_EXHAUSTED
     if event is Event.EXITED_BAD and workload.restarts < workload.settings.max_restarts:
         event = Event.RETRY
@@ -181,12 +179,12 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
     reclaims = workload.reclaims + recalled
     turned_away = 0 if recalled else workload.attempts.filter(outcome="lost", started_at=None).count()
     base, times = (BACKOFF, reclaims) if recalled else (TURNED_AWAY, turned_away)
-    backoff = min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
+    wait = backoff(times, base)
     Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
     fields = claim_fields(workload) | {
         "public_id": new_id(last.claim.public_id),  # it decides between those that were submitted in the same second
         "queued_at": now,
-        "backoff_until": now + dt.timedelta(seconds=backoff) if backoff else None,
+        "backoff_until": now + dt.timedelta(seconds=wait) if wait else None,
     }
     claim = claims.ask(**fields)
     return new_attempt(workload, claim, number=last.number + 1, now=now)

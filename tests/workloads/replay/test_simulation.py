@@ -1,0 +1,153 @@
+"""Demand played forward: small cases with known answers, and what holds for every demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench._demand import made_up
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Settings, Snapshot
+from workloads.replay import ways
+from workloads.replay.accounting import Outcome, Record
+from workloads.replay.demand import Demand, Job
+from workloads.replay.figures import figures_of
+from workloads.replay.simulation import Assumed, Simulation
+from workloads.replay.traces import GPU, demand_of, in_proportion, rules_of
+from workloads.replay.ways import planner, pooled, static
+
+HOUR = 3600
+NOTICE, GRACE = 600, 120
+ASSUMED = Assumed(checkpoint_every=1800, restart=60, between_passes=1)
+
+
+def rules(on_a_node: int = 0, **guaranteed: int) -> Snapshot:
+    settings = Settings(restart_cost=60, notice=NOTICE, grace=GRACE)
+    return rules_of({DepartmentId(id): units for id, units in guaranteed.items()}, on_a_node, settings)
+
+
+def job(id: str, department: str, units: int, at: int, work: int, **more: Any) -> Job:
+    return Job(Claim(ClaimId(id), DepartmentId(department), GPU, units, ClaimState.PENDING, at), work, **more)
+
+
+def played(
+    world: Snapshot, *jobs: Job, way: ways.Way = planner, assumed: Assumed = ASSUMED, hours: int = 24
+) -> Outcome:
+    return Simulation(world, Demand(0, hours * HOUR, jobs), way, assumed).play()
+
+
+def by_id(outcome: Outcome) -> dict[str, Record]:
+    return {record.job.request.id: record for record in outcome.records}
+
+
+def test_an_owner_gets_lent_cards_back_within_notice_and_grace_and_the_borrower_goes_on_later() -> None:
+    lent = job("lent", "nlp", 4, 0, 5 * HOUR)
+    mine = job("mine", "vision", 4, 3 * HOUR, HOUR)
+    result = by_id(played(rules(vision=4, nlp=0), lent, mine))
+    owner, borrower = result["mine"], result["lent"]
+    assert owner.first_start == 3 * HOUR + NOTICE + GRACE
+    assert (owner.inside, owner.late, owner.broken) == (True, 0, False)
+    # told after 3 hours, stopped 10 minutes later: it goes back to the checkpoint of 3 hours, and was there for its grace
+    lost_at_the_stop, restarted = NOTICE + GRACE, 60
+    assert (borrower.recalls, borrower.lost) == (1, lost_at_the_stop + restarted)
+    begins_again = 3 * HOUR + NOTICE + GRACE + HOUR
+    assert borrower.finished_at == begins_again + restarted + 2 * HOUR
+
+
+def test_who_saves_on_notice_loses_its_restart_only() -> None:
+    lent = job("lent", "nlp", 4, 0, 5 * HOUR, checkpoint_every=0, saves_on_notice=True)
+    result = by_id(played(rules(vision=4, nlp=0), lent, job("mine", "vision", 4, 3 * HOUR + 77, HOUR)))
+    assert result["mine"].first_start == 3 * HOUR + 77 + ASSUMED.saving
+    assert (result["lent"].recalls, result["lent"].lost) == (1, ASSUMED.restart)
+
+
+def test_who_is_preempted_goes_on_when_its_cards_come_from_elsewhere() -> None:
+    """The owner starts on what another job leaves: whom it had preempted stays, and loses nothing."""
+    jobs = [
+        job("short", "nlp", 4, 0, 2 * HOUR + 60),
+        job("lent", "nlp", 4, 1, 5 * HOUR),
+        job("mine", "vision", 4, 2 * HOUR, HOUR),
+    ]
+    result = by_id(played(rules(vision=4, nlp=4), *jobs))
+    assert result["mine"].first_start == 2 * HOUR + 60
+    assert [result[id].recalls for id in ("short", "lent")] == [0, 0]
+
+
+def test_a_job_that_is_recalled_more_often_than_its_pool_allows_ends() -> None:
+    assumed = Assumed(between_passes=1, most_recalls={GPU: 0})
+    lent, mine = job("lent", "nlp", 4, 0, 5 * HOUR), job("mine", "vision", 4, HOUR, HOUR)
+    result = by_id(played(rules(vision=4, nlp=0), lent, mine, assumed=assumed))
+    assert (result["lent"].refused, result["lent"].finished_at, result["lent"].recalls) == (True, None, 1)
+
+
+def test_a_gang_needs_nodes_and_one_that_fits_nowhere_is_refused() -> None:
+    too_large = Claim(ClaimId("large"), DepartmentId("vision"), GPU, 8, ClaimState.PENDING, 0)
+    result = by_id(played(rules(4, vision=8), Job(too_large, HOUR), job("fits", "vision", 4, 0, HOUR)))
+    assert result["large"].refused
+    assert result["fits"].finished_at == HOUR
+
+
+def test_idle_cards_are_told_by_the_rule_that_keeps_them_idle() -> None:
+    """One card is free on each of two nodes for 50 minutes: the job of 2 cards fits on neither."""
+    jobs = [job("a", "vision", 1, 0, 600), *(job(f"b{n}", "vision", 1, 0, HOUR) for n in range(2))]
+    outcome = played(rules(2, vision=4), *jobs, job("two", "vision", 2, 10, HOUR))
+    assert dict(outcome.idle) == {("fragmented", "vision"): 2 * 3000, ("too_little_for_anybody", ""): 590}
+
+
+MADE_UP = made_up(400, 3)
+
+
+def made_up_month(way: ways.Way, load: float = 0.95, on_a_node: int = 8) -> Outcome:
+    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 4 * 24 * HOUR, on_a_node)
+    weights = demand.units_in_use()
+    world = rules(on_a_node, **in_proportion(weights, round(sum(weights.values()) / load)))
+    return Simulation(world, demand, way, Assumed(restart=60)).play()
+
+
+@pytest.mark.parametrize("way", [planner, pooled, static])
+def test_every_second_of_use_is_work_or_lost(way: ways.Way) -> None:
+    outcome = made_up_month(way)
+    finished = [record for record in outcome.records if record.finished_at is not None]
+    assert len(finished) > 300
+    for record in finished:
+        assert record.attempts == record.recalls + 1
+        assert record.finished_at is not None
+        assert record.finished_at >= record.job.request.submitted_at + record.job.work + record.lost
+    work = sum(record.job.work * record.job.request.units for record in finished)
+    running = sum(line.used for line in outcome.lines) - sum(line.lost for line in outcome.lines) - work
+    rest = sum(record.job.work * record.job.request.units for record in outcome.records if record.finished_at is None)
+    assert 0 <= running <= rest
+
+
+def test_a_replay_is_deterministic_and_says_how_far_it_is() -> None:
+    parts: list[float] = []
+    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 24 * HOUR, 8)
+    world = rules(8, **in_proportion(demand.units_in_use(), 40))
+    one, other = (
+        figures_of(Simulation(world, demand, planner, Assumed()).play(progress))
+        for progress in (parts.append, lambda part: None)
+    )
+    assert one == other
+    assert parts == sorted(parts)
+    assert parts
+
+
+def test_nobody_is_stopped_in_one_queue_and_nothing_is_lent_by_a_partition() -> None:
+    one_queue, partition, lending = (figures_of(made_up_month(way))["all"] for way in (pooled, static, planner))
+    assert one_queue["stops"] == partition["stops"] == 0
+    assert partition["gpu_hours_borrowed"] == 0 < lending["gpu_hours_borrowed"]
+    assert partition["late"] == 0 < one_queue["late"]
+    assert lending["utilisation"] > partition["utilisation"]
+
+
+def test_asking_the_first_of_equal_claims_answers_for_all_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = figures_of(made_up_month(planner))
+    monkeypatch.setattr(ways, "FEW", 10**9)
+    assert figures_of(made_up_month(planner)) == few
+
+
+def test_figures_of_departments_add_up_to_those_of_all() -> None:
+    figures = figures_of(made_up_month(planner))
+    for name in ("jobs", "stops", "late", "gpu_hours_used", "gpu_hours_borrowed", "gpu_hours_lost"):
+        total = sum(each[name] for each in figures["departments"].values())
+        assert total == pytest.approx(figures["all"][name], abs=1), name

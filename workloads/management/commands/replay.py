@@ -1,0 +1,201 @@
+"""`manage.py replay`: demand played forward through the planner, beside other ways of sharing and under other rules."""
+
+import datetime as dt
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from quotas.engine.snapshot_json import SnapshotError
+from quotas.engine.types import Settings, Snapshot
+from quotas.management.written_changes import CHANGES, with_change
+from quotas.models import PoolGroup
+from workloads.replay import history, traces
+from workloads.replay.demand import Demand
+from workloads.replay.figures import Figures, figures_of
+from workloads.replay.simulation import Assumed, Simulation
+from workloads.replay.tables import lines_of
+from workloads.replay.ways import WAYS
+
+HOUR, DAY = 3600, 86400
+NOBODY = "nobody asked for anything then: see --from and --days"
+WHAT_IF = "what-if"
+
+
+class Command(BaseCommand):
+    help = (
+        "Play demand forward through the planner, beside one pooled queue and a static partition, and report utilisation,"
+        " waits, late promises, stops and lost work. With --what-if: what would have been under other rules. Nothing is"
+        " written."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument(
+            "--history", metavar="GROUP", help="what was asked for in this pool group, from the database"
+        )
+        source.add_argument(
+            "--trace",
+            metavar="FILE.csv",
+            type=Path,
+            help=f"jobs as CSV: {'; '.join(' or '.join(names) for names in traces.HEADINGS.values())}; the first four are needed",
+        )
+        parser.add_argument("--from", dest="begin", metavar="DATE", help="first day, such as 2017-10-02 (UTC)")
+        parser.add_argument("--days", type=_positive, default=30.0, help="how long to play (default 30)")
+        parser.add_argument(
+            "--what-if", nargs="+", action="append", default=[], metavar="WORD",
+            help=f"the planner once more under other rules: {CHANGES}",
+        )  # fmt: skip
+        parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="ways of sharing (default all)")
+        parser.add_argument("--json", action="store_true", help="all figures as one object")
+        parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+        assumed = parser.add_argument_group("assumptions", "in seconds")
+        for name, default in (("checkpoint-every", 1800), ("restart", 60), ("between-passes", 60)):
+            assumed.add_argument(f"--{name}", type=_count, default=default, help=f"default {default}")
+        of_trace = parser.add_argument_group("with --trace", "who shares what")
+        of_trace.add_argument("--load", type=_positive, default=0.9, help="mean demand ÷ cards (default 0.9)")
+        of_trace.add_argument("--guarantees", metavar="FILE.csv", type=Path,
+                              help="department,guaranteed; else in proportion to mean demand")  # fmt: skip
+        of_trace.add_argument("--cards-per-node", type=_count, default=8, help="0: without nodes (default 8)")
+        of_trace.add_argument("--notice", type=_count, default=600, help="default 600")
+        of_trace.add_argument("--grace", type=_count, default=120, help="default 120")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        assumed = Assumed(
+            options["checkpoint_every"], options["restart"], between_passes=max(1, options["between_passes"])
+        )
+        if options["trace"] is not None:
+            rules, demand = _of_trace(options)
+        else:
+            group = _group(options["history"])
+            rules, demand = self._of_history(group, options)
+            assumed = replace(assumed, most_recalls=history.most_recalls_of(group))
+        if not demand.jobs:
+            raise CommandError(NOBODY)
+        changed = _changed(rules, options["what_if"])
+        played = {way: (way, rules) for way in options["ways"]}
+        if options["what_if"]:
+            played = {"planner": ("planner", rules), WHAT_IF: ("planner", changed)} | played
+        results = {name: self._played(name, way, of, demand, assumed, options) for name, (way, of) in played.items()}
+        if options["json"]:
+            self.stdout.write(json.dumps(results, indent=1))
+            return
+        for line in lines_of(results):
+            self.stdout.write(line)
+
+    def _played(
+        self, name: str, way: str, rules: Snapshot, demand: Demand, assumed: Assumed, options: dict[str, Any]
+    ) -> Figures:
+        began = time.monotonic()
+
+        def progress(part: float) -> None:
+            if not options["quiet"]:
+                print(
+                    f"\r{name}: {part:.0%} after {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
+                )
+
+        outcome = Simulation(rules, demand, WAYS[way], assumed).play(progress)
+        progress(1)
+        if not options["quiet"]:
+            print(file=sys.stderr)
+        return figures_of(outcome)
+
+    def _of_history(self, group: PoolGroup, options: dict[str, Any]) -> tuple[Snapshot, Demand]:
+        now = timezone.now()
+        days = dt.timedelta(days=options["days"])
+        begin = _day(options["begin"]) if options["begin"] else now - days
+        demand, unknown = history.demand_of(group, begin, min(now, begin + days))
+        if unknown and not options["quiet"]:
+            print(f"{unknown} workloads that never ran are left out", file=sys.stderr)
+        return history.rules_of(group, now=now), demand
+
+
+# What is played -------------------------------------------------------------------------------------------------------
+
+
+def _of_trace(options: dict[str, Any]) -> tuple[Snapshot, Demand]:
+    rows = _read(options["trace"], traces.read_trace)
+    if not rows:
+        raise CommandError(f"{options['trace']}: no jobs")
+    first = _day(options["begin"]) if options["begin"] else None
+    begin = int(first.timestamp()) if first else rows[0].submitted_at // DAY * DAY
+    end = min(begin + round(options["days"] * DAY), max(begin, rows[-1].submitted_at) + HOUR)
+    demand = traces.demand_of(rows, begin, end, options["cards_per_node"])
+    if not demand.jobs:
+        raise CommandError(NOBODY)
+    weights = demand.units_in_use()
+    cards = round(sum(weights.values()) / options["load"])
+    if options["guarantees"] is not None:
+        guaranteed = _read(options["guarantees"], traces.read_guarantees)
+        missing = sorted(id for id in weights if id not in guaranteed)
+        if missing:
+            raise CommandError(f"{options['guarantees']}: no line for {', '.join(missing)}")
+    elif cards < len(weights):
+        raise CommandError(f"--load {options['load']}: {cards} cards are too few for {len(weights)} departments")
+    else:
+        guaranteed = traces.in_proportion(weights, cards)
+    settings = Settings(restart_cost=options["restart"], notice=options["notice"], grace=options["grace"])
+    return traces.rules_of(guaranteed, options["cards_per_node"], settings), demand
+
+
+def _read(path: Path, read: Any) -> Any:
+    """What `read` makes of a file; a folder stands for the one CSV file in it."""
+    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+    if len(files) != 1:
+        raise CommandError(f"{path}: a folder with {len(files)} CSV files; name one")
+    try:
+        with files[0].open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            return read(lines)
+    except OSError as error:
+        raise CommandError(f"cannot read {files[0]}: {error.strerror}") from error
+    except traces.TraceError as error:
+        raise CommandError(f"{files[0]}, {error}") from error
+
+
+def _changed(rules: Snapshot, changes: Sequence[Sequence[str]]) -> Snapshot:
+    try:
+        for words in changes:
+            if words[0] == "request":
+                raise SnapshotError("request", "a replay plays what was asked for; change quotas, nodes or settings")
+            rules = with_change(rules, words)
+    except SnapshotError as error:
+        raise CommandError(f"--what-if: {error}") from error
+    return rules
+
+
+def _group(name: str) -> PoolGroup:
+    group = PoolGroup.objects.filter(name=name).first()
+    if group is None:
+        known = ", ".join(PoolGroup.objects.order_by("name").values_list("name", flat=True)) or "none"
+        raise CommandError(f"--history: no pool group {name}: there are {known}")
+    return group
+
+
+def _day(text: str) -> dt.datetime:
+    try:
+        day = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"--from: expected a day such as 2017-10-02, not {text!r}") from None
+    return day if day.tzinfo else day.replace(tzinfo=dt.UTC)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value

@@ -1,0 +1,81 @@
+"""What a replay came to, as numbers: of all departments together, and of each."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from workloads.replay.accounting import Line, Outcome, Record
+
+Figures = dict[str, Any]
+HOUR = 3600
+QUANTILES = (50, 90, 95, 99)
+
+
+def figures_of(outcome: Outcome) -> Figures:
+    """All figures as JSON values: `all`, and `departments` by name. GPU-hours are of whole cards, waits are in seconds."""
+    idle: Counter[str] = Counter()
+    by_department: dict[str, Counter[str]] = {}
+    for (rule, department), seconds in outcome.idle.items():
+        idle[rule] += seconds
+        by_department.setdefault(department, Counter())[rule] += seconds
+    departments: dict[str, Figures] = {}
+    for id in sorted({line.department for line in outcome.lines}):
+        lines = [line for line in outcome.lines if line.department == id]
+        records = [record for record in outcome.records if record.job.request.department == id]
+        if records or any(line.guaranteed for line in lines):
+            departments[id] = _figures(outcome, lines, records, by_department.get(id, Counter()))
+    return {
+        "days": round((outcome.end - outcome.begin) / 86400, 3),
+        "passes": outcome.passes,
+        "all": _figures(outcome, outcome.lines, outcome.records, idle),
+        "departments": departments,
+    }
+
+
+def _figures(outcome: Outcome, lines: Sequence[Line], records: Sequence[Record], idle: Counter[str]) -> Figures:
+    seconds = outcome.end - outcome.begin
+    used, borrowed, lost, due, served = (
+        sum(getattr(line, name) * line.cards for line in lines)
+        for name in ("used", "borrowed", "lost", "due", "served")
+    )
+    waited_inside = [record.late for record in records if record.late is not None]
+    late = [by for by in waited_inside if by]
+    recalls = Counter(record.recalls for record in records if record.recalls)
+    return {
+        "guaranteed_cards": round(sum(line.guaranteed * line.cards for line in lines), 3),
+        "cards": round(outcome.cards, 3),
+        "jobs": len(records),
+        "finished": sum(record.finished_at is not None for record in records),
+        "never_started": sum(record.first_start is None for record in records),
+        "refused_or_ended": sum(record.refused for record in records),
+        "utilisation": _part(used, outcome.cards * seconds),
+        "useful_utilisation": _part(used - lost, outcome.cards * seconds),
+        "guarantee_served": _part(served, due),
+        "gpu_hours_used": round(used / HOUR, 1),
+        "gpu_hours_borrowed": round(borrowed / HOUR, 1),
+        "gpu_hours_lost": round(lost / HOUR, 1),
+        "lost_of_borrowed": _part(lost, borrowed),
+        "stops": sum(times * jobs for times, jobs in recalls.items()),
+        "most_stops_of_a_job": max(recalls, default=0),
+        "jobs_by_stops": {str(times): recalls[times] for times in sorted(recalls)},
+        "late": len(late),
+        "late_of_waits_inside": _part(len(late), len(waited_inside)),
+        "latest_by_s": max(late, default=0),
+        "started_later_than_told": sum(record.broken for record in records),
+        "wait_inside_s": _spread(record.waited(outcome.end) for record in records if record.inside),
+        "wait_above_s": _spread(record.waited(outcome.end) for record in records if record.inside is False),
+        "idle_while_waiting_gpu_hours": {rule: round(part / HOUR, 1) for rule, part in idle.most_common() if part},
+    }
+
+
+def _part(part: float, whole: float) -> float:
+    return round(part / whole, 6) if whole else 0.0
+
+
+def _spread(values: Iterable[int]) -> Figures:
+    """Mean, quantiles and the largest of the values."""
+    ordered = sorted(values)
+    if not ordered:
+        return {"jobs": 0}
+    at = {f"p{q}": ordered[min(len(ordered) - 1, len(ordered) * q // 100)] for q in QUANTILES}
+    return {"jobs": len(ordered), "mean": round(sum(ordered) / len(ordered)), **at, "max": ordered[-1]}

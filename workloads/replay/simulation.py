@@ -1,0 +1,433 @@
+"""Demand played forward: a clock, and what becomes of each job. Deterministic, in whole seconds.
+
+A way of sharing (ways.py) is asked for a plan as the product asks its planner, and the plan is carried out as the product does:
+who starts runs; whoever is preempted has its notice, then SIGTERM and its grace, and queues again with its original time and a
+backoff, or may stay after all. A pass follows at once on what happens, but no sooner than `between_passes` after the last.
+
+A job makes progress one second a second while it runs, after `restart` seconds of starting up in every attempt but its first.
+When it is stopped it goes back to its last checkpoint. Who saves on notice writes one, and leaves, `saving` seconds after it is
+preempted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from quotas.engine.queue import queue_order
+from quotas.engine.quota_tree import Ledger
+from quotas.engine.types import (
+    ClaimId,
+    ClaimState,
+    Decision,
+    DecisionKind,
+    DepartmentId,
+    Plan,
+    PoolId,
+    Reservation,
+    Snapshot,
+)
+from quotas.engine.units import card_units, grace_of, notice_of
+from workloads.lifecycle import backoff, is_exhausted
+from workloads.replay.accounting import Line, Outcome, Record
+from workloads.replay.demand import Demand, Job
+from workloads.replay.ways import Way
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What no demand tells: durations in seconds, and by pool after how many recalls a job stops for good (others: never)."""
+
+    checkpoint_every: int = 1800
+    restart: int = 60
+    saving: int = 60
+    between_passes: int = 60
+    most_recalls: Mapping[PoolId, int] = field(default_factory=dict)
+
+
+class Work:
+    """A job under way. `saved` is what its checkpoints have of its work, `version` counts what happened to it, and `goes_at` is
+    when it goes that was preempted: at its deadline, or once it has saved."""
+
+    __slots__ = (
+        "assumed",
+        "checkpoint_every",
+        "claim",
+        "entitled_since",
+        "goes_at",
+        "promised",
+        "record",
+        "saved",
+        "version",
+    )
+
+    def __init__(self, job: Job, assumed: Assumed) -> None:
+        self.assumed, self.claim, self.record = assumed, job.request, Record(job)
+        self.checkpoint_every = assumed.checkpoint_every if job.checkpoint_every is None else job.checkpoint_every
+        self.saved = self.version = 0
+        self.entitled_since: int | None = None
+        self.promised: int | None = None
+        self.goes_at: int | None = None
+
+    @property
+    def id(self) -> ClaimId:
+        return self.claim.id
+
+    @property
+    def started_at(self) -> int:
+        return self.claim.started_at or 0
+
+    @property
+    def makes_progress_at(self) -> int:
+        """When the present attempt has started up."""
+        return self.started_at + (self.assumed.restart if self.record.attempts > 1 else 0)
+
+    @property
+    def finishes_at(self) -> int:
+        return self.makes_progress_at + self.record.job.work - self.saved
+
+    def progress(self, now: int) -> int:
+        """What the present attempt has added."""
+        return max(0, now - self.makes_progress_at)
+
+    def in_checkpoints(self, now: int) -> int:
+        """What of it checkpoints have."""
+        made = self.progress(now)
+        return made - made % self.checkpoint_every if self.checkpoint_every else 0
+
+
+class Event(NamedTuple):
+    """Something that happens to a job; not if its version is another by then."""
+
+    at: int
+    turn: int
+    kind: str
+    work: Work | None
+    version: int
+
+
+class Idle(NamedTuple):
+    """Units of a pool that are free although a department waits, and the rule that keeps them so."""
+
+    pool: PoolId
+    rule: str
+    department: DepartmentId
+    units: int
+
+
+class Simulation:
+    """One replay of `demand` under `rules`, a snapshot without claims."""
+
+    def __init__(self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed) -> None:
+        self._rules, self._way, self._assumed = rules, way, assumed
+        self._now, self._begin, self._end = demand.begin, demand.begin, demand.end
+        self._pools = {pool.id: pool for pool in rules.pools}
+        self._ledgers = {id: Ledger(pool, rules.departments) for id, pool in self._pools.items()}
+        self._free = {id: ledger.capacity for id, ledger in self._ledgers.items()}
+        self._cards = {id: 1 / (card_units(pool) or 1) for id, pool in self._pools.items()}
+        self._lines = {
+            (id, pool): Line(id, pool, account.guaranteed, self._cards[pool])
+            for pool, ledger in self._ledgers.items()
+            for id, account in ledger.accounts.items()
+        }
+        self._works = [Work(job, assumed) for job in demand.jobs]
+        self._min_runtime = max((job.request.min_runtime for job in demand.jobs), default=0)
+        self._live: dict[ClaimId, Work] = {}
+        self._idle: list[Idle] = []
+        self._events: list[Event] = []
+        self._turn = count()
+        self._changed = self._planned = False
+        self._last_pass = demand.begin - assumed.between_passes
+        records = [work.record for work in self._works]
+        cards = sum(ledger.capacity * self._cards[id] for id, ledger in self._ledgers.items())
+        self._outcome = Outcome(demand.begin, demand.end, cards, records, [*self._lines.values()])
+        for work in self._works:
+            self._expect(work.claim.submitted_at, "arrive", work)
+
+    # The clock ----------------------------------------------------------------------------------------------------------
+
+    def play(self, progress: Callable[[float], None] = lambda part: None) -> Outcome:
+        """Play to the end. `progress` is told the part of the time that is over whenever another percent is."""
+        percent = 0
+        while self._events and self._events[0].at < self._end:
+            at = self._events[0].at
+            self._pass_time(at)
+            while self._events and self._events[0].at == at:
+                self._happen(heappop(self._events))
+            if self._changed and not self._planned and self._live:
+                self._planned = True
+                self._expect(max(at, self._last_pass + self._assumed.between_passes), "plan", None)
+            over = (at - self._begin) * 100 // (self._end - self._begin)
+            if over > percent:
+                percent = over
+                progress(percent / 100)
+        self._pass_time(self._end)
+        for work in self._live.values():
+            self._no_more_entitled(work)
+            if work.claim.state is not ClaimState.PENDING:  # what it has made so far counts as made
+                self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
+        return self._outcome
+
+    def _expect(self, at: int, kind: str, work: Work | None) -> None:
+        heappush(self._events, Event(at, next(self._turn), kind, work, work.version if work else 0))
+
+    def _pass_time(self, until: int) -> None:
+        seconds, self._now = until - self._now, until
+        if not seconds:
+            return
+        for line in self._outcome.lines:
+            line.pass_time(seconds)
+        waiting: dict[PoolId, int] = dict.fromkeys(self._pools, 0)
+        for line in self._outcome.lines:
+            waiting[line.pool] += line.waiting_now
+        left = {pool: min(self._free[pool], units) for pool, units in waiting.items()}
+        idle = (
+            [Idle(pool, "no_pass_yet", DepartmentId(""), left[pool]) for pool in left] if self._changed else self._idle
+        )
+        for pool, rule, department, units in idle:
+            part = min(left[pool], units)
+            left[pool] -= part
+            if part:
+                self._outcome.idle[rule, department] += round(part * seconds * self._cards[pool])
+
+    def _happen(self, event: Event) -> None:
+        work = event.work
+        if work is None:
+            self._plan()
+        elif event.version == work.version:
+            HAPPENS[event.kind](self, work)
+            self._changed = True
+
+    # What happens to a job ----------------------------------------------------------------------------------------------
+
+    def _arrive(self, work: Work) -> None:
+        """It waits, for the first time or again."""
+        self._live[work.id] = work
+        self._line(work).waiting_now += work.claim.units
+        if work.claim.backoff_until is not None:
+            self._expect(work.claim.backoff_until, "look", work)
+        self._expect(work.claim.waiting_since + self._rules.settings.starvation_after + 1, "look", work)
+
+    def _look(self, work: Work) -> None:
+        """Nothing but time has passed, and the plan may be another."""
+
+    def _start(self, work: Work, decision: Decision) -> None:
+        claim, pool, settings = work.claim, self._pools[work.claim.pool], self._rules.settings
+        self._no_more_entitled(work)
+        work.record.broken |= work.promised is not None and self._now > work.promised + self._assumed.between_passes
+        work.promised = None
+        work.version += 1
+        work.record.attempts += 1
+        if work.record.first_start is None:
+            work.record.first_start = self._now
+        work.claim = replace(
+            claim, state=ClaimState.HOLDING, started_at=self._now, reserved=None, placement=decision.placement,
+            notice=notice_of(claim, pool, settings), grace=grace_of(claim, pool, settings),
+        )  # fmt: skip
+        self._line(work).waiting_now -= claim.units
+        self._line(work).used_now += claim.units
+        self._free[claim.pool] -= claim.units
+        if self._free[claim.pool] < 0:
+            raise ValueError(f"{claim.id} starts where nothing is free")
+        self._ledgers[claim.pool].add(claim.department, claim.units)
+        self._expect(work.finishes_at, "finish", work)
+        if claim.max_runtime is not None:
+            self._expect(self._now + claim.max_runtime, "finish", work)
+        if claim.min_runtime:
+            self._expect(self._now + claim.min_runtime, "look", work)
+
+    def _finish(self, work: Work) -> None:
+        self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
+        self._end_attempt(work)
+        work.record.finished_at = self._now
+
+    def _end_attempt(self, work: Work) -> None:
+        claim = work.claim
+        del self._live[claim.id]
+        work.version += 1
+        work.goes_at = None
+        self._line(work).used_now -= claim.units
+        self._free[claim.pool] += claim.units
+        if claim.state is ClaimState.HOLDING:
+            self._ledgers[claim.pool].remove(claim.department, claim.units)
+
+    def _preempt(self, work: Work, preemptor: ClaimId) -> None:
+        """Its notice begins; by right it is gone at once."""
+        claim = work.claim
+        leave_by = self._now + notice_of(claim, self._pools[claim.pool], self._rules.settings)
+        work.claim = replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptor)
+        self._ledgers[claim.pool].remove(claim.department, claim.units)
+        saves = work.record.job.saves_on_notice
+        work.goes_at = min(leave_by, self._now + self._assumed.saving) if saves else leave_by
+        self._expect(work.goes_at, "go", work)
+
+    def _withdraw(self, work: Work) -> None:
+        """It may stay after all."""
+        claim = work.claim
+        work.claim, work.goes_at = replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None), None
+        self._ledgers[claim.pool].add(claim.department, claim.units)
+
+    def _go(self, work: Work) -> None:
+        """SIGTERM: from here there is no way back. Who has saved is gone at once, others take the whole grace."""
+        if work.goes_at != self._now:
+            return  # the preemption was withdrawn meanwhile
+        job, claim = work.record.job, work.claim
+        made = work.progress(self._now)
+        has_saved = job.saves_on_notice and (claim.notice or 0) >= self._assumed.saving
+        stays = 0 if has_saved else claim.grace or 0
+        kept_work = made if has_saved else work.in_checkpoints(self._now)
+        self._lose(work, self._now - work.started_at - kept_work + stays)
+        work.saved += kept_work
+        work.version += 1  # it does not finish any more
+        work.claim = replace(claim, leave_by=self._now)
+        self._expect(self._now + stays, "leave", work)
+
+    def _leave(self, work: Work) -> None:
+        """It is gone, and queues again with its original time."""
+        record, request = work.record, work.record.job.request
+        self._end_attempt(work)
+        record.recalls += 1
+        if is_exhausted(record.recalls, self._assumed.most_recalls.get(request.pool, record.recalls)):
+            record.refused = True
+            return
+        wait = backoff(record.recalls)
+        work.claim = replace(request, queued_at=self._now, backoff_until=self._now + wait)
+        self._arrive(work)
+
+    def _refuse(self, work: Work) -> None:
+        """It can never run."""
+        del self._live[work.id]
+        self._line(work).waiting_now -= work.claim.units
+        work.version += 1
+        work.record.refused = True
+
+    def _lose(self, work: Work, seconds: int) -> None:
+        work.record.lost += seconds
+        self._line(work).lost += seconds * work.claim.units
+
+    def _line(self, work: Work) -> Line:
+        return self._lines[work.claim.department, work.claim.pool]
+
+    # A pass -------------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        self._changed = self._planned = False
+        self._last_pass = self._now
+        self._outcome.passes += 1
+        self._note_entitled()
+        for work in self._live.values():
+            if work.claim.state is not ClaimState.PENDING:
+                self._note_checkpoint(work)
+        claims = tuple(work.claim for work in self._live.values())
+        plan = self._way(replace(self._rules, now=self._now, claims=claims))
+        for id in plan.withdrawn:
+            self._withdraw(self._live[id])
+        for decision in plan.decisions:
+            self._carry_out(decision)
+        self._idle = [*self._idle_by_rule(plan)]
+
+    def _note_checkpoint(self, work: Work) -> None:
+        saved = work.in_checkpoints(self._now)
+        at = work.makes_progress_at + saved if saved else None
+        if at != work.claim.checkpointed_at:
+            work.claim = replace(work.claim, checkpointed_at=at)
+
+    def _carry_out(self, decision: Decision) -> None:
+        work = self._live[decision.claim]
+        match decision.decision:
+            case DecisionKind.ADMIT:
+                self._start(work, decision)
+            case DecisionKind.RECLAIM:
+                reserved = Reservation(decision.own + decision.borrowed, decision.placement or ())
+                if work.claim.reserved != reserved:
+                    work.claim = replace(work.claim, reserved=reserved)
+                work.promised = decision.by if work.promised is None else work.promised
+                for victim in decision.victims:
+                    self._preempt(self._live[victim], work.id)
+            case DecisionKind.WAIT:
+                if work.claim.reserved is not None:
+                    work.claim = replace(work.claim, reserved=None)
+            case DecisionKind.IMPOSSIBLE:
+                self._refuse(work)
+
+    def _note_entitled(self) -> None:
+        """Note since when each waiting job would be inside its department's guarantee, if those before it in the queue that are
+        inside had what they ask."""
+        own_left = {key: self._ledgers[line.pool][line.department].own_left for key, line in self._lines.items()}
+        may_be: list[Work] = []
+        for work in self._live.values():
+            claim = work.claim
+            if claim.state is ClaimState.PENDING:
+                if claim.units <= own_left[claim.department, claim.pool]:
+                    may_be.append(work)
+                else:
+                    self._not_entitled(work)
+        inside: list[Work] = []
+        for work in sorted(may_be, key=lambda work: queue_order(work.claim)):
+            claim, ledger = work.claim, self._ledgers[work.claim.pool]
+            if not ledger.inside(claim.department, claim.units):
+                self._not_entitled(work)
+                continue
+            ledger.add(claim.department, claim.units)
+            inside.append(work)
+            if work.entitled_since is None:
+                work.entitled_since = claim.submitted_at if work.record.inside is None else self._now
+            if work.record.inside is None:
+                work.record.inside = True
+        for work in inside:
+            self._ledgers[work.claim.pool].remove(work.claim.department, work.claim.units)
+
+    def _not_entitled(self, work: Work) -> None:
+        if work.record.inside is None:
+            work.record.inside = False
+        self._no_more_entitled(work)
+
+    def _no_more_entitled(self, work: Work) -> None:
+        """Its wait inside the guarantee is over: it starts, or is not inside any more."""
+        if work.entitled_since is None:
+            return
+        claim, settings, pool = work.claim, self._rules.settings, self._pools[work.claim.pool]
+        back_within = notice_of(claim, pool, settings) + grace_of(claim, pool, settings) + self._min_runtime
+        beyond = self._now - work.entitled_since - back_within - 2 * self._assumed.between_passes
+        work.record.late = max(0, work.record.late or 0, beyond)
+        work.entitled_since = None
+
+    def _idle_by_rule(self, plan: Plan) -> Iterator[Idle]:
+        """What is free although somebody waits: kept for reservations until others have left; kept from who would fit by the
+        first reason that it was told; or too little for anybody who waits."""
+        left = dict(self._free)
+        coming = dict.fromkeys(left, 0)
+        for work in self._live.values():
+            if work.claim.state is ClaimState.LEAVING:
+                coming[work.claim.pool] += work.claim.units
+        waiting: list[tuple[Decision, Work]] = []
+        for decision in sorted(plan.decisions, key=lambda decision: decision.position):
+            work = self._live.get(decision.claim)
+            if work is None or decision.decision is DecisionKind.ADMIT:
+                continue
+            pool, units = work.claim.pool, work.claim.units
+            if decision.decision is DecisionKind.WAIT:
+                waiting.append((decision, work))
+                continue
+            by_leavers = min(units, coming[pool])
+            coming[pool] -= by_leavers
+            part = min(left[pool], units - by_leavers)
+            left[pool] -= part
+            yield Idle(pool, "reserved", work.claim.department, part)
+        for decision, work in waiting:
+            pool, units = work.claim.pool, work.claim.units
+            if 0 < units <= left[pool] and decision.reasons:
+                left[pool] -= units
+                yield Idle(pool, decision.reasons[0].code, work.claim.department, units)
+        for pool, units in left.items():
+            yield Idle(pool, "too_little_for_anybody", DepartmentId(""), units)
+
+
+HAPPENS: dict[str, Callable[[Simulation, Work], None]] = {
+    "arrive": Simulation._arrive,
+    "look": Simulation._look,
+    "finish": Simulation._finish,
+    "go": Simulation._go,
+    "leave": Simulation._leave,
+}

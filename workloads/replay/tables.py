@@ -1,0 +1,78 @@
+"""The figures of a replay as lines of text: the ways beside each other, then each department under each of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from workloads.replay.figures import Figures
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f} h"
+
+
+def _wait(waits: Figures) -> str:
+    """p50, p95, p99 and the longest, in minutes."""
+    if not waits["jobs"]:
+        return "–"
+    return " / ".join(f"{waits[name] / 60:,.0f}" for name in ("p50", "p95", "p99", "max"))
+
+
+def _number(value: int) -> str:
+    return f"{value:,}"
+
+
+SUMMARY: list[tuple[str, str, Callable[..., str]]] = [
+    ("cards used", "utilisation", _percent),
+    ("used usefully", "useful_utilisation", _percent),
+    ("guarantees served", "guarantee_served", _percent),
+    ("borrowed", "gpu_hours_borrowed", _hours),
+    ("lost", "gpu_hours_lost", _hours),
+    ("lost of borrowed", "lost_of_borrowed", _percent),
+    ("stops", "stops", _number),
+    ("most stops of one job", "most_stops_of_a_job", _number),
+    ("waits inside a guarantee that were late", "late_of_waits_inside", _percent),
+    ("latest by (s)", "latest_by_s", _number),
+    ("started later than told", "started_later_than_told", _number),
+    ("wait inside, min: p50 / p95 / p99 / max", "wait_inside_s", _wait),
+    ("wait above, min: p50 / p95 / p99 / max", "wait_above_s", _wait),
+    ("jobs", "jobs", _number),
+    ("never started", "never_started", _number),
+    ("refused, or ended by recalls", "refused_or_ended", _number),
+]
+OF_DEPARTMENTS = [row for row in SUMMARY if row[1] in (
+    "guarantee_served", "gpu_hours_borrowed", "gpu_hours_lost", "stops", "late_of_waits_inside", "wait_inside_s", "wait_above_s",
+)]  # fmt: skip
+
+
+def lines_of(results: Mapping[str, Figures]) -> Iterator[str]:
+    """`results` by the name of the way."""
+    some = next(iter(results.values()))
+    yield f"{some['all']['cards']:g} cards, {some['days']:g} days, {some['all']['jobs']:,} jobs"
+    yield from _table({way: figures["all"] for way, figures in results.items()}, SUMMARY)
+    for way, figures in results.items():
+        if figures["all"]["jobs_by_stops"]:
+            yield f"jobs by number of stops, {way}: " + ", ".join(
+                f"{jobs} × {times}" for times, jobs in figures["all"]["jobs_by_stops"].items()
+            )
+        idle = figures["all"]["idle_while_waiting_gpu_hours"]
+        if idle:
+            yield f"idle while somebody waited, {way}: " + ", ".join(
+                f"{rule} {hours:,.0f} h" for rule, hours in idle.items()
+            )
+    for department in some["departments"]:
+        yield ""
+        yield f"{department}, {some['departments'][department]['guaranteed_cards']:g} cards guaranteed"
+        each = {way: figures["departments"].get(department) for way, figures in results.items()}
+        yield from _table({way: figures for way, figures in each.items() if figures}, OF_DEPARTMENTS)
+
+
+def _table(columns: Mapping[str, Figures], rows: list[tuple[str, str, Callable[..., str]]]) -> Iterator[str]:
+    cells = [["", *columns]]
+    cells += [[title, *(shown_as(figures[name]) for figures in columns.values())] for title, name, shown_as in rows]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(cells[0]))]
+    for title, *values in cells:
+        aligned = (value.rjust(width) for value, width in zip(values, widths[1:], strict=True))
+        yield f"{title.ljust(widths[0])}  {'  '.join(aligned)}".rstrip()
