@@ -14,7 +14,16 @@ from quotas.planning.snapshot import claim_of, load_snapshot, seconds
 from workloads.models import Attempt
 from workloads.replay.demand import Demand, Job
 
-SINCE = ("started_at", "checkpointed_at", "idle_since", "backoff_until", "leave_by", "held_for", "reserved", "placement")
+SINCE = (
+    "started_at",
+    "checkpointed_at",
+    "idle_since",
+    "backoff_until",
+    "leave_by",
+    "held_for",
+    "reserved",
+    "placement",
+)
 """What a claim learns after it was submitted."""
 
 

@@ -398,9 +398,9 @@ class Simulation:
         first reason that it was told; or too little for anybody who waits."""
         left = dict(self._free)
         coming = dict.fromkeys(left, 0)
-        for work in self._live.values():
-            if work.claim.state is ClaimState.LEAVING:
-                coming[work.claim.pool] += work.claim.units
+        for leaver in self._live.values():
+            if leaver.claim.state is ClaimState.LEAVING:
+                coming[leaver.claim.pool] += leaver.claim.units
         waiting: list[tuple[Decision, Work]] = []
         for decision in sorted(plan.decisions, key=lambda decision: decision.position):
             work = self._live.get(decision.claim)
@@ -415,11 +415,11 @@ class Simulation:
             part = min(left[pool], units - by_leavers)
             left[pool] -= part
             yield Idle(pool, "reserved", work.claim.department, part)
-        for decision, work in waiting:
-            pool, units = work.claim.pool, work.claim.units
+        for decision, waits in waiting:
+            pool, units = waits.claim.pool, waits.claim.units
             if 0 < units <= left[pool] and decision.reasons:
                 left[pool] -= units
-                yield Idle(pool, decision.reasons[0].code, work.claim.department, units)
+                yield Idle(pool, decision.reasons[0].code, waits.claim.department, units)
         for pool, units in left.items():
             yield Idle(pool, "too_little_for_anybody", DepartmentId(""), units)
 

@@ -56,11 +56,20 @@ def test_a_trace_is_played_in_every_way_and_under_other_rules(trace: Path) -> No
         (["--trace", "TRACE", "--from", "monday"], "--from: expected a day"),
         (["--trace", "TRACE", "--from", "2030-01-01"], "nobody asked for anything then"),
         (["--trace", "TRACE", "--load", "100"], "too few for 2 departments"),
-        (["--trace", "TRACE", "--load", "0"], "invalid _positive value: '0'"),
-        (["--trace", "TRACE", "--what-if", "quota", "law", "gpu", "guaranteed=1"], "--what-if: unknown department 'law'"),
+        (["--trace", "TRACE", "--load", "0"], "--load: expected a number above 0, not '0'"),
+        (
+            ["--trace", "TRACE", "--what-if", "quota", "law", "gpu", "guaranteed=1"],
+            "--what-if: unknown department 'law'",
+        ),
         (["--trace", "TRACE", "--what-if", "settings", "notice=-1"], "--what-if: settings.notice"),
-        (["--trace", "TRACE", "--what-if", "settings", "patience=3"], "--what-if: patience=3: expected one of fair_sharing"),
-        (["--trace", "TRACE", "--what-if", "request", "nlp", "gpu", "units_per_pod=1"], "a replay plays what was asked for"),
+        (
+            ["--trace", "TRACE", "--what-if", "settings", "patience=3"],
+            "--what-if: patience=3: expected one of fair_sharing",
+        ),
+        (
+            ["--trace", "TRACE", "--what-if", "request", "nlp", "gpu", "units_per_pod=1"],
+            "a replay plays what was asked for",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_named(trace: Path, words: list[str], problem: str) -> None:

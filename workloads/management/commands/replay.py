@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -187,15 +187,22 @@ def _day(text: str) -> dt.datetime:
     return day if day.tzinfo else day.replace(tzinfo=dt.UTC)
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10**9:
+        raise ArgumentTypeError(f"expected {what}, not {text!r}")
     return value
 
 
+def _count(text: str) -> int:
+    return int(_number(text, "a whole number"))
+
+
 def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
+    value = _number(text, "a number above 0")
+    if not value:
+        raise ArgumentTypeError(f"expected a number above 0, not {text!r}")
     return value
