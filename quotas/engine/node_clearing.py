@@ -42,7 +42,7 @@ def clear(preemptor: Preemptor, claims: Sequence[Claim], hosts: Collection[Host]
     if preemptor.inside and all(victim.department != mine for victim in found):
         claims = [claim for claim in claims if claim.department != mine]
     lowest = min(claim.priority for claim in claims)
-    if not cost(preemptor, found)[2] and max(victim.priority for victim in found) == lowest:
+    if not cost(preemptor, found).below_guarantee and max(victim.priority for victim in found) == lowest:
         return found
     return clearing.lowest(claims, keep_guarantees=True) or clearing.lowest(claims, keep_guarantees=False) or found
 

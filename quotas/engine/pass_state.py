@@ -1,8 +1,9 @@
 """The working state of one planning pass over one pool: the ledger, what is free, who stands where, and who leaves for whom.
 
 The snapshot never changes; everything the pass decides is an entry here. Two vectors say what is free:
-`free_now` counts what holding and leaving claims occupy and what is reserved of the rest – a claim that fits there can
-start; `free_later` counts leaving claims as gone and reservations whole – what fits there has a place once they left.
+`free_now` is what is neither occupied, by holding and leaving claims, nor reserved of the rest: a claim that fits there can
+start. `free_later` is what would be free if all leavers had gone and every reservation were occupied: what fits there has a
+place once they left.
 
 A leaver leaves for the pending claim that holds it, if that claim has a hold now; else for nobody, until somebody needs
 it. What a leaver frees beyond its holder's need may serve others as well: `Departures.awaited` has all who wait for it.
@@ -40,14 +41,14 @@ class Departures:
 
     def __init__(self, gone_by: Callable[[Claim], int]) -> None:
         self._gone_by = gone_by
-        self._turn: dict[ClaimId, tuple[int, ClaimId]] = {}
+        self._turn: dict[ClaimId, tuple[int, ClaimId]] = {}  # leaver → its place in the order in which they are gone
         self.leaving: dict[ClaimId, Claim] = {}
         self.unclaimed: set[ClaimId] = set()
-        self.leaves_for: dict[ClaimId, ClaimId] = {}
-        self._leaving_for: dict[ClaimId, set[ClaimId]] = {}
-        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}
-        self.awaited: dict[ClaimId, set[ClaimId]] = {}
-        self._awaits: dict[ClaimId, set[ClaimId]] = {}
+        self.leaves_for: dict[ClaimId, ClaimId] = {}  # leaver → pending claim
+        self._leaving_for: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
+        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}  # pending claim → leavers of the snapshot that were named for it
+        self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
+        self._awaits: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
@@ -113,7 +114,7 @@ class Departures:
 
 @dataclass(slots=True)
 class Hold:
-    """Units and places kept for a pending claim: a reservation, which waits for leavers, or a hold, which waits for room.
+    """Units and places kept for a pending claim. There are two kinds: a reservation waits for leavers, a hold proper for room.
 
     `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, the
     `free_part` is kept for it now, and the rest is expected `from_leavers`. `unsettled` ones came with the snapshot, or are to
@@ -143,7 +144,7 @@ class PassState:
     reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
 
     `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
-    an answer in the way of a reservation behind it, a reservation given up or one that waits for one more, a hold pushed out.
+    a start that takes what a later claim has reserved, a reservation given up or one that waits for one more, a hold pushed out.
     `changed_departments` collects departments other than the preemptor's whose usage has changed. `young`
     has those whose minimum runtime is not over (units.young_until), `impossible` those that can never run, and `budgets` by
     pending claim the used-up budget that binds it.
@@ -488,7 +489,7 @@ class PassState:
         mine, charges, started = claim.department, self.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
-        return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].subtree
+        return used + sum(self.vectors[id][self.pool_slot] for id in before) > self.ledger[mine].promised
 
     def unadmit(self, claim: Claim) -> None:
         """The claim does not start after all."""

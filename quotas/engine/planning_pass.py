@@ -1,19 +1,19 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-`decide` is pure, deterministic and total. The steps are those of
-docs/quota-rules-reference.md, "One planning pass" (rules 6 to 12 of docs/quota-rules.md):
+`decide` is pure, deterministic and total. The steps are those of docs/quota-rules-reference.md, "One planning pass"; in brackets
+the rules of docs/quota-rules.md:
 
-1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up.
-2. Then the departments' next claims compete; each is answered before the next is chosen.
-3. A claim starts if its department is entitled to it and it fits where nothing is held for others.
-4. If not, it reserves what leavers release for nobody else; only if that is not enough are victims named.
-5. If not, it waits, and may get a hold.
+1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up (6).
+2. Then the departments' next claims compete; each is answered before the next is chosen (7).
+3. A claim starts if its department is entitled to it and it fits where nothing is held for others (8).
+4. If not, it reserves what leavers release for nobody else (9); only if that is not enough are victims named (10).
+5. If not, it waits, and may get a hold (11).
 6. Claims that wait are asked again, as what was freed beyond need may be enough for them.
-7. Victims of earlier passes that nobody needs any more may stay (`withdrawn`).
+7. Victims of earlier passes that nobody needs any more may stay: `withdrawn` (12).
 
-Why a claim waits is found when all have their answers (`_explain`; see waiting.py, and `_returning` here); so are each one's
-victims, the lenders of what it borrows and the moves that would help (`decisions`). What is only tried happens in a
-`with state.trial()`, and is undone at its end.
+When all have their answers, `_explain` finds why each one waits (waiting.py, and `_returning` here), and `decisions` adds its
+victims, the lenders of what it borrows and the moves that would help. What is only tried happens in a `with state.trial()`, and
+is undone at its end.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -188,10 +188,10 @@ class PlanningPass:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
         state, root = self.state, self.state.ledger.root
-        if root.usage <= root.subtree:
+        if root.usage <= root.promised:
             return
         for claim in self._last_first():
-            if root.usage > root.subtree and state.lost_its_right(claim):
+            if root.usage > root.promised and state.lost_its_right(claim):
                 self.answers.pop(claim.id, None)
                 state.give_up(claim)
 
@@ -216,16 +216,16 @@ class PlanningPass:
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
         """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
-        give up first if the pool did not bear all reservations any more. If it gave up it
-        would preempt as many units again, other reservations would move to what these free and let their own victims stay, and so
-        on without end. So it waits for this victim instead."""
+        give up first if the pool did not bear all reservations any more. That one waits for this victim instead: if it gave up it
+        would preempt as many units again, other reservations would move to what these free and let their own victims stay, and
+        the first would preempt once more, without end."""
         state, root, units = self.state, self.state.ledger.root, self.state.charges[victim.id]
         depending = state.depending_on(victim, units)
-        if root.usage > root.subtree:
+        if root.usage > root.promised:
             return depending
         with state.trial() as trial:
             trial.charge(victim.department, units)
-            losing = self._last_first() if root.usage > root.subtree else ()
+            losing = self._last_first() if root.usage > root.promised else ()
             first = next((claim for claim in losing if state.lost_its_right(claim)), None)
         return depending if first is None or first in depending else [*depending, first]
 
@@ -285,9 +285,8 @@ class PlanningPass:
             dropped = [leaver for leaver in leavers if leaver not in needed.victims]
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserve_at(claim, needed.places, needed.victims)
-            leavers = list(
-                needed.victims
-            )  # others wait for one that it could spare: that one goes anyway, ask without it
+            # Another claim still waits for one that this one could spare, which leaves in any case: ask again without it.
+            leavers = list(needed.victims)
         with state.trial() as trial:
             trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?
             return self._start(claim) or self._reserve_what_leaves(claim)
@@ -343,7 +342,8 @@ class PlanningPass:
         )
 
     def _start(self, claim: Claim) -> Decision | None:
-        """Step 3: start the claim where nothing is held for others now or later, if its department is entitled to it."""
+        """Step 3: start the claim, if its department is entitled to it, where it fits both now and once all reservations are
+        occupied."""
         state = self.state
         drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None

@@ -51,7 +51,10 @@ class Chosen:
 
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
-    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit."""
+    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit.
+
+    A borrower stops its own department's claims alone where they suffice; else they count together with what others' claims are
+    open to it."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     if own and not preemptor.inside:  # a borrower spares others if its department's own claims suffice
@@ -148,7 +151,7 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
         claim for claim in claims if claim.department != mine and claim.units and not state.short_of_guarantee(claim)
     ]
     victims = lowest_sum(borrowed, need, lambda claim: claim.units, state.lost_work)
-    if victims is None or cost(preemptor, victims)[2]:  # some department would fall below its guarantee
+    if victims is None or cost(preemptor, victims).below_guarantee:
         return None
     return _without_spared(preemptor, victims)
 
@@ -186,7 +189,7 @@ def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
     """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
     state = preemptor.state
     account, root = preemptor.account, state.ledger.root
-    return max(0, account.kept - account.usage) + root.subtree - root.usage >= preemptor.asked
+    return max(0, account.kept - account.usage) + root.promised - root.usage >= preemptor.asked
 
 
 def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:

@@ -6,6 +6,7 @@ See docs/quota-rules-reference.md, "Who may be stopped". `open_by` looks at one 
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
@@ -120,7 +121,7 @@ def _where_paths_meet(
     met: dict[str, list[tuple[Account, Account]]] = {}
     for department in others:
         mine, path = _paths_meet(towards, ledger[department])
-        if all(account.usage > account.subtree for account in path):
+        if all(account.usage > account.promised for account in path):
             met.setdefault(mine.id, []).append((path[0], path[-1]))
     return met
 
@@ -182,8 +183,8 @@ class Right(StrEnum):
 
 
 def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: int) -> Right:
-    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` of the `standing.subtree` promised."""
-    if usage_after <= standing.subtree:
+    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` of the `standing.promised` promised."""
+    if usage_after <= standing.promised:
         return Right.RECLAIM
     if fair:
         return Right.FAIR
@@ -203,20 +204,19 @@ def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
 
 
 def may_lose(
-    right: Right, fairness: Fairness, losing: Account, usage: int, units: int, taking: tuple[Account, int]
+    right: Right, fairness: Fairness, losing: Account, usage: int, units: int, mine: Account, mine_after: int
 ) -> bool:
-    """Whether `losing`, now at `usage`, may lose a claim of `units` to a side that will use `taking[1]`. A borrower leaves it
-    what it is promised."""
+    """Whether `losing`, now at `usage`, may lose a claim of `units` to the side `mine`, which will then use `mine_after`. A
+    borrower leaves it what it is promised."""
     if right is Right.RECLAIM:
-        return usage > losing.subtree
-    if right is Right.NONE or usage - units < losing.subtree:
+        return usage > losing.promised
+    if right is Right.NONE or usage - units < losing.promised:
         return False
     if right is Right.PRIORITY:
         return True
-    mine = share(*taking)
     if fairness is Fairness.AFTER:
-        return mine <= share(losing, usage - units)
-    return mine < share(losing, usage)
+        return share(mine, mine_after) <= share(losing, usage - units)
+    return share(mine, mine_after) < share(losing, usage)
 
 
 def permitted(preemptor: Preemptor, victims: Iterable[Claim]) -> bool:
@@ -253,10 +253,10 @@ def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) 
     if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(right, preemptor, victim):
         return False
     units = state.charges[victim.id]
-    *below, top = theirs
-    left = 1 if right is Right.RECLAIM else units  # the last one taken by right may overshoot
-    return all(account.usage - left >= account.subtree for account in below) and may_lose(
-        right, preemptor.fairness, top, top.usage, units, (mine, mine.usage)
+    *teams, side = theirs  # what meets the preemptor's side is `side`; the teams in it, down to the victim's, need as much
+    margin = 1 if right is Right.RECLAIM else units  # by RECLAIM one unit above is enough: the last victim may take it below
+    return all(team.usage - margin >= team.promised for team in teams) and may_lose(
+        right, preemptor.fairness, side, side.usage, units, mine, mine.usage
     )
 
 
@@ -319,11 +319,22 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
 
 # What a set costs -----------------------------------------------------------------------------------------------------
 
-Cost = tuple[int, Change, int, int, int, int, int, tuple[str, ...]]
+
+class Cost(NamedTuple):
+    """Of a set of victims, in the order of rule 15."""
+
+    units_spared: int  # of its own department for a preemptor inside its guarantee, of others for a borrower
+    fair: Change
+    below_guarantee: int  # units by which departments fall below
+    priority: int  # of the most important victim
+    lost_work: int  # unit seconds
+    workloads: int
+    units: int
+    ids: tuple[str, ...]
 
 
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
-    """What a victim set costs, in the order in which sets are compared (rule 15); the least wins.
+    """What a victim set costs; the least wins, of equal ones before their ids the one whose places waste less (`cheapest`).
 
     Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `choose`,
     `_own_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
@@ -341,7 +352,7 @@ def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
         below += max(0, account.guaranteed - (account.usage - units))
         if state.settings.fair_sharing and not account.children:
             change += lowered(account, units)
-    return (
+    return Cost(
         mine if preemptor.inside else sum(taken.values()),
         change,
         below,

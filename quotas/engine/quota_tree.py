@@ -42,13 +42,13 @@ NO_QUOTA = Quota()
 class Account:
     """One department in the pool. What follows from quotas is set once; the ledger changes `usage`.
 
-    `subtree` is its own guarantee and what its teams lend of theirs, `kept` the part of it that it does not lend, `usage`
+    `promised` is its own guarantee and what its teams lend of theirs, `kept` the part of it that it does not lend, `usage`
     what it and its teams use together, each team beyond what it keeps. `ceiling` is the most that it could have of an empty
     pool at nominal capacity, `present_ceiling` at present capacity. `pace` is what one borrowed unit adds to its share.
     """
 
     __slots__ = (
-        "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "quota", "subtree", "usage",
+        "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "quota", "promised", "usage",
         "weight",
     )  # fmt: skip
 
@@ -56,7 +56,7 @@ class Account:
         self.id, self.quota, self.guaranteed, self.weight = id, quota, quota.guaranteed, weight
         self.parent: Account | None = None
         self.children: list[Account] = []
-        self.subtree = self.kept = self.usage = self.ceiling = self.present_ceiling = self.pace = 0
+        self.promised = self.kept = self.usage = self.ceiling = self.present_ceiling = self.pace = 0
 
     @property
     def direct(self) -> int:
@@ -67,7 +67,7 @@ class Account:
     def own_left(self) -> int:
         """How much more it may take inside its guarantee; negative when it borrows. A department with teams may take what is
         promised to itself, as far as its teams do not use it."""
-        left = self.subtree - self.usage
+        left = self.promised - self.usage
         return min(left, self.guaranteed - self.direct) if self.children else left
 
     @property
@@ -75,7 +75,7 @@ class Account:
         """How much more it may take from above by its own borrow limit (None: no limit)."""
         if self.quota.borrow_limit is None:
             return None
-        return self.subtree - self.kept - max(0, self.usage - self.kept) + self.quota.borrow_limit
+        return self.promised - self.kept - max(0, self.usage - self.kept) + self.quota.borrow_limit
 
     def upwards(self) -> Iterator[Account]:
         """The department and those above it, without the root."""
@@ -113,9 +113,9 @@ class Ledger:
         self.above: set[DepartmentId] = set()
         self._watchers: list[set[DepartmentId]] = []
         self.flat = all(department.parent is None for department in departments)
-        _set_subtrees(self.root)
+        _set_promises(self.root)
         self.keepers = [account for account in self.accounts.values() if account.kept]
-        _set_ceilings(self.root, self.root.subtree - stranded, lost=self.nominal - self.capacity)
+        _set_ceilings(self.root, self.root.promised - stranded, lost=self.nominal - self.capacity)
         if any(account.quota.lend_limit_most is not None for account in self.accounts.values()):
             widest = Ledger(pool, (_widest(department, pool.id) for department in departments))
             for account in (self.root, *self.accounts.values()):
@@ -152,7 +152,7 @@ class Ledger:
             after = before + units
             units = (after if after > 0 else 0) - (before if before > 0 else 0)  # max() costs as much as all the rest
             account = account.parent
-        if charged.usage > charged.subtree:
+        if charged.usage > charged.promised:
             self.above.add(department)
         else:
             self.above.discard(department)
@@ -174,7 +174,7 @@ class Ledger:
     def passed_limit(self, department: DepartmentId, units: int) -> PassedLimit | None:
         """The nearest borrow limit, of the department or one above it, that `units` more would pass, whatever is free."""
         for account in self.accounts[department].upwards():
-            limit, borrowed = account.quota.borrow_limit, account.usage + units - account.subtree
+            limit, borrowed = account.quota.borrow_limit, account.usage + units - account.promised
             if limit is not None and borrowed > limit:
                 return PassedLimit(account, limit, borrowed)
             units = max(0, account.usage + units - account.kept) - max(0, account.usage - account.kept)
@@ -201,7 +201,7 @@ class Ledger:
 
 def share(account: Account, usage: int) -> Share:
     """The account's share if it used so many units."""
-    borrowed = usage - account.subtree
+    borrowed = usage - account.promised
     return borrowed * account.pace if borrowed > 0 else 0
 
 
@@ -214,7 +214,7 @@ def _available(account: Account) -> int:
         if limit is not None and (most is None or more + limit < most):
             most = more + limit
         account = account.parent
-    units = more + account.subtree - account.usage
+    units = more + account.promised - account.usage
     return units if most is None or units < most else most
 
 
@@ -226,11 +226,11 @@ def _downwards(root: Account) -> list[Account]:
     return accounts
 
 
-def _set_subtrees(root: Account) -> None:
+def _set_promises(root: Account) -> None:
     for account in reversed(_downwards(root)):
-        account.subtree = account.guaranteed + sum(child.subtree - child.kept for child in account.children)
+        account.promised = account.guaranteed + sum(child.promised - child.kept for child in account.children)
         if account.quota.lend_limit is not None:
-            account.kept = max(0, account.subtree - account.quota.lend_limit)
+            account.kept = max(0, account.promised - account.quota.lend_limit)
 
 
 def _set_ceilings(root: Account, present: int, lost: int) -> None:
@@ -239,7 +239,7 @@ def _set_ceilings(root: Account, present: int, lost: int) -> None:
     for parent in _downwards(root):
         for child in parent.children:
             limit = child.quota.borrow_limit
-            most = parent.ceiling if limit is None else child.subtree - child.kept + limit
+            most = parent.ceiling if limit is None else child.promised - child.kept + limit
             child.ceiling = child.kept + min(parent.ceiling, most)
             child.present_ceiling = child.kept + min(parent.present_ceiling, most)
 
@@ -470,7 +470,7 @@ class _Idle:
 
 def _lendable(account: Account) -> int:
     """What others may use of a department's and its teams' idle units."""
-    left = max(0, account.subtree - account.usage)
+    left = max(0, account.promised - account.usage)
     return left if account.quota.lend_limit is None else min(left, account.quota.lend_limit)
 
 

@@ -136,7 +136,8 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """One kind of capacity, counted in `unit`: that of its `nodes`, or else `capacity`, or else the sum of all guarantees.
-    While less is present than `nominal` (default: as much), no claim is impossible for lack of capacity.
+    `nominal` is what it has when all is well (default: what it has now). While less is there, claims wait for the rest instead of
+    being impossible.
 
     A claim is charged for its largest share of a card: of the card's units, of the `cores_per_card` percent of compute, and of
     `cpu_per_card` (millicores) and `memory_per_card` (MiB), which come with each card. None: what the cards have, and an
@@ -254,7 +255,7 @@ class Claim:
     before `backoff_until`. `held_for` names the claim that a leaving one was preempted for. `notice` and `grace` are what it
     was promised when it started.
 
-    The last six fields follow from the others, computed once because a pass reads them hundreds of thousands of times.
+    The fields from `is_recall` on follow from the others, computed once because a pass reads them hundreds of thousands of times.
     """
 
     id: Annotated[ClaimId, NotEmpty()]

@@ -195,7 +195,7 @@ def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
     if not state.settings.fair_sharing or preemptor.renewing or not mine or len(mine) == len(victims):
         return True
     gone = sum(state.charges[victim.id] for victim in mine)
-    if preemptor.account.usage + preemptor.asked - gone <= preemptor.account.subtree:
+    if preemptor.account.usage + preemptor.asked - gone <= preemptor.account.promised:
         return True
     rests = ([other for other in victims if other is not victim] for victim in mine)
     return all(makes_room(preemptor, rest) is None for rest in rests)

@@ -188,7 +188,7 @@ def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.Departme
     for account in accounts:  # grows while it is walked
         accounts += account.children
     for account in sorted(accounts, key=lambda each: (-each.own_left, each.id)):
-        units = min(top.subtree - limit - top.usage, account.own_left)
+        units = min(top.promised - limit - top.usage, account.own_left)
         if units > 0:
             ledger.add(account.id, units)
             yield account.id, units

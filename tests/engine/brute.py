@@ -39,7 +39,7 @@ class Brute:
         return [d for d in self.departments if self.parent(d) == node]
 
     @cached_property
-    def subtree(self) -> dict[str, int]:
+    def promised(self) -> dict[str, int]:
         own = {d: self.quota(d).guaranteed for d in self.departments}
         own[ROOT] = self.capacity - sum(own.values())
         found: dict[str, int] = {}
@@ -53,12 +53,12 @@ class Brute:
         add(ROOT)
         return found
 
-    def _kept(self, department: str, subtree: int) -> int:
+    def _kept(self, department: str, promised: int) -> int:
         limit = self.quota(department).lend_limit
-        return 0 if limit is None else max(0, subtree - limit)
+        return 0 if limit is None else max(0, promised - limit)
 
     def kept(self, node: str) -> int:
-        return 0 if node == ROOT else self._kept(node, self.subtree[node])
+        return 0 if node == ROOT else self._kept(node, self.promised[node])
 
     def usage(self, holding: list[Claim], more: int = 0) -> Usage:
         """Of every node; `more` units are the preemptor's."""
@@ -76,18 +76,18 @@ class Brute:
 
     def available(self, node: str, usage: Usage) -> int:
         if node == ROOT:
-            return self.subtree[ROOT] - usage[ROOT]
+            return self.promised[ROOT] - usage[ROOT]
         kept, above = self.kept(node), self.available(self.parent(node), usage)
         limit = self.quota(node).borrow_limit
         if limit is not None:
-            above = min(above, self.subtree[node] - kept - max(0, usage[node] - kept) + limit)
+            above = min(above, self.promised[node] - kept - max(0, usage[node] - kept) + limit)
         return max(0, kept - usage[node]) + above
 
     def ceiling(self, node: str) -> int:
         return self.available(node, self.usage([]))
 
     def share(self, node: str, usage: Usage) -> tuple[int, Fraction]:
-        excess = max(0, usage[node] - self.subtree[node])
+        excess = max(0, usage[node] - self.promised[node])
         if not excess:
             return 0, Fraction(0)
         weight, ceiling = self.departments[node].weight, self.ceiling(self.parent(node))
@@ -136,7 +136,7 @@ class Brute:
     def _needs(self, own: list[Claim], victims: Victims) -> bool:
         """With fair sharing who would borrow stops none of its own work but what it needs to be gone."""
         after = self.usage([claim for claim in self.holding if claim not in own], self.asked)[self.mine]
-        if not self.fair or after <= self.subtree[self.mine]:
+        if not self.fair or after <= self.promised[self.mine]:
             return True
         return not any(self.fits(tuple(v for v in victims if v is not spared)) for spared in own)
 
@@ -154,7 +154,7 @@ class Brute:
             def rank(one: tuple[str, Claim]) -> tuple[Any, ...]:
                 (child, claim), leaf = one, str(one[1].department)
                 then = usage | {child: usage[child] + claim.units}
-                borrows = usage[leaf] + claim.units > self.subtree[leaf]
+                borrows = usage[leaf] + claim.units > self.promised[leaf]
                 return borrows, self.share(child, then) if self.fair else 0, order.index(claim)
 
             return mine[0] if mine else min(waiting, key=rank)[1] if waiting else None
@@ -175,11 +175,11 @@ class Brute:
         common = self.meeting(victim)
         mine = self.path(self.mine)[self.path(self.mine).index(common) - 1] if common != self.mine else self.mine
         *below, top = self.path(victim.department)[: self.path(victim.department).index(common)]
-        if not all(before[node] > self.subtree[node] for node in below):
+        if not all(before[node] > self.promised[node] for node in below):
             return False
-        if before[mine] <= self.subtree[mine]:
-            return self._reclaim(victim) and before[top] > self.subtree[top]
-        if any(before[node] - victim.units < self.subtree[node] for node in (*below, top)):
+        if before[mine] <= self.promised[mine]:
+            return self._reclaim(victim) and before[top] > self.promised[top]
+        if any(before[node] - victim.units < self.promised[node] for node in (*below, top)):
             return False  # who borrows leaves everybody what is promised
         if not self.fair:
             return self._borrow(victim)

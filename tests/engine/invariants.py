@@ -92,7 +92,7 @@ def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
         for claim in snapshot.claims_of(pool.id, ClaimState.HOLDING):
             held[claim.department] += 0 if claim.preemptible else claim.units
         for department in snapshot.departments:
-            units, guaranteed = held[department.id], ledger[department.id].subtree
+            units, guaranteed = held[department.id], ledger[department.id].promised
             if units > guaranteed:
                 yield Violation(2, department.id, f"{units} units may not be stopped, {guaranteed} are guaranteed")
 

@@ -22,17 +22,17 @@ def a_tree() -> Ledger:
 def numbers(ledger: Ledger, name: str) -> dict[str, int | None]:
     account = ledger.accounts.get(name, ledger.root)  # type: ignore[call-overload]
     return {
-        key: getattr(account, key) for key in ("guaranteed", "subtree", "kept", "usage", "ceiling", "present_ceiling")
+        key: getattr(account, key) for key in ("guaranteed", "promised", "kept", "usage", "ceiling", "present_ceiling")
     }
 
 
 def test_every_number_of_a_tree() -> None:
     ledger = a_tree()
-    one = {"guaranteed": 4, "subtree": 4, "kept": 3, "usage": 0, "ceiling": 12, "present_ceiling": 12}
-    two = {"guaranteed": 4, "subtree": 4, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
-    lab = {"guaranteed": 2, "subtree": 7, "kept": 4, "usage": 0, "ceiling": 9, "present_ceiling": 9}
-    guest = {"guaranteed": 0, "subtree": 0, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
-    root = {"guaranteed": 2, "subtree": 5, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    one = {"guaranteed": 4, "promised": 4, "kept": 3, "usage": 0, "ceiling": 12, "present_ceiling": 12}
+    two = {"guaranteed": 4, "promised": 4, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    lab = {"guaranteed": 2, "promised": 7, "kept": 4, "usage": 0, "ceiling": 9, "present_ceiling": 9}
+    guest = {"guaranteed": 0, "promised": 0, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
+    root = {"guaranteed": 2, "promised": 5, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
     assert [numbers(ledger, name) for name in ("one", "two", "lab", "guest", "")] == [one, two, lab, guest, root]
     assert not ledger.flat
     assert [account.id for account in ledger.keepers] == ["lab", "one"]
@@ -139,7 +139,7 @@ def test_a_ceiling_counts_every_lending_window_at_its_widest() -> None:
     assert ceiling_of_a_guest(owner(2, 6)) == 7
     assert ceiling_of_a_guest(owner(None, None)) == 9
     ledger = Ledger(a_pool(12), [owner(2, 6), keeper, guest])
-    assert (ledger.root.ceiling, ledger.root.subtree) == (7, 3)
+    assert (ledger.root.ceiling, ledger.root.promised) == (7, 3)
     assert [ledger[name].kept for name in ("owner", "keeper")] == [6, 3]  # type: ignore[index]
     assert ledger.available("guest") == 3  # type: ignore[arg-type]
 

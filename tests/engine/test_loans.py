@@ -106,10 +106,10 @@ def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_
         lent = sum(loan.units for loan in loans if loan.lender in inside and loan.borrower not in inside)
         borrowed = sum(loan.units for loan in loans if loan.borrower in inside and loan.lender not in inside)
         limit = account.quota.lend_limit
-        idle = account.subtree - max(account.usage, account.kept)
+        idle = account.promised - max(account.usage, account.kept)
         assert lent <= max(0, idle)
         assert limit is None or lent <= limit
-        assert borrowed == max(0, account.usage - account.subtree)
+        assert borrowed == max(0, account.usage - account.promised)
         own = sum(loan.units for loan in loans if loan.lender == account.id)
         assert own <= max(0, account.guaranteed - account.direct)
     assert sum(loan.units for loan in loans if loan.lender == UNPROMISED) <= ledger.root.guaranteed

@@ -96,7 +96,7 @@ def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
 def test_with_recalls_above_every_plan_is_within_space_and_rights(snapshot: Snapshot, units: int, above: str) -> None:
     space, promised = (
         Space(snapshot.pools, snapshot.departments),
-        usage_of(snapshot, snapshot.pools[0].id)[above].subtree,
+        usage_of(snapshot, snapshot.pools[0].id)[above].promised,
     )  # type: ignore[index]
     held = min(units, promised, invariants.free_space(snapshot, space)[space.pool[snapshot.pools[0].id]])
     recalls = [pending("r1", above, units, pods=0, own_only=True, preemptible=False)]
