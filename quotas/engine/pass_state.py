@@ -46,7 +46,7 @@ class Departures:
         self.unclaimed: set[ClaimId] = set()
         self.leaves_for: dict[ClaimId, ClaimId] = {}  # leaver → pending claim
         self._leaving_for: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
-        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}  # pending claim → leavers of the snapshot that were named for it
+        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}  # pending claim → leavers that the snapshot names for it
         self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
         self._awaits: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
 

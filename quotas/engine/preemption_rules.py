@@ -6,9 +6,9 @@ See docs/quota-rules-reference.md, "Who may be stopped". `open_by` looks at one 
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from quotas.engine.pass_state import PassState
 from quotas.engine.quota_tree import NO_CHANGE, Account, Change, Ledger, lowered, share
@@ -253,8 +253,8 @@ def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) 
     if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(right, preemptor, victim):
         return False
     units = state.charges[victim.id]
-    *teams, side = theirs  # what meets the preemptor's side is `side`; the teams in it, down to the victim's, need as much
-    margin = 1 if right is Right.RECLAIM else units  # by RECLAIM one unit above is enough: the last victim may take it below
+    *teams, side = theirs  # `side` meets the preemptor's; the teams below it, down to the victim's, are judged alike
+    margin = 1 if right is Right.RECLAIM else units  # one above is enough by RECLAIM: the last victim may take it below
     return all(team.usage - margin >= team.promised for team in teams) and may_lose(
         right, preemptor.fairness, side, side.usage, units, mine, mine.usage
     )

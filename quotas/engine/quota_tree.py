@@ -48,7 +48,7 @@ class Account:
     """
 
     __slots__ = (
-        "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "quota", "promised", "usage",
+        "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "promised", "quota", "usage",
         "weight",
     )  # fmt: skip
 
