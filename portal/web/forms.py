@@ -16,6 +16,11 @@ from portal.text.json_values import DEEPEST, depth
 from portal.web import conflicts
 
 
+def only_missing(form: forms.BaseForm) -> bool:
+    """Whether nothing is wrong with a form but that it is not filled in yet: nothing to preview, and nothing to blame."""
+    return all(error.code == "required" for errors in form.errors.as_data().values() for error in errors)
+
+
 class JsonField(forms.JSONField):
     """JSON as it is typed; what can be neither read nor stored is refused, and shown again as it was typed."""
 

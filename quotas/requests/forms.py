@@ -93,8 +93,8 @@ class RequestForm(forms.Form):
         }  # fmt: skip
 
 
-FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on"}
-"""Which field of the forms shows what an action says about a moment."""
+FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on", "guaranteed": "units", "borrow_limit": "units"}
+"""Which field of the forms shows what an action says about a moment, or about the quota that would be changed."""
 
 
 class DecisionForm(AmountsForm):

@@ -20,7 +20,7 @@ from portal.models import Department
 from portal.text.numbers import natural
 from portal.text.zones import zone_of
 from portal.web import conflicts
-from portal.web.forms import blame
+from portal.web.forms import blame, only_missing
 from portal.web.once import once
 from quotas.budgets import actions
 from quotas.budgets.actions import budget_for, may_set, that_bind, visible_budgets
@@ -111,7 +111,7 @@ def preview(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     form = _new_form(actor, dept, request.GET)
-    context: dict[str, Any] = {"form": form}
+    context: dict[str, Any] = {"form": form, "missing": form.errors and only_missing(form)}
     if form.is_valid():
         try:
             actions.check_new(
@@ -150,7 +150,7 @@ def edit(request: HttpRequest, department: str, budget: str) -> HttpResponse:
 def edit_preview(request: HttpRequest, department: str, budget: str) -> HttpResponse:
     actor, dept, row = _budget(request, department, budget)
     form = LimitsForm.of(row, request.GET)
-    context: dict[str, Any] = {"form": form}
+    context: dict[str, Any] = {"form": form, "missing": form.errors and only_missing(form)}
     if form.is_valid():
         try:
             actions.check_changed(row, form.limits())

@@ -74,8 +74,12 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
             return redirect("quotas:request", dept.slug, made.public_id)
     by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=dept)}
     rows = [(pool, by_pool.get(pool.pk)) for pool in Pool.objects.all()]
-    context = {"department": dept, "form": form, "rows": rows, "deciders": quota_requests.deciders_of(dept)}
+    context = {"department": dept, "form": form, "rows": rows, "deciders": _deciders(dept)}
     return render(request, "quotas/request_new.html", context, status=422 if form.errors else 200)
+
+
+def _deciders(department: Department) -> list[str]:
+    return [user.label for user in quota_requests.deciders_of(department)]
 
 
 def _first(request: HttpRequest, department: Department) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = Non
         "comment_form": comment or (CommentForm() if submits or may_decide else None),
         "may_withdraw": row.state in quota_requests.NOT_BEGUN and (steer or (own and submits)),
         "may_renew": row.state == RequestState.GRANTED and row.ends_at is not None and submits and renewing is None,
-        "renewing": renewing, "deciders": quota_requests.deciders_of(dept) if row.is_open else [],
+        "renewing": renewing, "deciders": _deciders(dept) if row.is_open else [],
         "now_has": quota_requests.present_value(dept, row.pool, row.wanted),
     }  # fmt: skip
     if form is not None:

@@ -240,7 +240,7 @@ def test_a_team_asks_and_the_owner_above_splits_what_it_has(person: Arrive) -> N
     wei, nora = person("wei"), person("nora", language="zh-CN")
     page = wei.go("/d/translation/requests/new/?pool=a100")
     expect(page.locator("#id_units")).to_have_value("4")
-    expect(page.locator("main")).to_contain_text("Decided by: nora")
+    expect(page.locator("main")).to_contain_text("Decided by: Nora Weiss")
     page.fill("#id_why", "A second language pair.")
     page.get_by_role("button", name="Send request").click()
     expect(page.locator("dl.facts")).to_contain_text("open")

@@ -90,6 +90,16 @@ class IdleForm(forms.Form):
             values |= {f"{kind}_{name}": getattr(rule or wider.get(kind.value) or DEFAULT, name) for name in NUMBERS}
         return values
 
+    def faults(self) -> list[str]:
+        """Errors for the panel beside the form, where no heading tells whose kind's they are."""
+        named = [
+            _("%(kind)s, %(field)s: %(error)s") % {"kind": kinds_name(kind.value), "field": bound.label, "error": error}
+            for kind in KINDS
+            for bound in (self[f"{kind}_{name}"] for name in ("action", *NUMBERS))
+            for error in bound.errors
+        ]
+        return [*map(str, self.non_field_errors()), *map(str, self["version"].errors), *named]
+
     def parts(self, wider: policies.Rules) -> list[Part]:
         return [
             Part(

@@ -145,6 +145,24 @@ def test_a_denial_without_a_reason_and_too_much_are_shown_beside_the_form(
     assert (answer.status_code, "Give the reason" in text_of(answer)) == (422, True)
     answer = approver.post(address, values | {"decision": "approve"})
     assert (answer.status_code, "has only 8 cards" in text_of(answer)) == (422, True)
+    assert 'id="id_units_error"' in text_of(answer), "it stands at the amount that was too much"
+
+
+def test_people_are_shown_by_name_and_a_long_reason_does_not_fill_an_inbox(
+    vision: Department, pool: Pool, mia: User, root: User
+) -> None:
+    User.objects.filter(pk=mia.pk).update(first_name="Mia", last_name="Lang")
+    User.objects.filter(pk=root.pk).update(first_name="Ruth", last_name="Ott")
+    page_of(mia).post("/d/vision/requests/new/", FORM | {"why": "为什么" * 300})
+    address, approver = f"/d/vision/requests/{QuotaRequest.objects.get().public_id}/", page_of(root)
+    approver.post(f"{address}comment/", {"text": "Until when?"})
+    for page in (page_of(mia).get("/d/vision/requests/new/"), approver.get("/requests/"), approver.get(address)):
+        shown = text_of(page)
+        assert not re.search(r"[>:,] *(mia|root)\b", shown)
+        assert "Mia Lang" in shown or "Ruth Ott" in shown
+    assert text_of(approver.get(address)).count("Ruth Ott") >= 2
+    assert text_of(approver.get(address)).count("为什么") == 300
+    assert 0 < text_of(approver.get("/inbox/")).count("为什么") < 300
 
 
 def test_comments_withdrawing_and_renewing(vision: Department, pool: Pool, mia: User, root: User) -> None:

@@ -160,3 +160,11 @@ def test_an_owner_exempts_a_workload_on_its_page_and_ends_it(idle: IdleBed, owne
     assert "Holds a licence" in owner.get(DEPARTMENT).content.decode()
     assert owner.post(f"/d/vision/idle-exemptions/{row.public_id}/end/").status_code == 302
     assert "Holds a licence" not in owner.get(page).content.decode()
+
+
+def test_the_panel_says_whose_number_is_wrong(idle: IdleBed, operator: Client) -> None:
+    wrong = filled(job_action="stop", job_minutes=5, service_action="stop", service_minutes=6)
+    shown = operator.get(POOL, wrong | {"preview": 1}).content.decode()
+    for kind in ("Jobs", "Services"):
+        assert f"{kind}, For so long (min): Ensure this value is greater than or equal to 10." in shown
+    assert "Notebooks, " not in shown
