@@ -195,7 +195,15 @@ if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
 # true: operators who log in by password must have a second factor.
 SECOND_FACTOR_FOR_OPERATORS = env.boolean("SECOND_FACTOR_FOR_OPERATORS")
 MFA_ADAPTER = "portal.sign_in.adapters.SecondFactorAdapter"
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_FORMS = {
+    "add_webauthn": "portal.sign_in.passkeys.AddForm",
+    "authenticate_webauthn": "portal.sign_in.passkeys.AuthenticateForm",
+    "login_webauthn": "portal.sign_in.passkeys.LoginForm",
+    "reauthenticate_webauthn": "portal.sign_in.passkeys.ConfirmForm",
+}
+MFA_RATE_LIMITS = {"webauthn_login": "300/m/ip"}  # nothing can be guessed; many people may share an address
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_TOTP_ISSUER = "GPU quota portal"
 MFA_TOTP_TOLERANCE = 1  # steps of 30 s that a clock may be off

@@ -9,6 +9,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialApp
 from allauth.socialaccount.providers.base import AuthError
@@ -39,6 +40,8 @@ from portal.sign_in.guesses import Guess
 
 TOO_MANY, PASSWORDS_OFF, DIRECTORY_DOWN = "too_many_login_attempts", "passwords_off", "directory_away"
 SECOND_FACTOR_ACTIONS = {
+    "webauthn_added": "user.passkey_added",
+    "webauthn_removed": "user.passkey_removed",
     "totp_activated": "user.second_factor_added",
     "totp_deactivated": "user.second_factor_removed",
     "recovery_codes_generated": "user.recovery_codes_made",
@@ -217,6 +220,12 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """Secrets are kept as every secret here is: encrypted (`manage.py reencrypt` knows them)."""
+
+    def generate_authenticator_name(self, user: Any, type: Any) -> str:
+        return _("Passkey %(n)s") % {"n": Authenticator.objects.filter(user=user, type=type).count() + 1}
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        return {"id": context.request.get_host().partition(":")[0], "name": settings.MFA_TOTP_ISSUER}
 
     def encrypt(self, text: str) -> str:
         return crypt.encrypt(text)

@@ -88,6 +88,24 @@ def confirms(user: User, password: str) -> bool:
     return False
 
 
+def admits(user: User) -> bool:
+    """Whether a directory still lets this person in, by whatever but the password; takes their groups as at a login.
+    Raises DirectoryDown."""
+    known = {each.key: each for each in directories()}
+    for account in user.directory_accounts():
+        directory, asked = known[account.provider], timezone.now()
+        try:
+            with ldap_client.connected(directory) as connection:
+                person = connection.person_of(account.uid)
+        except DirectoryAway as error:
+            log.warning("directory.away", directory=directory.key, error=str(error))
+            raise DirectoryDown(directory=directory.label) from error
+        if person is not None:
+            _arrived(directory, person, asked)
+            return True
+    return False
+
+
 def link(user: User, directory: Directory, login: str, password: str) -> bool:
     """Links the entry with this name and password to the person, who is logged in. False: there is none, or the password
     is wrong. Raises DirectoryDown, LinkedElsewhere."""

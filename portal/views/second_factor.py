@@ -7,6 +7,7 @@ from typing import Any
 import redis
 from allauth.account import views as account_views
 from allauth.mfa.base import views as base
+from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes import views as codes
 from allauth.mfa.totp import views as totp
 from django.contrib.auth.decorators import login_required
@@ -69,6 +70,14 @@ class Authenticate(Asks, base.AuthenticateView):  # type: ignore[misc]  # allaut
         form = super()._build_forms()
         named(self.auth_form)
         return form
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        types = Authenticator.objects.filter(user=self.stage.login.user).values_list("type", flat=True)
+        return context | {
+            "has_passkey": Authenticator.Type.WEBAUTHN in types,
+            "has_app": Authenticator.Type.TOTP in types,
+        }
 
 
 own_page = method_decorator([login_required, never_cache], name="dispatch")

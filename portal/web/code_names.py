@@ -88,6 +88,8 @@ EVENTS = {
     "user.locked": N_("Account locked"),
     "user.no_operator": N_("Operator role removed"),
     "user.operator": N_("Operator role granted"),
+    "user.passkey_added": N_("Passkey added"),
+    "user.passkey_removed": N_("Passkey removed"),
     "user.password_changed": N_("Password changed"),
     "user.password_forgotten": N_("New password requested"),
     "user.password_reset": N_("Password reset"),

@@ -20,7 +20,7 @@ from portal.accounts.tokens import create_token
 from portal.infra.providers import directories, ldap_client
 from portal.infra.providers.ldap_client import DirectoryAway
 from portal.models import Department, InboxItem, Membership, User
-from portal.sign_in import group_rules
+from portal.sign_in import directory_login, group_rules
 from tests import builders as make
 from tests import slapd
 from tests.clients import program
@@ -223,6 +223,18 @@ class TestLogin:
             client.post(where, {"login": "alice", "password": "wrong"})
         assert client.post(where, {"login": "alice", "password": PASSWORD}).status_code == 429
         assert client.get("/profile/accounts/link/other/").status_code == 404
+
+    def test_a_passkey_is_asked_of_the_directory_too(self, corp: Slapd, vision: Department) -> None:
+        rule(vision)
+        dn = corp.person("pam")
+        sign_in("pam")
+        pam = User.objects.get(username="pam")
+        corp.join("gpu-vision", dn)
+        assert directory_login.admits(pam)
+        assert roles(pam) == ["vision"], "its groups are taken as at a login"
+        corp.leave("gpu-vision", dn)
+        corp.delete(dn)
+        assert not directory_login.admits(pam)
 
 
 class TestAway:

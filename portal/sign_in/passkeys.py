@@ -1,0 +1,99 @@
+"""Passkeys (WebAuthn): allauth's forms, with what an installation whose users run web servers below its name needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allauth.core import context
+from allauth.mfa.webauthn import forms as allauth_forms
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from fido2.utils import websafe_decode
+
+from portal.models import User
+from portal.names import LineInput
+from portal.sign_in import directory_login
+from portal.sign_in.adapters import DIRECTORY_DOWN, PASSWORDS_OFF, may_use_password, passwords_off
+
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+LONGEST_NAME = 60
+
+
+def refused() -> ValidationError:
+    return ValidationError(_("The passkey was not accepted. Try again."), code="passkey")
+
+
+def require_own_origin(credential: Any) -> None:
+    """Requires that the browser was on a page of this very host. A passkey works on all names below it too, and there
+    notebooks are, where users run what they like. Raises ValidationError."""
+    try:
+        origin = json.loads(websafe_decode(credential["response"]["clientDataJSON"]))["origin"]
+    except MALFORMED as error:
+        raise refused() from error
+    request = context.request
+    if origin != f"{request.scheme}://{request.get_host()}":
+        raise refused()
+
+
+class Checked:
+    """A form with a `credential`: whatever is wrong with it is told as such."""
+
+    def clean_credential(self) -> Any:
+        credential = self.cleaned_data["credential"]  # type: ignore[attr-defined]
+        require_own_origin(credential)
+        check = getattr(super(), "clean_credential", None)
+        try:
+            return check() if check is not None else credential
+        except MALFORMED as error:
+            raise refused() from error
+        except ValidationError as error:
+            if error.code == "too_many_login_attempts":
+                raise
+            raise refused() from error
+
+
+class AddForm(Checked, allauth_forms.AddWebAuthnForm):  # type: ignore[misc]  # allauth has no types
+    name = LineInput(label=gettext_lazy("Name"), max_length=LONGEST_NAME, required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields.pop("passwordless", None)  # all of them are
+
+    def clean(self) -> dict[str, Any]:
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except MALFORMED as error:
+            raise refused() from error
+        except ValidationError as error:
+            raise refused() from error
+        return cleaned
+
+
+class AuthenticateForm(Checked, allauth_forms.AuthenticateWebAuthnForm):  # type: ignore[misc]
+    pass
+
+
+class ConfirmForm(Checked, allauth_forms.ReauthenticateWebAuthnForm):  # type: ignore[misc]
+    pass
+
+
+class LoginForm(Checked, allauth_forms.LoginWebAuthnForm):  # type: ignore[misc]
+    def clean(self) -> dict[str, Any]:
+        cleaned = forms.Form.clean(self) or {}
+        if (authenticator := cleaned.get("credential")) is not None:
+            self._require_still_admitted(authenticator.user)
+        return cleaned
+
+    def _require_still_admitted(self, user: User) -> None:
+        """A passkey opens the account for as long as the password beside it would. Raises ValidationError."""
+        if user.has_own_password and may_use_password(user):
+            return
+        try:
+            if directory_login.admits(user):
+                return
+        except directory_login.DirectoryDown as down:
+            raise ValidationError(down.detail, code=DIRECTORY_DOWN) from down
+        raise ValidationError(passwords_off() if user.has_own_password else refused().message, code=PASSWORDS_OFF)
