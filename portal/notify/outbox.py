@@ -173,10 +173,13 @@ def attempt(row: WebhookDelivery) -> tuple[int | None, str]:
     return answer.status, refusal(hook.shape, answer.status, answer.body)
 
 
-def link(department: str, workload: str) -> str:
+def link(department: str, workload: str, item: int | None = None) -> str:
+    """Where to read more: the workload's page, or what the line `item` of the reader's inbox is about."""
     try:
         if workload:
             return settings.BASE_URL + reverse("workloads:detail", args=[department, workload])
+        if item is not None:
+            return settings.BASE_URL + reverse("portal:inbox_item", args=[item])
         return settings.BASE_URL + reverse("portal:inbox")
     except NoReverseMatch:
         return ""
@@ -208,7 +211,7 @@ def letter(item: InboxItem, user: User) -> EmailMessage:
     """The mail in its reader's language and time zone; its subject is the beginning of the sentence."""
     with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
         text = notices.sentence(item.kind, item.data)
-        address = link(item.department.slug if item.department else "", item.workload)
+        address = link(item.department.slug if item.department else "", item.workload, item.pk)
         foot = gettext("You can choose in the inbox settings which of these are sent by mail.")
         if item.kind == "user.password_forgotten":
             address, foot = password_link(user), ""

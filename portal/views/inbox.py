@@ -59,7 +59,13 @@ def _reader(request: HttpRequest) -> User:
 
 
 def url_of(item: InboxItem) -> str:
-    """The address that the line links to; "" if its department is gone."""
+    """The address that the line links to; "" if its department is gone, or it is of none."""
+    if item.kind in {"node.quarantined", "node.quarantine_ended"}:
+        return address("quotas:node_health", {"node": item.data.get("node", "")}) or address(
+            "quotas:operator_nodes", {}
+        )
+    if item.kind in {"cluster.not_measured", "cluster.measured"}:
+        return address("workloads:metrics", {"cluster": item.data.get("cluster", "")})
     if item.department is None:
         return ""
     where = {"department": item.department.slug}
@@ -75,7 +81,8 @@ def url_of(item: InboxItem) -> str:
         "member.removed": "",
         "webhook.failing": "portal:webhooks",
     }
-    name = page.get(item.kind, "quotas:department")
+    own = "quotas:budgets" if item.kind.startswith("budget.") else "quotas:department"
+    name = page.get(item.kind, own)
     return address(name, {} if name == "portal:tokens" else where) if name else ""
 
 

@@ -273,7 +273,7 @@ def _record(what: str, row: Quarantine, actor: Actor) -> None:
     audit.record(actor, what, row.node.name, after=facts | {"until": row.until.isoformat() if row.until else None})
     emit(what, node=row.node.name, **facts)
     operators = User.operators().exclude(pk=actor.user.pk if actor.user else 0)
-    notices.tell(what, to=operators, place=row.place, why=row.sentence)
+    notices.tell(what, to=operators, place=row.place, node=row.node_id, why=row.sentence)
 
 
 def _tell(row: Quarantine, *, now: dt.datetime) -> None:

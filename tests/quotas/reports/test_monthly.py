@@ -53,6 +53,7 @@ def test_it_tells_owners_of_the_month_before_and_of_all_below(owner: User) -> No
     )
     outbox.mail(item, now=timezone.now())
     assert "78.00 own use" in mail.outbox[0].body
+    assert f"/inbox/{item.pk}/" in mail.outbox[0].body, "it leads to the report"
     client = Client()
     client.force_login(owner)
     answer = client.get(f"/inbox/{item.pk}/")
