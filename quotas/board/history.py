@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from django.db.models import Max, Q, Sum
+from django.db.models import F, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
 from portal.models import Department
-from quotas.models import LedgerEntry, Pool, UsageHour
+from quotas.models import ClaimState, LedgerEntry, Pool, UsageHour
 from quotas.spending.metering import hour_of
 
 HOUR = dt.timedelta(hours=1)
@@ -90,6 +90,7 @@ class Loan:
     borrower: Department
     lender: Department | None  # None: the unpromised rest
     units: int = 0  # now
+    leaving: int = 0  # of these, being recalled
     since: dt.datetime | None = None  # without a gap, whichever claims used it
     unit_seconds: float = 0
 
@@ -103,22 +104,31 @@ def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
 
     Running loans first, the longest first; then those that ended in the last `days` days.
     """
-    now = timezone.now()
-    begin = now - dt.timedelta(days=days)
     inside = set(departments)
-    rows = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False).filter(
-        Q(department__in=inside) | Q(lender__in=inside)
-    )
+    begin = timezone.now() - dt.timedelta(days=days)
+    rows = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False)
+    one_inside = Q(department__in=inside) | Q(lender__in=inside)
+    both_inside = Q(department__in=inside, lender__in=inside)
+    return _by_parties(rows.filter(one_inside).exclude(both_inside), begin)
+
+
+def running_loans(pool: Pool) -> list[Loan]:
+    """All that is lent in the pool now, the longest first. One query."""
+    return _by_parties(LedgerEntry.objects.filter(pool=pool, ended_at=None, own=False), timezone.now())
+
+
+def _by_parties(entries: QuerySet[LedgerEntry], begin: dt.datetime) -> list[Loan]:
+    """Loans as sums of entries, since `begin`."""
+    now = timezone.now()
     by_parties: dict[tuple[int, int, int | None], Loan] = {}
-    for entry in rows.select_related("pool", "department", "lender"):
-        if entry.department_id in inside and entry.lender_id in inside:
-            continue
+    for entry in entries.select_related("pool", "department", "lender").annotate(claim_state=F("claim__state")):
         key = (entry.pool_id, entry.department_id, entry.lender_id)
         loan = by_parties.setdefault(key, Loan(entry.pool, entry.department, entry.lender))
         ended = entry.ended_at or now
         loan.unit_seconds += entry.units * max(0.0, (ended - max(entry.started_at, begin)).total_seconds())
         if entry.ended_at is None:
             loan.units += entry.units
+            loan.leaving += entry.units if entry.claim_state == ClaimState.LEAVING else 0
             begun = entry.lent_since or entry.started_at
             loan.since = min(loan.since or begun, begun)
     return sorted(by_parties.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))

@@ -18,6 +18,7 @@ from portal.text.numbers import natural
 from portal.web.pages import render_part, wants_part
 from quotas.board import returns
 from quotas.board.chart import Chart, draw
+from quotas.board.flow import Flow, flow
 from quotas.board.history import Loan, Point, loans, trend
 from quotas.board.usage import PoolUsage, usages
 from quotas.board.usage_now import Live, read
@@ -99,11 +100,19 @@ def _now(live: Live, actor: Actor, department: Department, inside: list[int]) ->
         "seen": actor.seen,
         "some_unseen": not actor.seen.issuperset(inside),
         "rows": rows,
+        "flows": _flows(running, rows),
         "any_use": any(row.usage.per_user for row in rows),
         "returns": returns.coming_back(live, inside, actor.seen),
         "departures": returns.going_away(live, inside, actor.seen),
         "queue": _queue(live, sorted(waiting, key=_turn), actor),
     }
+
+
+def _flows(running: list[Loan], rows: list[Row]) -> list[tuple[Pool, Flow]]:
+    """Who lends to whom in each pool of the board where anything is lent to the department or by it."""
+    pools = [row.usage.pool for row in rows]
+    drawn = [(pool, flow([loan for loan in running if loan.pool.pk == pool.pk])) for pool in pools]
+    return [(pool, each) for pool, each in drawn if each is not None]
 
 
 def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Department, int, list[PoolUsage]]]:

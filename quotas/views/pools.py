@@ -13,7 +13,8 @@ from portal.access import NotVisible, actor_of
 from portal.web.pages import render_part, wants_part
 from quotas.board.card_map import pool_overview
 from quotas.board.chart import draw
-from quotas.board.history import trend
+from quotas.board.flow import flow
+from quotas.board.history import running_loans, trend
 from quotas.models import Pool
 from quotas.views.board import PERIODS, days_of
 
@@ -51,5 +52,6 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "most_nodes": MOST_NODES,
         "chart": draw(points, end=end, days=days, step=step, capacity=overview.pool.nominal) if points else None,
         "daily": daily[::-1],
+        "flow": flow(running_loans(overview.pool)),
     }
     return render_part(request, "quotas/pool.html", context, part="past" if wants_part(request, "past") else "map")

@@ -176,7 +176,7 @@ def test_the_page_shows_every_unit_in_its_own_table_and_keeps_its_state(people: 
     client = Client()
     client.force_login(people["root"])
     page = client.get("/usage/", TIME | {"group": "person", "kind": "job"}).content.decode()
-    assert page.count('class="table table-vcenter card-table table-sm usage-table"') == 2
+    assert page.count('class="table table-vcenter card-table table-sm usage-table stacked"') == 2
     assert "GiB-hours" in page
     assert "GPU-hours" in page
     assert "not measured" in page
