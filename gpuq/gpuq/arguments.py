@@ -157,8 +157,22 @@ def quota_commands(command: Callable[[str, str], argparse.ArgumentParser]) -> No
         "--until", type=day, metavar="YYYY-MM-DD", dest="ends_at", help="the last day; without it: for good"
     )
     ask.add_argument("--why", required=True, help="what it is for")
-    command("requests", "List requests for quota, newest first.").add_argument(
-        "--most", type=int, default=50, metavar="N"
+    listed = command(
+        "requests", "List requests for quota, newest first; approve, deny, comment on, withdraw or renew one."
+    )
+    listed.add_argument("--most", type=int, default=50, metavar="N")
+    listed.add_argument("--to-decide", action="store_true", help="only the open ones that you may decide")
+    act = listed.add_mutually_exclusive_group()
+    act.add_argument("--approve", metavar="ID", help="approve all of it, or what --total and --until say")
+    act.add_argument("--deny", metavar="ID", help="with the reason as --note")
+    act.add_argument("--comment", metavar="ID", help="with the text as --note")
+    act.add_argument("--withdraw", metavar="ID")
+    act.add_argument("--renew", metavar="ID", help="request a grant for as long again; print the new request's id")
+    listed.add_argument("--total", metavar="12", help="approve this total, such as 12 or 60GiB")
+    listed.add_argument("--until", type=day, metavar="YYYY-MM-DD", help="approve until this last day")
+    listed.add_argument("--note", help="what the requester reads")
+    listed.add_argument(
+        "--confirm", metavar="MARK", help="approve although it takes from somebody what was named before"
     )
 
 

@@ -168,7 +168,15 @@ def ask_for_quota(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
-    rows = list(portal.every("quota_requests/", arguments.most))
+    acts = {"approve": decide, "deny": decide, "comment": comment, "withdraw": withdraw, "renew": renew}
+    chosen = [(name, identity) for name in acts if (identity := getattr(arguments, name))]
+    if chosen:
+        [(name, identity)] = chosen
+        made = confirmed(lambda: acts[name](portal, arguments, f"quota_requests/{segment(identity)}/"))
+        if made is not None:
+            show(as_json(made) if arguments.json else made["id"] if name == "renew" else made["state"])
+        return 2 if made is None else 0
+    rows = list(portal.every("quota_requests/", arguments.most, to_decide=1 if arguments.to_decide else None))
     if arguments.json:
         show(as_json(rows))
     else:
@@ -177,6 +185,43 @@ def quota_requests(portal: Portal, arguments: argparse.Namespace) -> int:
                         in_gib(r["units"], r["unit"], 3), counted_in(r["unit"]), last_day(r["ends_at"]), r["state"])
                        for r in rows)])  # fmt: skip
     return 0
+
+
+def decide(portal: Portal, arguments: argparse.Namespace, path: str) -> Json:
+    body: Json = {
+        "approve": bool(arguments.approve),
+        "version": portal.get(path)["version"],
+        "note": arguments.note or "",
+    }
+    if arguments.approve:
+        body |= {"ends_at": arguments.until} if arguments.until else {}
+        body |= {"units": None} if arguments.total == "none" else {"amount": arguments.total} if arguments.total else {}
+    return portal.post(f"{path}decision/", body, confirm=arguments.confirm)
+
+
+def comment(portal: Portal, arguments: argparse.Namespace, path: str) -> Json:
+    return portal.post(f"{path}comments/", {"text": arguments.note or ""})
+
+
+def withdraw(portal: Portal, arguments: argparse.Namespace, path: str) -> Json:
+    return portal.json("DELETE", path)
+
+
+def renew(portal: Portal, arguments: argparse.Namespace, path: str) -> Json:
+    return portal.post(f"{path}renewal/", {})
+
+
+def confirmed(act: Callable[[], Json]) -> Json | None:
+    """What it answers; None if it would take from somebody, who is named with what `--confirm` has to repeat."""
+    try:
+        return act()
+    except Refused as refused:
+        if refused.problem.get("code") != "needs_confirmation":
+            raise
+        for each in refused.problem["breaks"]:
+            say(each["detail"])
+        say(f"nothing was changed; to do it all the same: --confirm {refused.problem['confirm']}")
+        return None
 
 
 def usage(portal: Portal, arguments: argparse.Namespace) -> int:
@@ -262,14 +307,8 @@ def begin_quarantine(portal: Portal, arguments: argparse.Namespace) -> int:
         "until": arguments.until,
     }
     params = {"dry_run": 1 if arguments.dry_run else None, "confirm": arguments.confirm}
-    try:
-        made = portal.post("quarantines/", body, **params)
-    except Refused as refused:
-        if refused.problem.get("code") != "needs_confirmation":
-            raise
-        for each in refused.problem["breaks"]:
-            say(each["detail"])
-        say(f"nothing was changed; to do it all the same: --confirm {refused.problem['confirm']}")
+    made = confirmed(lambda: portal.post("quarantines/", body, **params))
+    if made is None:
         return 2
     if arguments.json:
         show(as_json(made))

@@ -18,7 +18,7 @@ from portal.errors import N_, Invalid
 from portal.infra import confirm
 from quotas.amounts import LONGEST, units_of
 from quotas.api.quotas import IN_UNITS, MOST, pool_for
-from quotas.models import QuotaRequest, RequestComment, RequestState, Wanted
+from quotas.models import Pool, QuotaRequest, RequestComment, RequestState, Wanted
 from quotas.requests import actions as quota_requests
 from quotas.requests.previews import preview_of_grant
 
@@ -79,6 +79,11 @@ class DecisionIn(Strict):
         required=False,
         help_text="The approved total; absent: as requested.",
     )
+    amount = serializers.CharField(
+        max_length=LONGEST,
+        required=False,
+        help_text="The approved total in words, such as 6 GiB or 12; instead of units.",
+    )
     ends_at = Moment(allow_null=True, required=False, help_text="Absent: as requested; null: for good.")
     note = Paragraph(max_length=1000, default="", allow_blank=True, help_text="Needed to deny.")
     version = serializers.IntegerField(min_value=1, max_value=MOST, help_text="Of the request, as you have read it.")
@@ -96,6 +101,16 @@ def rows() -> Any:
 def answer(row: QuotaRequest, status: int = 200) -> Response:
     headers = {"Location": reverse("api:quota-request", args=[row.public_id])} if status == 201 else {}
     return Response(QuotaRequestOut(rows().get(pk=row.pk)).data, status=status, headers=headers)
+
+
+def read_amount(values: dict[str, Any], pool: Pool) -> None:
+    """Puts `units` in place of an `amount` in words. Raises Invalid (amount)."""
+    if "amount" in values:
+        try:
+            values["units"] = units_of(values.pop("amount"), pool, least=0)
+        except Invalid as error:
+            error.field = "amount"
+            raise
 
 
 class QuotaRequests(ApiView):
@@ -133,15 +148,10 @@ class DepartmentQuotaRequests(ApiView):
     def post(self, request: Request, department: str) -> Response:
         where = department_for(self.actor, department, Right.SUBMIT)
         values = self.read(QuotaRequestIn)
-        pool, amount = pool_for(values.pop("pool")), values.pop("amount", None)
-        if ("units" in values) == (amount is not None):
+        pool = pool_for(values.pop("pool"))
+        if ("units" in values) == ("amount" in values):
             raise Invalid(N_("Give either units or amount."), field="units")
-        if amount is not None:
-            try:
-                values["units"] = units_of(amount, pool, least=0)
-            except Invalid as error:
-                error.field = "amount"
-                raise
+        read_amount(values, pool)
         return answer(quota_requests.ask_for_quota(actor=self.actor, department=where, pool=pool, **values), 201)
 
 
@@ -169,6 +179,9 @@ class QuotaRequestDecision(ApiView):
         row = quota_requests.request_for(self.actor, quota_request)
         quota_requests.require_decider(self.actor, row)
         values = self.read(DecisionIn)
+        if "units" in values and "amount" in values:
+            raise Invalid(N_("Give either units or amount."), field="units")
+        read_amount(values, row.pool)
         seen: dict[str, Any] = {"actor": self.actor, "request": row, "expected_version": values["version"]}
         if not values["approve"]:
             return answer(quota_requests.deny(**seen, note=values["note"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from portal.models import Department, Role
-from quotas.models import Budget, Pool, Quarantine
+from quotas.models import Budget, Pool, Quarantine, Quota
 from tests import builders as make
 from tests.clients import ALL, token_of
 from tests.gpuq.test_live import Site, bed, site  # noqa: F401 (fixtures)
@@ -68,3 +69,44 @@ def test_an_operator_lists_begins_and_ends_quarantines(site: Site) -> None:  # n
     assert len(run()[1].splitlines()) == 1
     assert len(run("--all")[1].splitlines()) == 2
     assert run("--end", row.public_id)[0] == 2  # it has ended
+
+
+def test_a_request_for_quota_is_talked_about_decided_and_withdrawn(site: Site) -> None:  # noqa: F811
+    vision, pool = Department.objects.get(slug="vision"), Pool.objects.get()
+    operator = token_of(make.user("root", is_operator=True), None, ALL)[1]  # type: ignore[arg-type]
+    Quota.objects.exclude(department=vision).update(guaranteed=0)
+    Quota.objects.filter(department=vision).update(guaranteed=2)
+
+    def run(*words: str, token: str = "") -> tuple[int, str, str]:
+        return site.run("requests", *words, **({"GPUQ_TOKEN": token} if token else {}))
+
+    def ask(total: int) -> str:
+        code, out, err = site.run("request", "--pool", pool.slug, "--total", str(total), "--why", "a paper")
+        assert code == 0, err
+        return out.strip()
+
+    first = ask(4)
+    assert first in run("--to-decide", token=operator)[1]
+    assert first not in run("--to-decide")[1]
+    assert run("--comment", first, "--note", "Until the deadline.")[:2] == (0, "open\n")
+    assert "text" in run("--comment", first)[2]
+    assert run("--approve", first)[0] == 2, "its author may not"
+    code, _out, err = run("--deny", first, token=operator)
+    assert (code, "Give the reason" in err) == (2, True)
+    code, _out, err = run("--approve", first, "--total", "many", token=operator)
+    assert (code, "amount" in err) == (2, True), err
+    code, _out, err = run("--approve", first, "--total", "900", token=operator)
+    assert (code, "has only" in err) == (2, True), err
+    last = str(timezone.localdate() + dt.timedelta(days=20))
+    code, out, err = run("--approve", first, "--total", "3", "--until", last, "--note", "Three.", token=operator)
+    assert (code, out) == (0, "granted\n"), err
+    assert Quota.objects.get(department=vision).guaranteed == 3
+    assert last in run()[1]
+    code, out, err = run("--renew", first)
+    assert code == 0, err
+    assert run("--withdraw", out.strip())[:2] == (0, "withdrawn\n")
+    code, _out, err = run("--withdraw", out.strip())
+    assert (code, "no longer open" in err) == (2, True)
+    second = ask(4)
+    assert run("--deny", second, "--note", "Not now.", token=operator)[:2] == (0, "denied\n")
+    assert run("--approve", "nothing", token=operator)[0] == 2
