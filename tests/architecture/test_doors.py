@@ -176,9 +176,10 @@ def test_a_post_from_elsewhere_is_refused(world: World) -> None:
 
 # What only a team's own people may know --------------------------------------------------------------------------------
 
+# A viewer sees no more than a member and may do less (portal/access.py).
 READERS = {
-    "parent_viewer": "lab", "parent_member": "lab", "sibling_viewer": "nlp", "sibling_member": "nlp", "sibling_owner": "nlp",
-    "other_viewer": "biology", "other_member": "biology", "parents_token": "lab", "operators_token": "nlp",
+    "parent_member": "lab", "sibling_member": "nlp", "sibling_owner": "nlp", "other_member": "biology", "parents_token": "lab",
+    "operators_token": "nlp",
 }  # fmt: skip
 QUERIES = ("", f"q={PART}&limit=500&facets=1&days=30", "department={department}&running=1&workload={workload}")
 
