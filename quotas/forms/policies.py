@@ -131,6 +131,7 @@ class PolicyForm(forms.Form):
             (LOWER, _("preempts workloads of lower priority")),
             (UP_TO, _("preempts workloads of lower priority, up to:")),
         ],
+        help_text=_("Has no effect in pools with fair sharing: there shares decide between borrowers, not priorities."),
     )
     max_priority = forms.IntegerField(label=_("Highest priority it may preempt"), required=False)
     version = forms.IntegerField(widget=forms.HiddenInput)
