@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 
 from portal.access import SYSTEM, Actor, actor_of, department_for
 from portal.errors import Invalid
-from portal.models import Department
+from portal.models import Department, User
 from portal.text.words import percent, unit_hours
 from portal.web.spreadsheets import download
 from quotas.models import Pool
@@ -92,7 +92,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "report": result, "asked": asked, "sections": _sections(result, query), "problem": problem,
         "now": timezone.now(), "zone": timezone.get_current_timezone_name(),
         "groups": _groups(asked, query), "ranges": _ranges(asked, query),
-        "filters": list(_filters(asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
+        "filters": list(_filters(actor, asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
         "first_day": timezone.localdate(asked.start), "last_day": asked.last_day, "sent": request.GET,
         "kept": [(name, value) for name, value in query.items() if name in (*GROUPS, "group") and value],
     }  # fmt: skip
@@ -252,10 +252,16 @@ def _ranges(asked: Asked, query: QueryDict) -> list[Choice]:
     ]
 
 
-def _filters(asked: Asked, query: QueryDict) -> Iterable[tuple[str, str, str]]:
+def _label(actor: Actor, username: str) -> str:
+    """The person's name, if they belong to a department that the reader sees; else what the reader has entered."""
+    user = User.objects.filter(username=username, memberships__department__in=actor.departments).first()
+    return user.label if user else username
+
+
+def _filters(actor: Actor, asked: Asked, query: QueryDict) -> Iterable[tuple[str, str, str]]:
     """(what, value, address without it) of everything that it is narrowed to."""
     values: dict[str, Department | Pool | str | None] = {
-        "department": asked.department, "person": asked.person, "pool": asked.pool,
+        "department": asked.department, "person": asked.person and _label(actor, asked.person), "pool": asked.pool,
         "kind": kind_name(asked.kind) if asked.kind else "",
     }  # fmt: skip
     for name, value in values.items():

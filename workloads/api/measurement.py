@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from portal.access import NotVisible
 from portal.api.base import ApiView, FreeText, Strict
 from portal.errors import N_, Invalid
+from portal.text.numbers import natural
 from quotas.models import Cluster
 from workloads.api.resources import workload_for
 from workloads.measurement import sources
@@ -156,11 +157,11 @@ class WorkloadUsage(ApiView):
         row = workload_for(self.actor, workload)
         until = self.moment("until") or timezone.now()
         since = self.moment("from") or until - DAY
-        asked = self.number("step", 300)
-        step = 300 if asked is None else asked
+        asked = self.text("step") or "300"
+        step = natural(asked)
         if step not in STEPS:
             text = N_("step can be %(steps)s seconds, not %(step)s.")
-            raise Invalid(text, field="step", steps=" / ".join(map(str, STEPS)), step=step)
+            raise Invalid(text, field="step", steps=" / ".join(map(str, STEPS)), step=asked[:40])
         if since >= until:
             raise Invalid(N_("from must be before until."), field="from")
         if (count := round((until - since).total_seconds() / step) * row.pods) > MOST_POINTS:
@@ -185,7 +186,10 @@ class WorkloadUsage(ApiView):
             value = parse_datetime(text)
         except ValueError:
             value = None
-        if value is None or not 2000 <= value.year < 2100:
+        if value is not None and not 2000 <= value.year < 2100:
+            text = N_("The year %(year)s is out of reach: enter a time from %(first)s to %(last)s.")
+            raise Invalid(text, field=name, year=value.year, first=2000, last=2099)
+        if value is None:
             example = N_("%(name)s is a time such as 2026-05-04T10:00:00Z, not %(text)s.")
             raise Invalid(example, field=name, name=name, text=text[:40])
         return value if value.tzinfo else value.replace(tzinfo=dt.UTC)

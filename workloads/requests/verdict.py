@@ -18,6 +18,7 @@ from portal.ids import new_id
 from portal.models import Department
 from portal.text.words import amount, cores, duration, memory
 from quotas.amounts import written
+from quotas.budgets.warnings import warnings_for
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine import what_if as engine
@@ -209,7 +210,9 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     why, then = verdict.lines[: len(facts.reasons)], verdict.lines[len(facts.reasons) :]
     if facts.headline is Headline.WAITS and (barrier := barred(with_claim(snapshot, asked), asked.id)):
         why = (*why, barrier.sentence(department, request.pool))
-    more = filter(None, [above_share(request)])
+    held = any(reason.code == "over_budget" for reason in facts.reasons)
+    near = () if held else warnings_for(actor, department, request.pool, now=now)
+    more = filter(None, [above_share(request), *near])
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
     idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now) if rule else None)
     return replace(

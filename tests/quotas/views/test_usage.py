@@ -270,3 +270,19 @@ def test_allocated_against_used_shows_the_first_eight_on_one_scale_and_folds_the
     assert "Last 7 days" in page
     assert "by person" not in page
     assert "user0" not in page
+
+
+def test_a_filter_names_people_as_tables_do_and_nobody_the_reader_does_not_know(people: dict[str, User]) -> None:
+    for who in ("ann", "bob"):
+        User.objects.filter(username=who).update(first_name=who.capitalize(), last_name="Lang")
+
+    def filters(reader: str, person: str) -> list[str]:
+        client = Client()
+        client.force_login(people[reader])
+        page = " ".join(client.get("/usage/", {"person": person}).content.decode().split())
+        return re.findall(r'usage-filter"[^>]*>Person: ([^<]*?) *<', page)
+
+    assert filters("ann", "ann") == ["Ann Lang"]
+    assert filters("root", "bob") == ["Bob Lang"]
+    assert filters("ann", "bob") == ["bob"]
+    assert filters("root", "gone") == ["gone"]

@@ -188,6 +188,9 @@ def test_the_api_names_what_is_wrong(member: Client, here: World, field: str, qu
     answer = member.get(f"/api/v1/workloads/{job.workload.public_id}/usage/", query)
     assert answer.status_code == 422, answer.content
     assert answer.json()["errors"][0]["attr"] == field
+    steps = "step can be 300 / 3600 seconds, not" in answer.json()["detail"]
+    assert steps == (field == "step"), "what it can be, whatever it was"
+    assert ("out of reach" in answer.json()["detail"]) == (query.get("until") == "0001-01-01")
 
 
 def test_strangers_see_none_of_it(client: Client, here: World) -> None:

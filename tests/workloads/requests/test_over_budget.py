@@ -140,3 +140,32 @@ def test_who_is_held_by_a_budget_is_led_to_the_budgets_not_to_a_request_for_quot
     now = page[page.index('id="now"') :]
     assert asking not in now
     assert "Show the budgets" in now
+
+
+def test_from_80_percent_the_verdict_warns_of_every_budget_that_it_would_count_against(
+    vision: Department, ann: User
+) -> None:
+    pool, other = Pool.objects.get(), make.pool("t4", cards=4)
+    make.quota(vision, other, 4)
+    begun = timezone.now() - dt.timedelta(hours=40)
+    done = make.holding(vision, pool, 1, state=ClaimState.RELEASED, started_at=begun, user=ann)
+    done.ledger.update(ended_at=timezone.now())
+    ben = make.member(vision, Role.MEMBER, "ben")
+    Budget.objects.create(department=vision, hours=110, action="no_new_work")  # 90 used
+    Budget.objects.create(department=vision, person=ann, hours=50)  # 40 used
+    Budget.objects.create(department=vision, person=ben, hours=1, action="nothing")
+    of_all = "The budget of Vision: 90 of 110 GPU-hours are used, until 1 Apr 00:00. Used up: nothing new starts."
+    hers = (
+        "Your budget in Vision: 40 of 50 GPU-hours are used, until 1 Apr 00:00. Used up: only what fits inside the guaranteed "
+        "quota starts."
+    )
+    told = dry_run(ann)
+    assert told["headline"] == "starts_own"
+    assert {of_all, hers} <= set(told["lines"])
+    lines = dry_run(ben)["lines"]
+    assert of_all in lines
+    assert not any("Your budget" in line for line in lines)
+    Budget.objects.update(pool=other)
+    assert not any("udget" in line for line in dry_run(ann)["lines"])
+    Budget.objects.update(pool=None, hours=1000)
+    assert not any("udget" in line for line in dry_run(ann)["lines"])

@@ -1,0 +1,43 @@
+"""What is said of budgets before a workload is submitted that they do not hold yet."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from portal.access import Actor
+from portal.models import Department
+from portal.notify.notices import ACTIONS
+from quotas.budgets.actions import that_bind
+from quotas.models import Pool
+from quotas.spending.budgets import Spent, spent_of
+from quotas.wording import clock_of
+
+
+def warnings_for(actor: Actor, department: Department, pool: Pool, *, now: dt.datetime) -> Iterator[str]:
+    """Sentences on the budgets that what the actor submits would count against, and that are used to 80 % or more."""
+    whose = Q(person=None) | Q(person=actor.user) if actor.user else Q(person=None)
+    rows = that_bind(actor, department).filter(whose, Q(pool=None) | Q(pool=pool))
+    for spent in spent_of(rows.select_related("person", "department"), now=now):
+        if spent.is_near:
+            yield _sentence(actor, spent)
+
+
+def _sentence(actor: Actor, spent: Spent) -> str:
+    budget = spent.budget
+    text = (
+        _(
+            "Your budget in %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. Used up: %(action)s."
+        )
+        if budget.person is not None
+        else _(
+            "The budget of %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. Used up: %(action)s."
+        )
+    )
+    return text % {
+        "department": budget.department.name, "used": f"{spent.whole_hours:,}", "limit": f"{budget.hours:,}",
+        "resets_at": clock_of(spent.resets_at), "action": _(ACTIONS[budget.action]),
+    }  # fmt: skip
