@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from portal.infra import env, logs
-from portal.infra.providers import directories, identity_providers
+from portal.infra.providers import directories, identity_providers, saml
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "allauth.mfa",
     "allauth.socialaccount",
     "allauth.socialaccount.providers.openid_connect",
+    "allauth.socialaccount.providers.saml",  # its library is an extra, imported when it is used
     "csp",
     "portal",
     "quotas",
@@ -184,13 +185,19 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
 # Who vouches for people beside passwords (docs/sign-in.md).
 OPENID_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
-IDENTITY_PROVIDERS = identity_providers.distinct([*OPENID_PROVIDERS, *directories.read(env.text("LDAP_DIRECTORIES"))])
+IDENTITY_PROVIDERS = identity_providers.distinct(
+    [
+        *OPENID_PROVIDERS,
+        *saml.read(env.text("SAML_PROVIDERS")),
+        *directories.read(env.text("LDAP_DIRECTORIES")),
+    ]
+)
 # False: only the operators that `bootstrap` made sign in by a password of the portal.
 PASSWORD_SIGN_IN = env.boolean("PASSWORD_SIGN_IN", True)
 if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
     raise ImproperlyConfigured(
-        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS or LDAP_DIRECTORIES lets nobody in: add a provider, or leave "
-        "passwords on"
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in: "
+        "add a provider, or leave passwords on"
     )
 # true: operators who log in by password must have a second factor.
 SECOND_FACTOR_FOR_OPERATORS = env.boolean("SECOND_FACTOR_FOR_OPERATORS")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from portal.views import login, passkeys, providers, second_factor
+from portal.views import login, passkeys, providers, saml, second_factor
 
 urlpatterns: list[URLPattern] = [
     path("login/", login.Login.as_view(), name="account_login"),
@@ -13,6 +13,10 @@ urlpatterns: list[URLPattern] = [
     path("login/password/<str:uidb36>/<str:key>/", login.NewPassword.as_view(), name="account_reset_password_from_key"),
     path("login/with/<slug:provider_id>/", providers.begin, name="openid_connect_login"),
     path("login/with/<slug:provider_id>/callback/", providers.callback, name="openid_connect_callback"),
+    path("login/with/<slug:organization_slug>/saml/", saml.consume, name="saml_acs"),
+    path("login/with/<slug:organization_slug>/saml/finish/", saml.finish, name="saml_finish_acs"),
+    path("login/with/<slug:organization_slug>/saml/metadata/", saml.metadata, name="saml_metadata"),
+    path("login/with/<slug:organization_slug>/saml/logout/", saml.no_logout, name="saml_sls"),
     path("login/passkey/", passkeys.Login.as_view(), name="mfa_login_webauthn"),
     path("login/second-factor/", second_factor.Authenticate.as_view(), name="mfa_authenticate"),
     path("profile/confirm/", second_factor.Confirm.as_view(), name="account_reauthenticate"),

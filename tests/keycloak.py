@@ -176,6 +176,34 @@ class Keycloak:
         }  # fmt: skip
         self.admin("POST", "", json=realm)
 
+    def make_saml_client(self, portal: str, key: str = "sso", name_id_format: str = "persistent") -> None:
+        """The portal once more as a client of the realm, by SAML."""
+        address = f"{portal}/login/with/{key}/saml/"
+        properties = {"username": "username", "email": "email", "firstName": "firstName", "lastName": "lastName"}
+        basic = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
+        mappers = [
+            {
+                "name": name, "protocol": "saml", "protocolMapper": "saml-user-property-mapper",
+                "config": {"user.attribute": of, "attribute.name": name, "attribute.nameformat": "Basic"},
+            }
+            for name, of in properties.items()
+        ]  # fmt: skip
+        groups = {
+            "name": "groups", "protocol": "saml", "protocolMapper": "saml-group-membership-mapper",
+            "config": {"attribute.name": "groups", "full.path": "true", "single": "true", "attribute.nameformat": basic},
+        }  # fmt: skip
+        client = {
+            "clientId": f"{address}metadata/", "protocol": "saml", "redirectUris": [f"{portal}/*"],
+            "attributes": {
+                "saml.client.signature": "false", "saml.server.signature": "true", "saml.assertion.signature": "true",
+                "saml.force.post.binding": "true", "saml.authnstatement": "true",
+                "saml_name_id_format": name_id_format, "saml_force_name_id_format": "true",
+                "saml_assertion_consumer_url_post": address,
+            },
+            "protocolMappers": [*mappers, groups],
+        }  # fmt: skip
+        self.admin("POST", f"/{self.realm}/clients", json=client)
+
     def leave(self, username: str, group: str) -> None:
         """Takes the user out of the group."""
         user = self.admin("GET", f"/{self.realm}/users", params={"username": username, "exact": "true"}).json()[0]["id"]

@@ -33,6 +33,7 @@ from portal.errors import N_, Problem
 from portal.infra import crypt
 from portal.infra.locks import durable
 from portal.infra.providers.identity_providers import OpenIdConnect
+from portal.infra.providers.saml import Saml
 from portal.models import User
 from portal.sign_in import directory_login, group_rules, identities
 from portal.sign_in.claims import groups_of, said_at
@@ -177,13 +178,12 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
     def list_apps(self, request: HttpRequest, provider: str | None = None, client_id: str | None = None) -> list[Any]:
         """The providers of the settings, and none that somebody wrote into the database."""
-        return [
-            SocialApp(provider="openid_connect", **each.as_app())
+        rows = [
+            SocialApp(provider=each.kind, **each.as_app())
             for each in settings.IDENTITY_PROVIDERS
-            if isinstance(each, OpenIdConnect)
-            and provider in {None, "openid_connect", each.key}
-            and client_id in {None, each.client_id}
+            if isinstance(each, OpenIdConnect | Saml) and provider in {None, each.kind, each.key}
         ]
+        return [row for row in rows if client_id in {None, row.client_id}]
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         """Links the account at the provider to the signed-in person, if that was asked for."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import requests
-from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.models import SocialApp
-from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -23,15 +19,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import NotVisible, actor_of, operator_of
-from portal.errors import Problem
+from portal.infra.providers.identity_providers import OpenIdConnect
 from portal.models import User
 from portal.sign_in import identities
-from portal.sign_in.adapters import ProviderFailed, failed, log
 from portal.sign_in.claims import cleaned
 from portal.text.numbers import natural
-
-BROKEN = (requests.RequestException, OAuth2Error, ImproperlyConfigured, ValueError, KeyError, TypeError)
-"""What a provider that is down, or answers nonsense, ends in."""
+from portal.views import saml
+from portal.views.provider_answers import answer
 
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -49,41 +43,32 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
 
 
 def _adapter(request: HttpRequest, provider_id: str) -> Adapter:
-    if identities.provider_of(provider_id) is None:
+    if not isinstance(identities.provider_of(provider_id), OpenIdConnect):
         raise NotVisible
     return Adapter(request, provider_id)
-
-
-def _answer(request: HttpRequest, provider_id: str, view: Any) -> HttpResponse:
-    try:
-        response: HttpResponse = view(request)
-    except ImmediateHttpResponse as ready:
-        response = ready.response
-    except BROKEN as error:
-        log.warning("provider.failed", provider=provider_id, exception=repr(error))
-        response = failed(request, ProviderFailed(provider=identities.label_of(provider_id)))
-    except Problem as problem:
-        response = failed(request, problem)
-    return response
 
 
 @never_cache
 @require_POST
 def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Sends the browser to the provider. `process`: login, or connect for somebody who is signed in."""
-    adapter = _adapter(request, provider_id)
+    provider = identities.provider_of(provider_id)
+    if provider is None or provider.kind == "ldap":
+        raise NotVisible
     if request.POST.get("process", "login") not in {"login", "connect"}:
         raise NotVisible
     if request.POST.get("process") == "connect" and not request.user.is_authenticated:
         return redirect_to_login(reverse("portal:profile"))
-    return _answer(request, provider_id, OAuth2LoginView.adapter_view(adapter))
+    if provider.kind == "saml":
+        return saml.begin(request, provider_id)
+    return answer(request, provider_id, OAuth2LoginView.adapter_view(_adapter(request, provider_id)))
 
 
 @never_cache
 @require_safe
 def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Where the provider sends the browser back."""
-    return _answer(request, provider_id, OAuth2CallbackView.adapter_view(_adapter(request, provider_id)))
+    return answer(request, provider_id, OAuth2CallbackView.adapter_view(_adapter(request, provider_id)))
 
 
 @login_required

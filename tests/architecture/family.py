@@ -180,7 +180,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "exemption": exemption.public_id, "rule": "1", "account": "1", "uidb36": "1",
-        "key": "no-such-key", "provider": "none", "provider_id": "none",
+        "key": "no-such-key", "provider": "none", "provider_id": "none", "organization_slug": "none", "pk": "1",
     }  # fmt: skip
 
 

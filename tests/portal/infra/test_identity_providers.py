@@ -77,6 +77,9 @@ def test_the_check_at_start_names_the_variable_and_the_next_step(tmp_path: Path)
     assert well.returncode == 0, well.stderr
     nobody = check(PASSWORD_SIGN_IN="false")
     assert nobody.returncode != 0
-    assert "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS or LDAP_DIRECTORIES lets nobody in" in nobody.stderr
+    assert (
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in"
+        in nobody.stderr
+    )
     file.write_text("[keycloak]")
     assert "OIDC_PROVIDERS needs client_secret_file" in check(OIDC_PROVIDERS_FILE=str(file)).stderr

@@ -1,0 +1,111 @@
+"""The identity providers that speak SAML, as SAML_PROVIDERS says: TOML, a table for each. A wrong value stops the start with
+what is wrong and where. See docs/sign-in.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from portal.infra.providers import tables
+from portal.infra.providers.identity_providers import IdentityProvider
+
+VARIABLE = "SAML_PROVIDERS"
+PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
+
+
+@dataclass(frozen=True, slots=True)
+class Saml(IdentityProvider):
+    """What an assertion calls the claims. `subject_attribute` "": the name identifier, which must be a persistent one.
+    Either `metadata_url`, or the three that it would tell."""
+
+    kind: ClassVar[str] = "saml"
+
+    entity_id: str
+    metadata_url: str = ""
+    sso_url: str = ""
+    certificate: str = ""
+    subject_attribute: str = ""
+    username_attribute: str = "username"
+    email_attribute: str = "email"
+    given_name_attribute: str = "firstName"
+    family_name_attribute: str = "lastName"
+    groups_attribute: str = "groups"
+    sign_in_origins: tuple[str, ...] = ()  # where its login page is, if on another host
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        parts = urlsplit(self.sso_url or self.metadata_url)
+        return (f"{parts.scheme}://{parts.netloc}", *self.sign_in_origins)
+
+    def as_app(self) -> dict[str, Any]:
+        """As allauth's settings have it."""
+        if self.metadata_url:
+            idp = {"entity_id": self.entity_id, "metadata_url": self.metadata_url, "metadata_request_timeout": 8}
+        else:
+            idp = {"entity_id": self.entity_id, "sso_url": self.sso_url, "x509cert": self.certificate}
+        advanced = {"name_id_format": PERSISTENT, "want_attribute_statement": False, "allow_single_label_domains": True}
+        return {
+            "provider_id": self.key, "name": self.label, "client_id": self.key,
+            "settings": {"idp": idp, "advanced": advanced},
+        }  # fmt: skip
+
+
+OPTIONAL = (
+    "subject_attribute", "username_attribute", "email_attribute", "given_name_attribute", "family_name_attribute",
+    "groups_attribute",
+)  # fmt: skip
+TEXTS = {"label", "entity_id", "metadata_url", "sso_url", "certificate_file", *OPTIONAL}
+
+
+def read(text: str) -> tuple[Saml, ...]:
+    """The providers of the text, in its order. Raises ImproperlyConfigured."""
+    providers = tables.read(VARIABLE, text, _provider)
+    if providers and importlib.util.find_spec("onelogin") is None:
+        raise ImproperlyConfigured(
+            f"{VARIABLE} needs python3-saml, which is not installed: pip install -r requirements/saml.txt (docs/sign-in.md)"
+        )
+    return providers
+
+
+def _provider(table: tables.Table) -> Saml:
+    table.check(TEXTS, {"sign_in_origins"})
+    key, values = table.key, table.values
+    entity_id, metadata_url = table.needed("entity_id"), table.text("metadata_url")
+    sso_url, certificate = table.text("sso_url"), ""
+    if bool(metadata_url) == bool(sso_url):
+        raise table.wrong(f"needs metadata_url for {key}, or sso_url and certificate_file instead of it")
+    if metadata_url:
+        if values.get("certificate_file"):
+            raise table.wrong(f"has a certificate_file for {key}, which metadata_url tells: leave one out")
+        table.address("metadata_url", metadata_url)
+    else:
+        table.address("sso_url", sso_url)
+        certificate = _certificate(table)
+    origins = tuple(each.rstrip("/") for each in values.get("sign_in_origins", ()))
+    for origin in origins:
+        table.address("sign_in_origins", origin)
+    return Saml(
+        key=key, label=table.text("label", key.capitalize()), entity_id=entity_id, metadata_url=metadata_url,
+        sso_url=sso_url, certificate=certificate, sign_in_origins=origins,
+        **{name: values[name] for name in OPTIONAL if name in values},
+    )  # fmt: skip
+
+
+def _certificate(table: tables.Table) -> str:
+    """What stands between the marks of the PEM file. Raises ImproperlyConfigured."""
+    file = table.needed("certificate_file")
+    try:
+        text = Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"names {file} as certificate_file of {table.key}, which cannot be read: {error}"
+        raise table.wrong(what) from None
+    inside = re.search(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----", text)
+    if inside is None:
+        raise table.wrong(f"names {file} as certificate_file of {table.key}, which has no certificate (PEM)")
+    return "".join(inside[1].split())

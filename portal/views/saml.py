@@ -1,0 +1,167 @@
+"""Sign-in by SAML: where the provider sends the browser back, and what it wants to know of us. The library is an extra, so
+it is imported where it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from allauth.core.internal import httpkit
+from allauth.socialaccount.helpers import complete_social_login
+from allauth.socialaccount.sessions import LoginSession
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.access import NotVisible
+from portal.infra.providers.saml import PERSISTENT, Saml
+from portal.sign_in import identities
+from portal.sign_in.adapters import ProviderAdapter
+from portal.sign_in.claims import cleaned
+from portal.views.provider_answers import answer
+
+LARGEST = 2**18  # bytes of an answer that is kept for the next request
+
+
+def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
+    """The provider as it is configured, and allauth's. Raises NotVisible."""
+    saml = identities.provider_of(key)
+    if not isinstance(saml, Saml):
+        raise NotVisible
+    return saml, ProviderAdapter(request).get_app(request, "saml", client_id=key).get_provider(request)
+
+
+@contextlib.contextmanager
+def _told_as_values() -> Iterator[None]:
+    """What the library raises of metadata and answers, as ValueError."""
+    from onelogin.saml2.errors import OneLogin_Saml2_Error
+
+    try:
+        yield
+    except (OneLogin_Saml2_Error, SyntaxError) as error:  # of XML, too
+        raise ValueError(str(error)) from error
+
+
+def begin(request: HttpRequest, key: str) -> HttpResponse:
+    """Sends the browser to the provider."""
+    _saml, provider = _provider(request, key)
+
+    def view(request: HttpRequest) -> HttpResponse:
+        with _told_as_values():
+            redirect: HttpResponse = provider.redirect_from_request(request)
+        return redirect
+
+    return answer(request, key, view)
+
+
+@csrf_exempt
+@never_cache
+@require_POST
+def consume(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """Takes the provider's answer, which comes without our session's cookie, and goes on with it in a request that has
+    it."""
+    from allauth.socialaccount.providers.saml import views
+
+    _provider(request, organization_slug)
+
+    def view(request: HttpRequest) -> HttpResponse:
+        if len(request.body) > LARGEST:
+            raise ValueError(f"its answer is larger than {LARGEST} bytes")
+        kept: HttpResponse = views.acs(request, organization_slug=organization_slug)
+        return kept
+
+    return answer(request, organization_slug, view)
+
+
+@never_cache
+@require_safe
+def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """Logs in whom the answer vouches for: only an answer to what this browser has asked, and once."""
+    saml, provider = _provider(request, organization_slug)
+
+    def view(request: HttpRequest) -> HttpResponse:
+        kept = LoginSession(request, "saml_acs_session", "saml-acs-session")
+        text = kept.store.get("request")
+        kept.delete()
+        if not text:
+            raise ValueError("no answer of the provider was kept for this browser")
+        response = _checked(httpkit.deserialize_request(text, HttpRequest()), provider)
+        login = provider.sociallogin_from_response(request, response)
+        login.state = provider.unstash_redirect_state(request, response.get_last_response_in_response_to())
+        login.account.uid, login.account.extra_data = _subject(saml, response), _claims(saml, response)
+        login.email_addresses = []
+        finished: HttpResponse = complete_social_login(request, login)
+        return finished
+
+    return answer(request, organization_slug, view)
+
+
+def _checked(request: HttpRequest, provider: Any) -> Any:
+    """The answer, signed by the provider and for us. Raises ValueError."""
+    from allauth.socialaccount.providers.saml.utils import build_auth
+
+    with _told_as_values():
+        response = build_auth(request, provider)
+        response.process_response()
+    if response.get_errors() or not response.is_authenticated():
+        raise ValueError(f"{', '.join(response.get_errors())}: {response.get_last_error_reason()}")
+    if not response.get_last_response_in_response_to():
+        raise ValueError("it answers nothing that was asked from here")
+    return response
+
+
+def _subject(saml: Saml, response: Any) -> str:
+    """Who it is for good. Raises ValueError for an identifier that may be another one the next time."""
+    if saml.subject_attribute:
+        subject = _texts(response, saml.subject_attribute)[:1]
+    else:
+        name_format = response.get_nameid_format()
+        if name_format != PERSISTENT:
+            raise ValueError(f"its name identifier is {name_format}, not persistent: set subject_attribute")
+        subject = [response.get_nameid()]
+    if not subject or not subject[0] or not subject[0].isprintable() or len(subject[0]) > identities.LONGEST_SUBJECT:
+        raise ValueError(f"it names no subject of at most {identities.LONGEST_SUBJECT} characters")
+    return str(subject[0])
+
+
+def _claims(saml: Saml, response: Any) -> Any:
+    """What the assertion says, as OpenID Connect's claims."""
+    names = {
+        "preferred_username": saml.username_attribute, "email": saml.email_attribute,
+        "given_name": saml.given_name_attribute, "family_name": saml.family_name_attribute,
+    }  # fmt: skip
+    claims: dict[str, Any] = {claim: next(iter(_texts(response, name)), "") for claim, name in names.items()}
+    claims["groups"] = _texts(response, saml.groups_attribute)
+    return cleaned({"userinfo": claims})
+
+
+def _texts(response: Any, name: str) -> list[str]:
+    values = response.get_attributes().get(name, []) if name else []
+    return [value for value in values if isinstance(value, str) and value]
+
+
+@require_safe
+def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """Our own metadata, for the provider's administrator."""
+    _saml, provider = _provider(request, organization_slug)
+
+    def view(request: HttpRequest) -> HttpResponse:
+        from allauth.socialaccount.providers.saml.utils import build_sp_config
+        from onelogin.saml2.settings import OneLogin_Saml2_Settings
+
+        config = build_sp_config(request, provider.app.settings, organization_slug)
+        del config["singleLogoutService"]  # logging out here logs out here
+        names = {"allowSingleLabelDomains": True}
+        with _told_as_values():
+            facts = {"strict": True, "sp": config, "security": names}
+            settings = OneLogin_Saml2_Settings(settings=facts, sp_validation_only=True)
+            return HttpResponse(settings.get_sp_metadata(), content_type="text/xml")
+
+    return answer(request, organization_slug, view)
+
+
+def no_logout(request: HttpRequest, organization_slug: str) -> HttpResponse:
+    """allauth wants an address for logging out at the provider, which there is not."""
+    raise NotVisible

@@ -1,0 +1,151 @@
+"""People of a real Keycloak at a real browser, by SAML: the same rules and doors as by OpenID Connect."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import keycloak
+from tests.e2e.conftest import Person
+from tests.e2e.installation import Installation, installed
+from tests.e2e.test_keycloak import FACTS, PASSWORD, PEOPLE, TOKEN, VISION, WORLD
+from tests.keycloak import Keycloak
+
+LACKS = keycloak.missing()
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason=f"needs {LACKS}"),
+    pytest.mark.skipif(
+        not os.environ["DATABASE_URL"].startswith("postgres") or not os.environ["TEST_REDIS_URL"],
+        reason="needs PostgreSQL and Redis",
+    ),
+]
+if not os.environ.get("CI"):
+    pytest.importorskip("onelogin", reason="needs requirements/saml.txt")
+PROVIDER = """
+[{key}]
+label = "Company login{more}"
+entity_id = "{server_url}"
+metadata_url = "{server_url}/protocol/saml/descriptor"
+"""
+
+
+@dataclass
+class Company:
+    portal: Installation
+    keycloak: Keycloak
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self.portal.python(FACTS))
+
+
+@pytest.fixture(scope="module")
+def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+    folder = tmp_path_factory.mktemp("saml")
+    with keycloak.running(folder) as server:
+        text = PROVIDER.format(key="sso", more="", server_url=server.server_url)
+        text += PROVIDER.format(key="fleeting", more=" 2", server_url=server.server_url)
+        with installed(folder, SAML_PROVIDERS=text) as portal:
+            server.make_realm(portal.url, PEOPLE, [VISION])
+            server.make_saml_client(portal.url)
+            server.make_saml_client(portal.url, "fleeting", "transient")
+            portal.manage("bootstrap", "root", "--password-file", "-", given=f"{PASSWORD}\n")
+            assert portal.python(WORLD.replace('provider="keycloak"', 'provider="sso"'))
+            yield Company(portal, server)
+
+
+def at_keycloak(chromium: Any, company: Company, username: str, label: str = "Company login") -> Page:
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
+    page.get_by_role("button", name=f"Log in with {label}", exact=True).click()
+    page.fill("#username", username)
+    page.fill("#password", PASSWORD)
+    page.click("#kc-login")
+    return page
+
+
+def sign_in(chromium: Any, company: Company, username: str) -> Page:
+    page = at_keycloak(chromium, company, username)
+    page.wait_for_url(company.portal.url + "/profile/")
+    return page
+
+
+def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium: Any, company: Company) -> None:
+    page = sign_in(chromium, company, "mia")
+    expect(page.get_by_role("heading", name="mia", exact=True)).to_be_visible()
+    expect(page.locator("main")).to_contain_text("Vision")
+    assert ["mia", "member", True] in company.facts()["members"]
+    with company.portal.client(company.portal.python(TOKEN)) as client:
+        assert client.get("departments/vision/").json()["role"] == "member"
+        company.keycloak.leave("mia", VISION)
+        again = sign_in(chromium, company, "mia")
+        assert client.get("departments/vision/").status_code == 401
+    expect(again.locator("main")).not_to_contain_text("Vision")
+    facts = company.facts()
+    assert facts["told"] == ["olga"]
+    assert facts["users"].count("mia") == 1
+
+
+def test_an_equal_name_and_address_take_over_nobody(chromium: Any, company: Company) -> None:
+    before = company.facts()["members"]
+    page = sign_in(chromium, company, "alice")
+    expect(page.get_by_role("heading", name="alice-sso", exact=True)).to_be_visible()
+    assert company.facts()["members"] == before
+
+
+def test_an_identifier_that_is_another_one_each_time_makes_no_accounts(chromium: Any, company: Company) -> None:
+    before = company.facts()["users"]
+    page = at_keycloak(chromium, company, "mia", "Company login 2")
+    expect(page.locator("main")).to_contain_text("Company login 2 did not confirm who you are.")
+    assert company.facts()["users"] == before
+    assert "not persistent: set subject_attribute" in company.portal.log.read_text()
+
+
+def test_an_answer_counts_once_in_the_browser_that_asked_and_only_if_it_is_signed(
+    chromium: Any, company: Company
+) -> None:
+    """The answer is caught on its way, and sent again: as it was, changed, and by somebody else's browser."""
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
+    caught: list[str] = []
+    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith("/sso/saml/") else None)
+    page.get_by_role("button", name="Log in with Company login", exact=True).click()
+    page.fill("#username", "mia")
+    page.fill("#password", PASSWORD)
+    page.click("#kc-login")
+    page.wait_for_url(company.portal.url + "/")
+    fields = httpx.QueryParams(caught[0])
+    xml = base64.b64decode(fields["SAMLResponse"]).decode()
+    assert "mia@example.org" in xml
+    address = f"{company.portal.url}/login/with/sso/saml/"
+    own = {each["name"]: each["value"] for each in page.context.cookies() if each["name"] != "saml-acs-session"}
+    signed = re.compile(r"<dsig:Signature.*?</dsig:Signature>", re.DOTALL)
+    bomb = '<!DOCTYPE a [<!ENTITY b "bb"><!ENTITY c "&b;&b;">]><a>&c;</a>'
+    answers = [
+        ("again in the same browser", xml, own, "PermissionDenied"),
+        ("in another browser", xml, {}, "PermissionDenied"),
+        ("as somebody else", xml.replace("mia@example.org", "root@example.org"), own, "Signature validation failed"),
+        ("without signatures", signed.sub("", xml), own, "No Signature found"),
+        ("for another portal", xml.replace(company.portal.url, "http://127.0.0.2:1"), own, "invalid_response"),
+        ("with entities", bomb, own, "DTD"),
+        ("nonsense", "<a", own, ""),
+        ("empty", "", own, ""),
+    ]
+    for name, text, jar, reason in answers:
+        with httpx.Client(trust_env=False, cookies=jar, follow_redirects=True) as client:
+            sent = {"SAMLResponse": base64.b64encode(text.encode()).decode(), "RelayState": "https://evil.example/"}
+            told = client.post(address, data=sent)
+            assert (told.status_code, "did not confirm who you are" in told.text) == (502, True), name
+            logged = [line for line in company.portal.log.read_text().splitlines() if "provider.failed" in line]
+            assert reason in logged[-1], (name, logged[-1])
+            assert "no answer of the provider" not in logged[-1], name
+    with httpx.Client(trust_env=False) as client:
+        assert client.post(address, data={"SAMLResponse": "A" * 2**19}).status_code == 502
+        assert client.post(address.replace("/sso/", "/other/"), data={}).status_code == 404
+        assert f'entityID="{address}metadata/"' in client.get(f"{address}metadata/").text

@@ -1,0 +1,60 @@
+"""SAML_PROVIDERS: every mistake is told with the variable, the provider and what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from portal.infra.providers.saml import read
+
+GOOD = '[sso]\nentity_id = "https://idp"\nmetadata_url = "https://idp.example.org/metadata"\n'
+EXPLICIT = '[sso]\nentity_id = "https://idp"\nsso_url = "https://idp.example.org/sso"\n'
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\nAAA=\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+
+
+def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
+    file = tmp_path / "idp.pem"
+    file.write_text(PEM)
+    first, second = read(
+        GOOD + EXPLICIT.replace("sso]", "b]") + f'certificate_file = "{file}"\ngroups_attribute = ""\n'
+    )
+    assert (first.label, first.kind, first.groups_attribute) == ("Sso", "saml", "groups")
+    assert first.origins == second.origins == ("https://idp.example.org",)
+    assert (second.certificate, second.groups_attribute) == ("MIIBAAA=", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD.replace("entity_id", "entityid"), "did you mean entity_id?"),
+        (GOOD.replace('entity_id = "https://idp"\n', ""), "has no entity_id for sso"),
+        ('[sso]\nentity_id = "x"', "needs metadata_url for sso"),
+        (GOOD + 'sso_url = "https://x"', "needs metadata_url for sso"),
+        (GOOD + 'certificate_file = "/x"', "leave one out"),
+        (GOOD.replace("https://idp.", "http://idp."), "without TLS"),
+        (EXPLICIT, "has no certificate_file for sso"),
+        (EXPLICIT + 'certificate_file = "/no/such"', "which cannot be read"),
+        (EXPLICIT + 'certificate_file = "/dev/null"', "has no certificate"),
+        (GOOD + 'sign_in_origins = ["javascript:1"]', "no address"),
+    ],
+)
+def test_a_mistake_stops_the_start_and_says_where(text: str, told: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as error:
+        read(text)
+    assert str(error.value).startswith("SAML_PROVIDERS ")
+    assert told in str(error.value)
+
+
+def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert read("") == (), "nobody else needs it"
+    with pytest.raises(ImproperlyConfigured, match=r"requirements/saml\.txt"):
+        read(GOOD)
