@@ -593,9 +593,12 @@ class PassState:
         self._count_gone(victims)
 
     def unpreempt(self, victim: Claim) -> None:
-        """A victim of this pass stays after all. If others have counted on what it would have left, they are asked again."""
-        del self.preempted[victim.id]
+        """A victim stays after all. If others have counted on what it would have left, they are asked again."""
+        self.preempted.pop(victim.id, None)
         self.departures.stay(victim)
+        if victim.state is ClaimState.LEAVING:
+            victim = replace(victim, state=ClaimState.HOLDING, leave_by=None, held_for=None)
+            self.claims[victim.id] = victim
         for machine in self._machines(victim):
             self.leaving_on[machine].discard(victim.id)
         self._enter_on_nodes(victim)

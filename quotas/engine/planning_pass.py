@@ -4,12 +4,13 @@
 the rules of docs/quota-rules.md:
 
 1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up (6).
+   Who leaves for a claim that is over, or has started elsewhere, stays, if no reservation needs it (12).
 2. Then the departments' next claims compete; each is answered before the next is chosen (7).
 3. A claim starts if its department is entitled to it and it fits where nothing is held for others (8).
 4. If not, it reserves what leavers release for nobody else (9); only if that is not enough are victims named (10).
 5. If not, it waits, and may get a hold (11).
 6. Claims that wait are asked again, as what was freed beyond need may be enough for them.
-7. Victims of earlier passes that nobody needs any more may stay: `withdrawn` (12).
+7. Other victims of earlier passes that nobody needs any more may stay: `withdrawn` (12).
 
 When all have their answers, `_explain` finds why each one waits (waiting.py, and `_returning` here), and `decisions` adds its
 victims, the lenders of what it borrows and the moves that would help. What is only tried happens in a `with state.trial()`, and
@@ -77,6 +78,7 @@ class PlanningPass:
         self.state = state
         self.answers: dict[ClaimId, Decision] = {}
         self._holds = Holds(state)
+        self._spared: set[ClaimId] = set()
 
     def run(self) -> None:
         """Answer all claims of the pool (steps 1 to 6), then say why the waiting ones wait."""
@@ -101,6 +103,7 @@ class PlanningPass:
             self._forget_waiting()
             self.state.ask_again = False
             self._settle_reservations()
+            self._let_leavers_stay({claim.id for claim in self.state.pending} - self.state.started.keys())
             self._answer_queue()
             if not self.state.ask_again:
                 return
@@ -506,15 +509,23 @@ class PlanningPass:
                 first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
                 yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
 
-    def withdrawn(self) -> list[ClaimId]:
-        """Step 7: leaving claims that were preempted for somebody, are needed by nobody now, have time left before their
-        deadline, and whose units the limits still bear."""
-        state, stay = self.state, list[ClaimId]()
-        needed = {leaver for decision in self.answers.values() for leaver in decision.waiting_on}
-        reachable = state.pool.cluster_unreachable_since is None
-        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id) if reachable else ():
+    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
+        """Leaving claims stay that were preempted for somebody who is not `waiting` any more, that no reservation needs, that
+        have time left before their deadline, and whose units the limits still bear."""
+        state = self.state
+        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
             preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
-            if preempted and leaver.id not in needed and state.may_return(leaver):
-                state.ledger.add(leaver.department, leaver.units)
-                stay.append(leaver.id)
-        return stay
+            if (
+                preempted
+                and leaver.held_for not in waiting
+                and not state.departures.awaited.get(leaver.id)
+                and state.may_return(leaver)
+            ):
+                state.unpreempt(leaver)
+                self._spared.add(leaver.id)
+
+    def withdrawn(self) -> list[ClaimId]:
+        """Step 7: who was let stay, and whoever else may, now that all have their answers."""
+        if self.state.pool.cluster_unreachable_since is None:
+            self._let_leavers_stay()
+        return sorted(self._spared)

@@ -30,7 +30,6 @@ from quotas.engine.snapshot_json import decision_to_json
 from quotas.lending import windows
 from quotas.models import Claim, ClaimState, Decision, PlanPass, PoolGroup
 from quotas.planning import loan_entries
-from quotas.planning.cancelled_preemptions import resume_victims
 from quotas.planning.lock import locked_group
 from quotas.planning.replay import packed
 from quotas.planning.snapshot import load_snapshot, moment
@@ -51,10 +50,9 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
         if windows.call_back(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
-        snapshot, gone_on = resume_victims(group, snapshot)
         plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
-        changes = record(group, snapshot, plan, now=now, milliseconds=took, gone_on=gone_on)
+        changes = record(group, snapshot, plan, now=now, milliseconds=took)
         admitted = [row.claim for row in changes if row.kind == e.DecisionKind.ADMIT.value]
         loan_entries.settle_as(group, snapshot, admitted, now=now)
         PoolGroup.objects.filter(pk=group.pk).update(planned_at=now)
@@ -70,14 +68,12 @@ def record(
     *,
     now: dt.datetime,
     milliseconds: int = 0,
-    gone_on: Collection[e.ClaimId] = (),
 ) -> list[Decision]:
-    """Writes the plan's changes and the `gone_on` victims resumed before it; returns the new rows of the decision
-    log."""
+    """Writes the plan's changes; returns the new rows of the decision log."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
-    rows = _claims(ids | {*gone_on, *plan.withdrawn})
+    rows = _claims(ids | {*plan.withdrawn})
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
-    for claim_id in (*gone_on, *plan.withdrawn):
+    for claim_id in plan.withdrawn:
         recorder.withdraw(claim_id)
     answers = sorted(plan.decisions, key=lambda d: d.position)
     many = [d for d in answers if d.decision is e.DecisionKind.ADMIT and not recorder.claims[d.claim].is_recall]

@@ -23,7 +23,9 @@ def _cases() -> list[Any]:
             data = json.loads(line)
             wanted = {claim: want for claim, want in expected[data["id"]].items() if isinstance(want, dict)}
             if wanted:
-                found.append(pytest.param(data, wanted, id=f"{file.stem}: {data['id']}"))
+                found.append(
+                    pytest.param(data, wanted, expected[data["id"]].get("withdrawn"), id=f"{file.stem}: {data['id']}")
+                )
     return found
 
 
@@ -41,11 +43,14 @@ def _facts(snapshot: Snapshot, decision: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("data", "wanted"), _cases())
-def test_it_is_decided_as_the_field_expects(data: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("data", "wanted", "withdrawn"), _cases())
+def test_it_is_decided_as_the_field_expects(
+    data: dict[str, Any], wanted: dict[str, dict[str, Any]], withdrawn: list[str] | None
+) -> None:
     snapshot = parse_snapshot(data)
     plan = decide(snapshot)
     decisions = {str(decision.claim): _facts(snapshot, decision_to_json(decision)) for decision in plan.decisions}
+    assert withdrawn in (None, [*plan.withdrawn])
     for claim, facts in wanted.items():
         assert {fact: decisions[claim].get(fact) for fact in facts} == facts, claim
     assert invariants.of_plan(snapshot, plan) == ()

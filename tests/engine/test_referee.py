@@ -153,7 +153,7 @@ def test_a_reservation_is_not_lost_to_a_back_off_when_others_of_its_department_s
 
 
 def test_who_may_stay_stays_only_within_what_its_user_may_have() -> None:
-    claims = [leaving("a", "d", 4, held_for="gone"), pending("w", "d", 1)]
+    claims = [leaving("a", "d", 4, held_for="w"), pending("w", "d", 1)]
     plan = decide(a_snapshot(a_pool(5), [a_department("d", user_caps={"gpu": 4})], claims))
     assert (str(plan.decisions[0].decision), plan.withdrawn) == ("admit", ())
 

@@ -51,11 +51,20 @@ def test_what_its_department_borrows_later_takes_nobody_the_right_to_who_was_tol
     assert waiting_on(plan) == {"first": ("small",), "second": ("large",), "more": ()}
 
 
+def test_nobody_is_let_stay_while_the_cluster_cannot_be_asked() -> None:
+    """Reservations are not looked at then, so nobody knows who is still needed."""
+    pool = a_pool(4, cluster_unreachable_since=-10)
+    assert decide(a_snapshot(pool, [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == ()
+    assert decide(a_snapshot(a_pool(4), [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == (
+        "l",
+    )
+
+
 def test_who_leaves_for_nobody_is_waited_for_beside_those_told() -> None:
     """By priority `w` might not have called `going` back; as it leaves, w uses its units, and `new` gives the right."""
     claims = [
         *(holding("run", "a", 5), holding("old", "b", 2), holding("new", "b", 1, submitted_at=-400)),
-        leaving("going", "a", 2, held_for="gone"),
+        leaving("going", "a", 2),
         pending("w", "b", 2, submitted_at=-700, preemptible=False),
     ]
     policy = a_policy(within="lower_or_newer_equal", reclaim="lower_priority")
