@@ -76,7 +76,7 @@ def _first_come(snapshot: Snapshot, partition: bool) -> Plan:
         ledger, units = ledgers[claim.pool], claim.units
         if claim.state is not ClaimState.PENDING:
             continue
-        if units > (ledger[claim.department].subtree if partition else ledger.capacity):
+        if units > (ledger[claim.department].promised if partition else ledger.capacity):
             decisions.append(Decision(claim.id, DecisionKind.IMPOSSIBLE))
         elif units <= left[claim.pool] and not (partition and not ledger.inside(claim.department, units)):
             may_start.append(claim)
