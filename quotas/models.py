@@ -491,6 +491,7 @@ class Claim(models.Model):
     backoff_until = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     checkpointed_at = models.DateTimeField(null=True)
+    checkpoint_every = models.PositiveIntegerField(null=True)  # s between its last two; null: fewer were seen
     idle_since = models.DateTimeField(null=True)  # by measurement; null: it is busy, or nothing is known
     leave_by = models.DateTimeField(null=True)  # end of its notice: SIGTERM is due, and its grace begins
     term_at = models.DateTimeField(null=True)  # SIGTERM was sent: no way back to holding

@@ -354,7 +354,7 @@ class PassState:
     def lost_work(self, claim: Claim) -> int:
         """What stopping the claim throws away, in unit-seconds."""
         if claim.id not in self._lost_work:
-            self._lost_work[claim.id] = lost_work(claim, self.now, self.settings)
+            self._lost_work[claim.id] = lost_work(claim, self.pool, self.settings, self.now)
         return self._lost_work[claim.id]
 
     def gone_by(self, leaver: Claim) -> int:

@@ -249,7 +249,8 @@ class Claim:
     instance of `profile`; beside that `cpu_milli`, `memory_mib` and `devices` of its machine. `units_per_pod` is what it is
     charged, the largest of those shares (units.resized). With `same_domain` all pods run in one network domain.
 
-    Since `idle_since` its cards have done nothing, as measured, so that stopping it loses no work.
+    It saves a checkpoint every `checkpoint_every` seconds, as its last ones show. Since `idle_since` its cards have done
+    nothing, as measured, so that stopping it loses no work.
 
     `own_only` claims never borrow, those not `preemptible` are never victims. A preempted claim does not borrow again
     before `backoff_until`. `held_for` names the claim that a leaving one was preempted for. `notice` and `grace` are what it
@@ -270,6 +271,7 @@ class Claim:
     queued_at: Time | None = None
     started_at: Time | None = None
     checkpointed_at: Time | None = None
+    checkpoint_every: Seconds | None = None
     idle_since: Time | None = None
     min_runtime: Seconds = 0
     max_runtime: Seconds | None = None

@@ -102,15 +102,19 @@ def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
     return {claim.id: gone * claim.units_per_pod for claim, gone in pods if gone}
 
 
-def lost_work(claim: Claim, now: int, settings: Settings) -> int:
-    """Unit-seconds that stopping the claim loses: since its start or last checkpoint, plus the cost of starting again, which is
-    all that one loses which is idle by measurement."""
-    if claim.idle_since is not None:
-        return claim.units * settings.restart_cost
-    since = _started(claim, now)
-    if claim.checkpointed_at is not None:
-        since = max(since, claim.checkpointed_at)
-    return claim.units * (max(0, now - since) + settings.restart_cost)
+def lost_work(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
+    """Unit-seconds that the claim loses by its deadline if it is told now: since its start or last checkpoint, also one that it
+    will have saved by then unless its checkpoints have stopped, plus the cost of starting again, which is all that one loses
+    which is idle by measurement."""
+    lost = 0
+    if claim.idle_since is None:
+        since = max(
+            _started(claim, now), _started(claim, now) if claim.checkpointed_at is None else claim.checkpointed_at
+        )
+        lost = max(0, now + notice_of(claim, pool, settings) - since)
+        if claim.checkpoint_every and now - since < 2 * claim.checkpoint_every:
+            lost %= claim.checkpoint_every
+    return claim.units * (lost + settings.restart_cost)
 
 
 def young_until(claim: Claim, now: int) -> int:

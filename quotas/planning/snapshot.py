@@ -207,10 +207,11 @@ def quota_of(quota: Quota, now: dt.datetime) -> e.Quota:
 
 
 CLAIM_COLUMNS = (
-    "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state",
-    "submitted_at", "queued_at", "started_at", "checkpointed_at", "idle_since", "min_runtime", "max_runtime", "preemptible",
-    "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib", "devices", "backoff_until",
-    "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace", "pool__min_runtime",
+    "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state", "submitted_at",
+    "queued_at", "started_at", "checkpointed_at", "checkpoint_every", "idle_since", "min_runtime", "max_runtime",
+    "preemptible", "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib",
+    "devices", "backoff_until", "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace",
+    "pool__min_runtime",
 )  # fmt: skip
 
 
@@ -282,6 +283,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         queued_at=row["queued_at"],
         started_at=row["started_at"],
         checkpointed_at=row["checkpointed_at"],
+        checkpoint_every=row["checkpoint_every"],
         idle_since=row["idle_since"],
         min_runtime=max(row["min_runtime"], row["pool__min_runtime"]),
         max_runtime=row["max_runtime"],

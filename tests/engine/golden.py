@@ -45,7 +45,10 @@ class Score:
         claims = {claim.id: claim for claim in snapshot.claims}
         kinds = [decision.decision for decision in plan.decisions]
         victims = {victim for decision in plan.decisions for victim in decision.victims}
-        lost = sum(lost_work(claims[victim], snapshot.now, snapshot.settings) for victim in victims)
+        lost = sum(
+            lost_work(claims[victim], snapshot.pool(claims[victim].pool), snapshot.settings, snapshot.now)
+            for victim in victims
+        )
         served, promised = kinds.count(DecisionKind.ADMIT), kinds.count(DecisionKind.RECLAIM)
         return cls(served, promised, len(victims), len(plan.withdrawn), lost)
 

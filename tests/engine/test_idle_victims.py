@@ -44,8 +44,11 @@ def test_idleness_never_makes_a_claim_dearer_or_permitted(snapshot: Snapshot, da
         return
     claim = data.draw(st.sampled_from(running))
     idle = replace(claim, idle_since=snapshot.now - 5)
-    assert lost_work(idle, snapshot.now, snapshot.settings) <= lost_work(claim, snapshot.now, snapshot.settings)
-    assert lost_work(idle, snapshot.now, Settings(restart_cost=7)) == 7 * claim.units
+    pool = snapshot.pool(claim.pool)
+    assert lost_work(idle, pool, snapshot.settings, snapshot.now) <= lost_work(
+        claim, pool, snapshot.settings, snapshot.now
+    )
+    assert lost_work(idle, pool, Settings(restart_cost=7), snapshot.now) == 7 * claim.units
     plan = decide(replace(snapshot, claims=tuple(idle if each is claim else each for each in snapshot.claims)))
     if claim.id in {victim for decision in plan.decisions for victim in decision.victims}:
         assert claim.preemptible

@@ -184,6 +184,7 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
     fields = claim_fields(workload) | {
         "public_id": new_id(last.claim.public_id),  # it decides between those that were submitted in the same second
         "queued_at": now,
+        "checkpoint_every": last.claim.checkpoint_every,
         "backoff_until": now + dt.timedelta(seconds=wait) if wait else None,
     }
     claim = claims.ask(**fields)
@@ -305,8 +306,16 @@ def record_ranks(attempt: Attempt, run: Observed) -> None:
         )  # fmt: skip
 
 
+ONE_CHECKPOINT = dt.timedelta(seconds=60)
+"""Files that are written so soon after each other are one checkpoint."""
+
+
 def record_checkpoint(attempt: Attempt, at: dt.datetime) -> bool:
-    Claim.objects.filter(pk=attempt.claim_id).update(checkpointed_at=at)
+    """Records when the newest checkpoint was saved, and how long after the one before: the plan expects the next one by then."""
+    values: dict[str, Any] = {"checkpointed_at": at}
+    if attempt.checkpointed_at is not None and at - attempt.checkpointed_at >= ONE_CHECKPOINT:
+        values["checkpoint_every"] = round((at - attempt.checkpointed_at).total_seconds())
+    Claim.objects.filter(pk=attempt.claim_id).update(**values)
     return bool(Attempt.objects.filter(pk=attempt.pk).update(checkpointed_at=at))
 
 

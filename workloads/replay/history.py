@@ -17,6 +17,7 @@ from workloads.replay.demand import Demand, Job
 SINCE = (
     "started_at",
     "checkpointed_at",
+    "checkpoint_every",
     "idle_since",
     "backoff_until",
     "leave_by",

@@ -224,6 +224,7 @@ class Simulation:
         work.claim = replace(
             claim, state=ClaimState.HOLDING, started_at=self._now, reserved=None, placement=decision.placement,
             notice=notice_of(claim, pool, settings), grace=grace_of(claim, pool, settings),
+            checkpoint_every=work.checkpoint_every or None,
         )  # fmt: skip
         self._line(work).waiting_now -= claim.units
         self._line(work).used_now += claim.units
