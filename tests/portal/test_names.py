@@ -153,7 +153,8 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
     "choices": {"language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip
 NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name"}
-NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider"}  # in the settings, and by an identity provider
+# in the settings, and by an identity provider
+NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider"}
 
 
 def test_every_column_for_a_name_has_the_rule() -> None:
