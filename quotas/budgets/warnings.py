@@ -10,7 +10,6 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from portal.notify.notices import ACTIONS
 from quotas.budgets.actions import that_bind
 from quotas.models import Pool
 from quotas.spending.budgets import Spent, spent_of
@@ -28,16 +27,17 @@ def warnings_for(actor: Actor, department: Department, pool: Pool, *, now: dt.da
 
 def _sentence(actor: Actor, spent: Spent) -> str:
     budget = spent.budget
-    text = (
-        _(
-            "Your budget in %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. Used up: %(action)s."
+    if budget.person is not None:
+        text = _(
+            "Your budget in %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. When it is "
+            "used up: %(action)s."
         )
-        if budget.person is not None
-        else _(
-            "The budget of %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. Used up: %(action)s."
+    else:
+        text = _(
+            "The budget of %(department)s: %(used)s of %(limit)s GPU-hours are used, until %(resets_at)s. When it is "
+            "used up: %(action)s."
         )
-    )
     return text % {
         "department": budget.department.name, "used": f"{spent.whole_hours:,}", "limit": f"{budget.hours:,}",
-        "resets_at": clock_of(spent.resets_at), "action": _(ACTIONS[budget.action]),
+        "resets_at": clock_of(spent.resets_at), "action": budget.get_action_display(),
     }  # fmt: skip

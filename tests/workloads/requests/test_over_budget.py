@@ -154,10 +154,12 @@ def test_from_80_percent_the_verdict_warns_of_every_budget_that_it_would_count_a
     Budget.objects.create(department=vision, hours=110, action="no_new_work")  # 90 used
     Budget.objects.create(department=vision, person=ann, hours=50)  # 40 used
     Budget.objects.create(department=vision, person=ben, hours=1, action="nothing")
-    of_all = "The budget of Vision: 90 of 110 GPU-hours are used, until 1 Apr 00:00. Used up: nothing new starts."
+    of_all = (
+        "The budget of Vision: 90 of 110 GPU-hours are used, until 1 Apr 00:00. When it is used up: No new work starts."
+    )
     hers = (
-        "Your budget in Vision: 40 of 50 GPU-hours are used, until 1 Apr 00:00. Used up: only what fits inside the guaranteed "
-        "quota starts."
+        "Your budget in Vision: 40 of 50 GPU-hours are used, until 1 Apr 00:00. When it is used up: No borrowing: only what "
+        "fits inside the guaranteed quota starts."
     )
     told = dry_run(ann)
     assert told["headline"] == "starts_own"
