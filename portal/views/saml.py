@@ -22,8 +22,6 @@ from portal.sign_in.adapters import ProviderAdapter
 from portal.sign_in.claims import cleaned
 from portal.views.provider_answers import answer
 
-LARGEST = 2**18  # bytes of an answer that is kept for the next request
-
 
 def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
     """The provider as it is configured, and allauth's. Raises NotVisible."""
@@ -61,18 +59,12 @@ def begin(request: HttpRequest, key: str) -> HttpResponse:
 @require_POST
 def consume(request: HttpRequest, organization_slug: str) -> HttpResponse:
     """Takes the provider's answer, which comes without our session's cookie, and goes on with it in a request that has
-    it."""
+    it. How large it may be: portal/server/intake.py, what anybody may send."""
     from allauth.socialaccount.providers.saml import views
 
     _provider(request, organization_slug)
-
-    def view(request: HttpRequest) -> HttpResponse:
-        if len(request.body) > LARGEST:
-            raise ValueError(f"its answer is larger than {LARGEST} bytes")
-        kept: HttpResponse = views.acs(request, organization_slug=organization_slug)
-        return kept
-
-    return answer(request, organization_slug, view)
+    response: HttpResponse = views.acs(request, organization_slug=organization_slug)
+    return response
 
 
 @never_cache
