@@ -74,9 +74,9 @@ def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
     saml, provider = _provider(request, organization_slug)
 
     def view(request: HttpRequest) -> HttpResponse:
-        kept = LoginSession(request, "saml_acs_session", "saml-acs-session")
-        text = kept.store.get("request")
-        kept.delete()
+        carried = LoginSession(request, "saml_acs_session", "saml-acs-session")
+        text = carried.store.get("request")
+        carried.delete()
         if not text:
             raise ValueError("no answer of the provider was kept for this browser")
         response = _checked(httpkit.deserialize_request(text, HttpRequest()), provider)

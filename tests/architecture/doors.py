@@ -22,6 +22,9 @@ from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, 
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
+SIGN_IN = {
+    "uidb36": "1", "key": "made-up", "provider": "corp", "provider_id": "keycloak", "organization_slug": "saml", "pk": "1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,7 @@ def build() -> World:
         "webhook": str(hook.pk),
         "token": SECRET,
         "prefix": token.prefix,
-        "uidb36": "1",
-        "key": "made-up",
-        "provider": "corp",
-        "provider_id": "keycloak",
-        "organization_slug": "saml",
-        "pk": "1",
+        **SIGN_IN,
         "account": str(linked.pk),
         "rule": str(rule.pk),
         "username": "robot",
