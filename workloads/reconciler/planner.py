@@ -23,7 +23,7 @@ from workloads.runtime.base import Look
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-SHORT, LONGEST_REST = 0.1, 2.0  # s
+SHORT, LONGEST_REST = 0.3, 2.0  # s; of passes, and between two of them
 BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
 GATHER = 0.05  # s without another hint: the burst is over
 UNWELL = 15.0  # s after a failure in which this process does not announce itself
