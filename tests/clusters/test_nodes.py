@@ -21,7 +21,7 @@ from workloads.clusters.drivers import driver_for
 from workloads.kubernetes.driver import KubernetesCluster
 from workloads.models import Attempt
 from workloads.nodes import inventory
-from workloads.runtime.base import Observed
+from workloads.runtime.base import Look, Observed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -121,7 +121,7 @@ def test_a_condition_of_nvsentinel_quarantines_the_node_and_its_work_is_queued_a
 def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
-    told: list[Observed | None] = []
+    told: list[Observed | Look] = []
     threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
     time.sleep(2)
     with contextlib.closing(_Stop(stop)):
@@ -135,10 +135,10 @@ def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(b
         ):
             told.clear()
             change()
-            _soon(lambda: None in told)
+            _soon(lambda: Look.NODES in told)
         bed.patch({"metadata": {"labels": {"nobody": "cares"}}})
         job = bed.running()
-        _soon(lambda: job.public_id in [run.workload_id for run in told if run])
+        _soon(lambda: job.public_id in [run.workload_id for run in told if isinstance(run, Observed)])
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tests.clusters.node_bed import MERGE, NodeBed, bed  # noqa: F401 a fixture
 from workloads.clusters.drivers import driver_for
 from workloads.kubernetes.driver import KubernetesCluster
 from workloads.nodes import inventory
-from workloads.runtime.base import Observed
+from workloads.runtime.base import Look, Observed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -103,21 +103,22 @@ def test_one_without_a_node_or_over_takes_nothing(bed: NodeBed, legacy: str) -> 
 def test_the_watch_tells_within_seconds_that_one_came_and_went(bed: NodeBed, legacy: str) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
-    told: list[Observed | None] = []
+    told: list[Observed | Look] = []
     threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
     with contextlib.ExitStack() as over:
         over.callback(stop.set)
-        soon(lambda: None in told)  # the first look at what is there
+        soon(lambda: Look.NODES in told)  # the first look at what is there
         time.sleep(1)
         told.clear()
         path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "1"})
-        soon(lambda: None in told)
+        soon(lambda: Look.NODES in told)
         assert free(bed) == 3
         time.sleep(1)
         told.clear()
         bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
-        soon(lambda: None in told)
+        soon(lambda: Look.NODES in told)
         soon(lambda: free(bed) == 4)
+        assert Look.RUNS not in told, "what others run says nothing of the portal's runs"
 
 
 def test_our_own_pods_are_not_outside(bed: NodeBed) -> None:  # noqa: F811
