@@ -61,7 +61,7 @@ def test_each_side_reads_names_of_its_own_and_numbers_where_all_are(client: Clie
     assert "young-llm" not in part(client, world["valentin"], decision)
     everything = part(client, world["root"], decision)
     assert "Instead of young-llm (2 cards): old-asr (2 cards)" in everything
-    assert "More computing time would be lost: 10.0 GPU-hours instead of 2.0 GPU-hours." in everything
+    assert "More computing time would be lost: 10.1 GPU-hours instead of 2.1 GPU-hours." in everything
 
 
 def test_who_is_not_concerned_finds_nothing(client: Client, world: dict[str, Any]) -> None:
