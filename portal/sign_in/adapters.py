@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import structlog
@@ -11,7 +12,7 @@ from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.models import SocialAccount, SocialApp
 from allauth.socialaccount.providers.base import AuthError
 from django.conf import settings
 from django.contrib import messages
@@ -106,11 +107,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         response: HttpResponse | None = super().pre_login(request, user, **kwargs)
         login = (kwargs.get("signal_kwargs") or {}).get("sociallogin")
         if response is None and login is not None:
-            account = login.account
-            provider = identities.provider_of(account.provider)
-            if provider is not None:
-                data = account.extra_data
-                group_rules.signed_in(account, groups_of(provider, data), said_at(data))
+            take_groups(login.account, login.account.extra_data)
         return response
 
     def get_signup_redirect_url(self, request: HttpRequest) -> str:
@@ -194,10 +191,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             raise NotVisible
         try:
             row = identities.link(actor=actor, user=actor.user, account=sociallogin.account)
-            data = sociallogin.account.extra_data
-            provider = identities.provider_of(row.provider)
-            if provider is not None:
-                group_rules.signed_in(row, groups_of(provider, data), said_at(data))
+            take_groups(row, sociallogin.account.extra_data)
             label = {"provider": identities.label_of(row.provider)}
             messages.success(request, _("Your account at %(provider)s is linked.") % label)
         except Problem as problem:
@@ -232,6 +226,13 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     def decrypt(self, encrypted_text: str) -> str:
         return crypt.decrypt(encrypted_text, N_("A second factor"))
+
+
+def take_groups(account: SocialAccount, said: Mapping[str, Any]) -> None:
+    """Applies what the account's provider has `said` of the person's groups."""
+    provider = identities.provider_of(account.provider)
+    if provider is not None:
+        group_rules.signed_in(account, groups_of(provider, said), said_at(said))
 
 
 def failed(request: HttpRequest, problem: Problem) -> HttpResponse:

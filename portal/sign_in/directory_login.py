@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections.abc import Iterator
 
 import structlog
 from allauth.socialaccount.models import SocialAccount
@@ -36,20 +38,30 @@ def authenticate(login: str, password: str) -> User | None:
 
     Raises DirectoryDown if none does and one did not answer.
     """
-    down: Directory | None = None
+    down: DirectoryDown | None = None
     for directory in directories():
         asked = timezone.now()
         try:
-            person = ldap_client.verified(directory, login, password)
-        except DirectoryAway as error:
-            log.warning("directory.away", directory=directory.key, error=str(error))
-            down = down or directory
+            with _answering(directory):
+                person = ldap_client.verified(directory, login, password)
+        except DirectoryDown as problem:
+            down = down or problem
             continue
         if person is not None:
             return _arrived(directory, person, asked)
     if down is not None:
-        raise DirectoryDown(directory=down.label)
+        raise down
     return None
+
+
+@contextlib.contextmanager
+def _answering(directory: Directory) -> Iterator[None]:
+    """Logs what keeps the directory from answering, and tells people that it is down. Raises DirectoryDown."""
+    try:
+        yield
+    except DirectoryAway as error:
+        log.warning("directory.away", directory=directory.key, error=str(error))
+        raise DirectoryDown(directory=directory.label) from error
 
 
 def _arrived(directory: Directory, person: Person, asked: dt.datetime) -> User:
@@ -74,49 +86,44 @@ def account_of(directory: Directory, person: Person) -> SocialAccount:
 
 def confirms(user: User, password: str) -> bool:
     """Whether a directory that this person's account is linked to takes the password. Raises DirectoryDown."""
-    known = {each.key: each for each in directories()}
-    for account in user.directory_accounts():
-        directory = known[account.provider]
-        try:
-            with ldap_client.connected(directory) as connection:
-                person = connection.person_of(account.uid)
-            if person is not None and ldap_client.password_is_right(directory, person.dn, password):
+    for directory, person in _entries(user):
+        with _answering(directory):
+            if ldap_client.password_is_right(directory, person.dn, password):
                 return True
-        except DirectoryAway as error:
-            log.warning("directory.away", directory=directory.key, error=str(error))
-            raise DirectoryDown(directory=directory.label) from error
     return False
 
 
 def admits(user: User) -> bool:
     """Whether a directory still lets this person in, by whatever but the password; takes their groups as at a login.
     Raises DirectoryDown."""
+    asked = timezone.now()
+    for directory, person in _entries(user):
+        _arrived(directory, person, asked)
+        return True
+    return False
+
+
+def _entries(user: User) -> Iterator[tuple[Directory, Person]]:
+    """The entries that open this person's account, as long as they may log in, each asked for when its turn comes. Raises
+    DirectoryDown."""
     known = {each.key: each for each in directories()}
     for account in user.directory_accounts():
-        directory, asked = known[account.provider], timezone.now()
-        try:
-            with ldap_client.connected(directory) as connection:
-                person = connection.person_of(account.uid)
-        except DirectoryAway as error:
-            log.warning("directory.away", directory=directory.key, error=str(error))
-            raise DirectoryDown(directory=directory.label) from error
+        directory = known[account.provider]
+        with _answering(directory), ldap_client.connected(directory) as connection:
+            person = connection.person_of(account.uid)
         if person is not None:
-            _arrived(directory, person, asked)
-            return True
-    return False
+            yield directory, person
 
 
 def link(user: User, directory: Directory, login: str, password: str) -> bool:
     """Links the entry with this name and password to the person, who is logged in. False: there is none, or the password
     is wrong. Raises DirectoryDown, LinkedElsewhere."""
     asked = timezone.now()
-    try:
+    with _answering(directory):
         person = ldap_client.verified(directory, login, password)
-    except DirectoryAway as error:
-        log.warning("directory.away", directory=directory.key, error=str(error))
-        raise DirectoryDown(directory=directory.label) from error
     if person is None:
         return False
-    row = identities.link(actor=Actor(user), user=user, account=account_of(directory, person))
-    group_rules.signed_in(row, groups_of(directory, account_of(directory, person).extra_data), asked)
+    account = account_of(directory, person)
+    row = identities.link(actor=Actor(user), user=user, account=account)
+    group_rules.signed_in(row, groups_of(directory, account.extra_data), asked)
     return True
