@@ -44,6 +44,7 @@ ONE_BY_ONE = {
     "tests/e2e/test_production.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/test_keycloak.py": "keycloak",
+    "tests/e2e/test_saml.py": "keycloak",  # one Keycloak at a time
     "tests/e2e/": "browser",
 }  # where a file lies → what goes one by one. In the order in which they begin: they take longest, and mostly wait.
 
