@@ -16,7 +16,7 @@ from tests.e2e.installation import Installation, installed
 from tests.keycloak import Keycloak
 
 LACKS = keycloak.missing()
-pytestmark = [
+NEEDS = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason=f"needs {LACKS}"),
     pytest.mark.skipif(
@@ -24,6 +24,7 @@ pytestmark = [
         reason="needs PostgreSQL and Redis",
     ),
 ]
+pytestmark = NEEDS
 PASSWORD = "correct horse battery staple"
 VISION = "/gpu-vision"
 PEOPLE = [
@@ -94,12 +95,18 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
             yield Company(portal, server)
 
 
-def sign_in(chromium: Any, company: Company, username: str) -> Page:
+def at_keycloak(chromium: Any, company: Company, username: str, label: str = "Company login") -> Page:
+    """A new browser that has chosen the provider on the login page, and given the password there."""
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
-    page.get_by_role("button", name="Log in with Company login").click()
+    page.get_by_role("button", name=f"Log in with {label}", exact=True).click()
     page.fill("#username", username)
     page.fill("#password", PASSWORD)
     page.click("#kc-login")
+    return page
+
+
+def sign_in(chromium: Any, company: Company, username: str) -> Page:
+    page = at_keycloak(chromium, company, username)
     page.wait_for_url(company.portal.url + "/profile/")
     return page
 

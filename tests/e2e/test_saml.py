@@ -6,7 +6,6 @@ import base64
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -15,19 +14,10 @@ from playwright.sync_api import Page, expect
 
 from tests import keycloak
 from tests.e2e.conftest import Person
-from tests.e2e.installation import Installation, installed
-from tests.e2e.test_keycloak import FACTS, PASSWORD, PEOPLE, TOKEN, VISION, WORLD
-from tests.keycloak import Keycloak
+from tests.e2e.installation import installed
+from tests.e2e.test_keycloak import NEEDS, PASSWORD, PEOPLE, TOKEN, VISION, WORLD, Company, at_keycloak, sign_in
 
-LACKS = keycloak.missing()
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason=f"needs {LACKS}"),
-    pytest.mark.skipif(
-        not os.environ["DATABASE_URL"].startswith("postgres") or not os.environ["TEST_REDIS_URL"],
-        reason="needs PostgreSQL and Redis",
-    ),
-]
+pytestmark = NEEDS
 if not os.environ.get("CI"):
     pytest.importorskip("onelogin", reason="needs requirements/saml.txt")
 PROVIDER = """
@@ -36,15 +26,6 @@ label = "Company login{more}"
 entity_id = "{server_url}"
 metadata_url = "{server_url}/protocol/saml/descriptor"
 """
-
-
-@dataclass
-class Company:
-    portal: Installation
-    keycloak: Keycloak
-
-    def facts(self) -> dict[str, Any]:
-        return dict(self.portal.python(FACTS))
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +41,6 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
             portal.manage("bootstrap", "root", "--password-file", "-", given=f"{PASSWORD}\n")
             assert portal.python(WORLD.replace('provider="keycloak"', 'provider="sso"'))
             yield Company(portal, server)
-
-
-def at_keycloak(chromium: Any, company: Company, username: str, label: str = "Company login") -> Page:
-    page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
-    page.get_by_role("button", name=f"Log in with {label}", exact=True).click()
-    page.fill("#username", username)
-    page.fill("#password", PASSWORD)
-    page.click("#kc-login")
-    return page
-
-
-def sign_in(chromium: Any, company: Company, username: str) -> Page:
-    page = at_keycloak(chromium, company, username)
-    page.wait_for_url(company.portal.url + "/profile/")
-    return page
 
 
 def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium: Any, company: Company) -> None:

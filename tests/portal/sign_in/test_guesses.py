@@ -15,22 +15,12 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.accounts.client_address import client_of
-from portal.models import User
 from portal.sign_in import guesses
 from tests import builders as make
+from tests.portal.sign_in.conftest import PASSWORD
 
-pytestmark = pytest.mark.django_db
-PASSWORD = "correct horse battery"
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("alice")]
 OF_A_NAME = OF_A_DEVICE = 8
-
-
-@pytest.fixture(autouse=True)
-def alice() -> User:
-    cache.clear()
-    alice = make.user("alice")
-    alice.set_password(PASSWORD)
-    alice.save()
-    return alice
 
 
 def sign_in(client: Client, name: str = "alice", password: str = PASSWORD, **headers: str) -> int:

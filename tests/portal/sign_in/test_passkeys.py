@@ -10,7 +10,6 @@ from allauth.core import context
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP
 from allauth.socialaccount.models import SocialAccount
-from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.test import Client, RequestFactory
 from fido2.utils import websafe_encode
@@ -20,19 +19,10 @@ from portal.models import User
 from portal.sign_in import passkeys
 from portal.sign_in.passkeys import require_own_origin
 from tests import builders as make
+from tests.portal.sign_in.conftest import PASSWORD
 
-pytestmark = pytest.mark.django_db(transaction=True)
-PASSWORD = "correct horse battery"
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("alice")]
 DIRECTORY = '[corp]\nserver_url = "ldap://127.0.0.1:9"\nuser_base = "ou=people"\n'
-
-
-@pytest.fixture(autouse=True)
-def alice() -> User:
-    cache.clear()
-    alice = make.user("alice")
-    alice.set_password(PASSWORD)
-    alice.save()
-    return alice
 
 
 def credential(origin: Any) -> dict[str, Any]:

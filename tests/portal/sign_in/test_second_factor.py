@@ -13,7 +13,6 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal import auth
 from cryptography.fernet import Fernet
 from django.conf import settings as site
-from django.core.cache import cache
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
@@ -21,19 +20,10 @@ from django.utils import timezone
 from portal.models import AuditEntry, User
 from tests import builders as make
 from tests.clients import person, token_of
+from tests.portal.sign_in.conftest import PASSWORD
 
-pytestmark = pytest.mark.django_db(transaction=True)
-PASSWORD = "correct horse battery"
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("alice")]
 HOME = "/profile/second-factor/"
-
-
-@pytest.fixture(autouse=True)
-def alice() -> User:
-    cache.clear()
-    alice = make.user("alice")
-    alice.set_password(PASSWORD)
-    alice.save()
-    return alice
 
 
 def sign_in(client: Client, **more: str) -> Any:
