@@ -228,11 +228,11 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return crypt.decrypt(encrypted_text, N_("A second factor"))
 
 
-def take_groups(account: SocialAccount, said: Mapping[str, Any]) -> None:
-    """Applies what the account's provider has `said` of the person's groups."""
+def take_groups(account: SocialAccount, data: Mapping[str, Any]) -> None:
+    """Applies what the account's provider says of the person's groups, in `data`."""
     provider = identities.provider_of(account.provider)
     if provider is not None:
-        group_rules.signed_in(account, groups_of(provider, said), said_at(said))
+        group_rules.signed_in(account, groups_of(provider, data), said_at(data))
 
 
 def failed(request: HttpRequest, problem: Problem) -> HttpResponse:
