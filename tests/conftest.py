@@ -97,6 +97,14 @@ def committed_rows_are_deleted() -> None:
     TransactionTestCase._fixture_teardown = database.teardown  # type: ignore[method-assign]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def passwords_are_hashed_with_little_work() -> None:
+    """By the same method as ever, with the least that it takes: 0.2 s of both cores for each password are for guessers."""
+    from django.contrib.auth.hashers import Argon2PasswordHasher as Argon2
+
+    Argon2.time_cost, Argon2.memory_cost, Argon2.parallelism = 1, 8, 1
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> None:
     """What this process remembers for seconds belongs to another test's database."""
