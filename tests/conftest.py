@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -12,7 +14,7 @@ import pytest
 import redis
 
 from portal.text import catalogs
-from tests.clusters.realcluster import cannot
+from tests.clusters.realcluster import ROOT, cannot
 
 # How long an example takes says what else the machine does; what takes too long for everybody meets `timeout` in pyproject.toml.
 hypothesis.settings.register_profile(
@@ -122,3 +124,13 @@ def with_redis(settings: Any) -> Any:
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.flushdb()
         yield client
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database with all tables and nobody in it, for demos to begin with: a third of what their start takes.
+    That a demo begins without one, also when killed meanwhile, is what tests/e2e/test_demo.py tries."""
+    file = tmp_path_factory.mktemp("migrated") / "portal.sqlite3"
+    environment = {**os.environ, "DATA_DIR": str(file.parent), "DATABASE_URL": f"sqlite:///{file}", "REDIS_URL": ""}
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=environment, check=True)
+    return file

@@ -49,15 +49,6 @@ def fresh(folder: Path) -> dict[str, str]:
     return keep | {"DEBUG": "true", "EMBEDDED": "true", "DATA_DIR": str(folder)}
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with all tables and nobody in it, for every demo here to begin with: a third of what its start takes.
-    That a demo begins without one, also when killed meanwhile, is what test_demo.py tries."""
-    folder = tmp_path_factory.mktemp("migrated")
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=BASE, env=fresh(folder), check=True)
-    return folder / "portal.sqlite3"
-
-
 @pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
 def demo(demo_folder: Path, migrated: Path) -> Iterator[str]:
     """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the module."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import stat
@@ -106,6 +107,13 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         EmbeddedCluster("demo", root, (), {}, debug=True, bind_host="127.0.0.1").shutdown(0)
 
 
+@pytest.fixture
+def with_tables(demo: Demo, migrated: Path) -> None:
+    """What is tried begins after the tables are made."""
+    (demo.folder / "data").mkdir(mode=0o700)
+    shutil.copy(migrated, demo.folder / "data")
+
+
 def test_the_demo_shows_every_situation_and_its_logins_work(demo: Demo) -> None:
     demo.start()
     demo.until_ready()
@@ -170,6 +178,7 @@ def test_a_folder_of_somebody_else_is_no_place_for_a_demo(demo: Demo) -> None:
     assert sorted(data.iterdir()) == []
 
 
+@pytest.mark.usefixtures("with_tables")
 def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_checkpoints(demo: Demo) -> None:
     demo.start()
     demo.until_ready()
@@ -187,6 +196,7 @@ def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_chec
     assert demo.rows("SELECT public_id, name FROM workloads_workload ORDER BY id") == ids
 
 
+@pytest.mark.usefixtures("with_tables")
 def test_ctrl_c_while_programs_still_start_leaves_none_behind(demo: Demo) -> None:
     demo.start()
     demo.until_ready()
@@ -253,7 +263,7 @@ def test_the_demo_starts_nowhere_but_in_a_debug_checkout(demo: Demo, missing: st
 
 
 @pytest.fixture
-def arrive(demo: Demo, chromium: Any) -> Iterator[Callable[[str], Person]]:
+def arrive(demo: Demo, with_tables: None, chromium: Any) -> Iterator[Callable[[str], Person]]:
     """Somebody at their own browser. Nobody's console complains."""
     demo.start()
     demo.until_ready()

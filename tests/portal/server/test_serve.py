@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import select
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -121,9 +122,7 @@ def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(tran
 
 DEMO = """
 import django; django.setup()
-from django.core.management import call_command
 from portal.server import serve
-call_command("migrate", verbosity=0)
 try:
     serve.one_process(lambda: print("listening", flush=True), lambda: print("stopped", flush=True))
 except serve.PortTaken as error:
@@ -153,7 +152,10 @@ def demo_environment(folder: Path, port: int) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_streams_are_open(tmp_path: Path) -> None:
+def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_streams_are_open(
+    tmp_path: Path, migrated: Path
+) -> None:
+    shutil.copy(migrated, tmp_path)
     port = free_port()
     environment = {**os.environ, **demo_environment(tmp_path, port)}
     environment.pop("NOTEBOOK_URL")
@@ -180,12 +182,15 @@ def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_st
 
 
 @pytest.mark.timeout(120)
-def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_has_gone(tmp_path: Path) -> None:
+def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_has_gone(
+    tmp_path: Path, migrated: Path
+) -> None:
+    shutil.copy(migrated, tmp_path)
     port = free_port()
     environment = {**os.environ, **demo_environment(tmp_path, port)}
     environment.pop("NOTEBOOK_URL")
-    begin, rest = DEMO.split("from django.core", 1)
-    program = f"{begin}{LAST_WORD}from django.core{rest}"
+    begin, rest = DEMO.split("from portal.server", 1)
+    program = f"{begin}{LAST_WORD}from portal.server{rest}"
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         try:

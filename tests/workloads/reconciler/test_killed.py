@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,8 +23,6 @@ from tests.workloads.embedded_bed import cluster, is_alive
 WORKLOADS = 6
 SEED = """
 import django; django.setup()
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
 from portal.access import Actor
 from quotas.models import Pool
 from tests import builders as make
@@ -54,7 +53,8 @@ PORTAL = "import django; django.setup(); from portal.server import serve; serve.
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+def home(tmp_path: Path, migrated: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    shutil.copy(migrated, tmp_path)
     environment = {
         **os.environ, "EMBEDDED": "true", "DEBUG": "true", "DATA_DIR": str(tmp_path), "REDIS_URL": "",
         "DATABASE_URL": f"sqlite:///{tmp_path}/portal.sqlite3", "LOG_LEVEL": "ERROR",
