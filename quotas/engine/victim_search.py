@@ -27,8 +27,12 @@ from quotas.engine.quota_tree import NO_CHANGE, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import entered_at
 
-Value = tuple[int, int, int, tuple[ClaimId, ...]]
+Taken = tuple[ClaimId, "Taken"] | tuple[()]
+"""The last claim of a set, and those taken before it."""
+Value = tuple[int, int, int, Taken]
 """(lost work, how many, units, which) of a set of claims"""
+SUMS = 2_000
+"""Of more sums than these not all are kept: in a pool that counts MiB an owner may call back millions."""
 
 
 def cheapest_sum(
@@ -38,19 +42,19 @@ def cheapest_sum(
     the fewest units, then the smaller ids. None if all together are too few.
 
     A table has the best set for every sum, up to the need; sums are as many as the need has units, so it is thinned out
-    after each size.
+    after each size. Up to SUMS of them the answer is exact.
     """
     table: dict[int, Value] = {0: (0, 0, 0, ())}
     by_id = {claim.id: claim for claim in claims}
     for size, same in _worth_taking(by_id.values(), need, units, lost):
         for given, value in list(table.items()):
             for claim in same[: -(-(need - given) // size)]:
-                value = value[0] + lost(claim), value[1] + 1, value[2] + size, (*value[3], claim.id)
+                value = value[0] + lost(claim), value[1] + 1, value[2] + size, (claim.id, value[3])
                 state = min(value[2], need)
-                if state not in table or _key(value) < _key(table[state]):
+                if state not in table or _is_better(value, table[state]):
                     table[state] = value
-        table = _undominated(table)
-    return tuple(by_id[id] for id in sorted(table[need][3])) if need in table else None
+        table = _thinned_out(table)
+    return tuple(by_id[id] for id in _ids(table[need][3])) if need in table else None
 
 
 def lowest_sum(
@@ -65,8 +69,16 @@ def lowest_sum(
     return None
 
 
-def _key(value: Value) -> tuple[int, int, int, list[ClaimId]]:
-    return *value[:3], sorted(value[3])
+def _is_better(value: Value, other: Value) -> bool:
+    return value[:3] < other[:3] or (value[:3] == other[:3] and _ids(value[3]) < _ids(other[3]))
+
+
+def _ids(taken: Taken) -> list[ClaimId]:
+    found: list[ClaimId] = []
+    while taken:
+        id, taken = taken
+        found.append(id)
+    return sorted(found)
 
 
 def _worth_taking(
@@ -87,14 +99,14 @@ def _worth_taking(
         yield size, worth
 
 
-def _undominated(table: dict[int, Value]) -> dict[int, Value]:
-    """The table without sums that are less than another and cost more."""
-    kept: dict[int, Value] = {}
-    least: tuple[int, int] | None = None
+def _thinned_out(table: dict[int, Value]) -> dict[int, Value]:
+    """The table without sums that are less than another and cost more; of more than SUMS some evenly, and the largest, from
+    which the need is reached if it can be."""
+    kept: list[tuple[int, Value]] = []
     for given, value in sorted(table.items(), reverse=True):
-        if least is None or value[:2] <= least:
-            kept[given], least = value, value[:2]
-    return kept
+        if not kept or value[:2] <= kept[-1][1][:2]:
+            kept.append((given, value))
+    return dict(kept[:: -(-len(kept) // SUMS)])
 
 
 # Set by set -----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,15 @@
 """The cheapest claims that give so many units together."""
 
+import random
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quotas.engine.planning_pass import decide
 from quotas.engine.victim_search import cheapest_sum
-from tests.engine.builders import holding
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding, pending
 from tests.engine.effort import examples
 
 
@@ -24,3 +27,36 @@ def test_the_cheapest_sum_is_the_least_of_all(offers: list[tuple[int, int]], nee
     best = min((cost for cost in costs if cost[2] >= need), default=None)
     chosen = cheapest_sum(claims, need, lambda claim: claim.units, lambda claim: lost[claim.id])
     assert (chosen and tuple(claim.id for claim in chosen)) == (best and best[3])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(2))
+def test_among_hundreds_of_sizes_the_sum_is_as_cheap_as_it_hardly_could_be(seed: int) -> None:
+    """Parts of claims would give it for less than any set of whole ones. With every sum kept this took many minutes."""
+    chance = random.Random(seed)
+    claims = [holding(f"h{n:03}", "b", 256 * chance.randrange(16, 160)) for n in range(360)]
+    lost = {claim.id: claim.units * chance.randrange(100_000) for claim in claims}
+    need = sum(claim.units for claim in claims) // 2
+    chosen = cheapest_sum(claims, need, lambda claim: claim.units, lambda claim: lost[claim.id])
+    assert chosen is not None
+    assert sum(claim.units for claim in chosen) >= need
+
+    least, missing = 0.0, need
+    for claim in sorted(claims, key=lambda claim: lost[claim.id] / claim.units):
+        part = min(claim.units, missing)
+        least, missing = least + lost[claim.id] * part / claim.units, missing - part
+    assert sum(lost[claim.id] for claim in chosen) < 1.02 * least
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_may_call_back_half_of_a_pool_that_counts_mib() -> None:
+    chance = random.Random(1)
+    borrowed = [
+        holding(f"h{n:03}", "b", 256 * chance.randrange(16, 160), started_at=-chance.randrange(100_000))
+        for n in range(360)
+    ]
+    units = sum(claim.units for claim in borrowed)
+    recall = pending("recall", "a", units // 2, pods=0)
+    plan = decide(a_snapshot(a_pool(units), [a_department("a", units), a_department("b")], [*borrowed, recall]))
+    assert plan.decisions[0].decision == "reclaim"
+    assert 100 < len(plan.decisions[0].victims) < 200
