@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.db import connection
@@ -10,6 +13,18 @@ from portal.access import Actor
 from portal.infra.logs import current_request_id
 from portal.models import AuditEntry, Department
 from portal.prepared import insert
+
+_source: ContextVar[str] = ContextVar("source", default="")
+
+
+@contextmanager
+def applied_from(source: str) -> Iterator[None]:
+    """Entries made inside name the file that their changes were applied from."""
+    token = _source.set(source)
+    try:
+        yield
+    finally:
+        _source.reset(token)
 
 
 def record(
@@ -37,5 +52,6 @@ def record(
         before=before,
         after=after,
         request_id=current_request_id(),
+        source=_source.get(),
     )
     return insert(row)

@@ -241,6 +241,8 @@ class AuditEntry(models.Model):
     before = models.JSONField(null=True)
     after = models.JSONField(null=True)
     request_id = models.CharField(max_length=40, blank=True)
+    # the file it was applied from (workloads/configuration)
+    source = models.CharField(max_length=200, blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["-id"]

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
 from workloads.api import catalogue, idle, measurement, modes, outputs, resources
+from workloads.configuration import api as configuration
 
 
 class FilePath(PathConverter):
@@ -21,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<slug:cluster>/", catalogue.ClusterView.as_view(), name="cluster"),
     path("clusters/<slug:cluster>/metrics/", measurement.SourceView.as_view(), name="cluster-metrics"),
     path("clusters/<slug:cluster>/metrics/test/", measurement.SourceTest.as_view(), name="cluster-metrics-test"),
+    path("configuration/", configuration.Configuration.as_view(), name="configuration"),
     path(
         "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"
     ),

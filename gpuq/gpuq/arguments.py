@@ -133,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
     usage_command(command)
     budget_command(command)
     quarantines_command(command)
+    configuration_commands(command)
     command("files", "List the working directory.", identity=True).add_argument("path", nargs="?", default="")
     upload = command("upload", "Copy a file into the working directory.", identity=True)
     upload.add_argument("source")
@@ -210,6 +211,28 @@ def quarantines_command(command: Callable[[str, str], argparse.ArgumentParser]) 
     made.add_argument("--until", type=day, metavar="YYYY-MM-DD", help="the last day; without it: until it is ended")
     made.add_argument("--confirm", metavar="MARK", help="do it although it stops what was named before")
     made.add_argument("--dry-run", action="store_true", help="say who would have to leave; change nothing")
+
+
+def configuration_commands(command: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    made = command(
+        "apply",
+        "Make departments, quotas, settings of pools, images, presets and group rules what a file says, all of it or nothing. "
+        "For operators. Ends with 0: done, or nothing to do; 1: a dry run found differences; 2: refused.",
+    )
+    made.add_argument("file", help="YAML; - reads stdin")
+    made.add_argument(
+        "--dry-run", action="store_true", help="say what would change and whom it affects; change nothing"
+    )
+    made.add_argument("--yes", action="store_true", help="although it takes something from somebody")
+    made.add_argument(
+        "--confirm", metavar="MARK", help="exactly the plan to which a dry run gave this mark, or nothing"
+    )
+    made.add_argument(
+        "--source",
+        metavar="NAME",
+        help="names the file in the audit log, such as REPOSITORY@COMMIT; without it: the file",
+    )
+    command("export", "Print all that such a file may say, as it is now. For operators.")
 
 
 SETUP = ("template", "parameter_servers", "max_restarts", "shm_mib", "port", "ready_path")

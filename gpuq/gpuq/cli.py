@@ -216,8 +216,10 @@ def confirmed(act: Callable[[], Json]) -> Json | None:
     try:
         return act()
     except Refused as refused:
-        if refused.problem.get("code") != "needs_confirmation":
+        if refused.problem.get("code") not in ("needs_confirmation", "plan_changed"):
             raise
+        if refused.problem["code"] == "plan_changed":
+            say(refused.problem["detail"])
         for each in refused.problem["breaks"]:
             say(each["detail"])
         say(f"nothing was changed; to do it all the same: --confirm {refused.problem['confirm']}")
@@ -333,6 +335,54 @@ def node_id(portal: Portal, arguments: argparse.Namespace) -> int:
     return int(rows[0]["id"])
 
 
+def apply(portal: Portal, arguments: argparse.Namespace) -> int:
+    """1: a dry run found differences. What it takes from somebody needs `--yes`, or the mark of the plan that was looked at."""
+    text = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
+    given = {"source": arguments.source or arguments.file}
+    try:
+        if arguments.yes and not arguments.confirm and not arguments.dry_run:
+            arguments.confirm = portal.send_file("configuration/", text, dry_run=1, **given)["confirm"]
+        more = {"dry_run": 1} if arguments.dry_run else {"confirm": arguments.confirm}
+        plan = confirmed(lambda: portal.send_file("configuration/", text, **more, **given))
+    except Refused as refused:
+        if refused.problem.get("code") != "configuration_refused":
+            raise
+        for each in refused.problem["errors"]:
+            say(f"{arguments.file}:{each.get('line', 1)}: {each['attr']}: {each['detail']}")
+        return 2
+    if plan is None:
+        return 2
+    if arguments.json:
+        show(as_json(plan))
+    else:
+        show_plan(plan)
+    return 1 if arguments.dry_run and plan["changes"] else 0
+
+
+def show_plan(plan: Json) -> None:
+    """+ there was none, - it is taken away, ~ it becomes another."""
+    for path, before, after in ((each["path"], each["before"], each["after"]) for each in plan["changes"]):
+        if before is None:
+            show(f"+ {path}: {after}")
+        else:
+            show(f"- {path}: {before}" if after is None else f"~ {path}: {before} → {after}")
+    if not plan["changes"]:
+        say("nothing to change")
+        return
+    broken = [each["detail"] for each in plan["breaks"]]
+    show(plan["sentence"], *plan["lines"], *(each for each in broken if each not in plan["lines"]))
+    say("applied" if plan["applied"] else f"nothing was changed; to do exactly this: --confirm {plan['confirm']}")
+
+
+def export(portal: Portal, arguments: argparse.Namespace) -> int:
+    text = portal.call("GET", "configuration/").text
+    if arguments.json:
+        show(as_json({"configuration": text}))
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
     found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
@@ -380,11 +430,10 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
-    "budget": budget, "download": download, "extend": extend, "files": files, "keep": keep, "list": list_all, "logs": logs,
-    "pools": pools, "quarantines": quarantines,
-    "request": ask_for_quota, "requests": quota_requests,
-    "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit, "upload": upload, "usage": usage,
-    "verdict": verdict, "wait": wait,
+    "apply": apply, "budget": budget, "download": download, "export": export, "extend": extend, "files": files, "keep": keep,
+    "list": list_all, "logs": logs, "pools": pools, "quarantines": quarantines, "request": ask_for_quota,
+    "requests": quota_requests, "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit,
+    "upload": upload, "usage": usage, "verdict": verdict, "wait": wait,
 }  # fmt: skip
 
 

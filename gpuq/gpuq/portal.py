@@ -185,6 +185,12 @@ class Portal:
         given = {name: value for name, value in params.items() if value is not None}
         return self.json("POST", path, json=body, params=given, headers={"Idempotency-Key": str(uuid.uuid4())})
 
+    def send_file(self, path: str, text: bytes, **params: Any) -> Json:
+        """POST of YAML; safe to repeat."""
+        given = {name: value for name, value in params.items() if value is not None}
+        headers = {"Content-Type": "application/yaml", "Idempotency-Key": str(uuid.uuid4())}
+        return self.json("POST", path, content=text, params=given, headers=headers)
+
     def workload(self, identity: str, *, wait: int = 0, version: int | None = None) -> Json:
         return self.get(f"workloads/{segment(identity)}/", wait=wait or None, version=version)
 

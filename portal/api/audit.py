@@ -23,10 +23,25 @@ class AuditEntryOut(serializers.ModelSerializer[AuditEntry]):
     department = serializers.SlugRelatedField[Any](slug_field="slug", read_only=True, allow_null=True)
     before = serializers.DictField(allow_null=True)
     after = serializers.DictField(allow_null=True)
+    source = serializers.CharField(  # type: ignore[assignment]
+        help_text="The file it was applied from; empty: none."
+    )
 
     class Meta:
         model = AuditEntry
-        fields = ["id", "at", "actor", "token", "action", "department", "target", "before", "after", "request_id"]
+        fields = [
+            "id",
+            "at",
+            "actor",
+            "token",
+            "action",
+            "department",
+            "target",
+            "before",
+            "after",
+            "request_id",
+            "source",
+        ]
 
 
 class Audit(ApiView):

@@ -23,7 +23,7 @@ from portal.infra.crypt import decrypt
 from portal.models import IdempotencyKey
 from portal.web.once import InFlight, Lease, begin
 
-HEADERS = ("Content-Type", "Location", "ETag")
+HEADERS = ("Location", "ETag")
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -69,7 +69,7 @@ def settle(lease: Lease, response: Response) -> None:
         lease.drop()
     elif not lease.is_stored:
         headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
-        if response.content_type:
+        if response.content_type:  # until it is rendered its header has Django's own
             headers["Content-Type"] = response.content_type
         with contextlib.suppress(InFlight):  # taken over: the other one's answer stands
             lease.keep(response.status_code, response.data, headers)

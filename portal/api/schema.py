@@ -60,6 +60,7 @@ class ErrorField(serializers.Serializer[Any]):
     attr = serializers.CharField(allow_null=True)
     code = serializers.CharField()
     detail = serializers.CharField()
+    line = serializers.IntegerField(required=False, help_text="Of a file that was sent.")
 
 
 class ProblemDocument(serializers.Serializer[Any]):

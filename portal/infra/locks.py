@@ -1,29 +1,43 @@
-"""One kind of lock: the row of a pool group. Whoever makes capacity less available takes it first, then reads.
-
-Holding a LockedGroup is the proof: functions that may oversell ask for one. Freeing capacity needs no lock.
-"""
+"""The transaction of a write. What it locks, and in which order, docs/concurrency.md says: lock first, then read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from django.db import OperationalError, close_old_connections, connection, transaction
 
 from portal.errors import Busy
 
+_joined: ContextVar[bool] = ContextVar("joined", default=False)
+
 
 @contextmanager
 def durable() -> Iterator[None]:
-    """The outermost transaction of a write. A lock that cannot be taken in time raises Busy (503, or a retry of the
-    task)."""
+    """The outermost transaction of a write; inside `together` a savepoint of that. A lock that cannot be taken in time
+    raises Busy (503, or a retry of the task)."""
     try:
-        with transaction.atomic(durable=True):
+        with transaction.atomic(durable=not _joined.get()):
             yield
     except OperationalError as error:
         if is_lock_timeout(error):
             raise Busy from error
         raise
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """One transaction of several writes that each are one by themselves: all of them, or none.
+
+    The caller takes the locks of all of them first. Not for writes that talk to others between two transactions.
+    """
+    with durable():
+        token = _joined.set(True)
+        try:
+            yield
+        finally:
+            _joined.reset(token)
 
 
 def is_lock_timeout(error: OperationalError) -> bool:

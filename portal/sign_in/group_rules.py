@@ -76,6 +76,13 @@ def checked(*, provider: str, pattern: str, department: Department | None, role:
 
 def add_rule(*, actor: Actor, rule: GroupRule) -> GroupRule:
     """Stores a rule that was `checked` and applies it. Raises Invalid (pattern: there is such a rule), NotVisible."""
+    store_rule(actor=actor, rule=rule)
+    apply_to_all()
+    return rule
+
+
+def store_rule(*, actor: Actor, rule: GroupRule) -> None:
+    """`add_rule` for a caller that applies all rules once after. Raises as `add_rule`."""
     actor.require_operator()
     try:
         with durable():
@@ -87,12 +94,16 @@ def add_rule(*, actor: Actor, rule: GroupRule) -> GroupRule:
             )
     except IntegrityError:
         raise Invalid(N_("There is a rule for this group and department already."), field="pattern") from None
-    apply_to_all()
-    return rule
 
 
 def remove_rule(*, actor: Actor, rule: GroupRule) -> None:
     """Removes a rule and what only it gave. Removing twice changes nothing. Raises NotVisible."""
+    drop_rule(actor=actor, rule=rule)
+    apply_to_all()
+
+
+def drop_rule(*, actor: Actor, rule: GroupRule) -> None:
+    """`remove_rule` for a caller that applies all rules once after. Raises NotVisible."""
     actor.require_operator()
     with durable():
         removed, _rows = GroupRule.objects.filter(pk=rule.pk).delete()
@@ -100,7 +111,6 @@ def remove_rule(*, actor: Actor, rule: GroupRule) -> None:
             audit.record(
                 actor, "group_rule.removed", f"group rule {rule.pk}", department=rule.department, before=facts_of(rule)
             )
-    apply_to_all()
 
 
 def facts_of(rule: GroupRule) -> dict[str, object]:
@@ -184,8 +194,13 @@ def as_held(row: Membership) -> Held:
 
 def breaks_of_removal(rule: GroupRule) -> list[Break]:
     """Who loses what with this rule."""
+    return breaks_of(effects(GroupRule.objects.exclude(pk=rule.pk)))
+
+
+def breaks_of(effects: Iterable[Effect]) -> list[Break]:
+    """Who loses what."""
     breaks = []
-    for effect in effects(GroupRule.objects.exclude(pk=rule.pk)):
+    for effect in effects:
         name = {"name": effect.user.label}
         for department in effect.loses:
             work = len(work_of(effect.user, department))

@@ -23,7 +23,7 @@ from portal.web.spreadsheets import download
 
 PER_PAGE = 50
 PATHS = {"action": "action", "actor": "actor_name", "department": "department__slug", "target": "target"}
-COLUMNS = ("at", "actor", "token", "action", "department", "target", "before", "after", "request_id")
+COLUMNS = ("at", "actor", "token", "action", "department", "target", "before", "after", "request_id", "source")
 
 
 @login_required
@@ -61,4 +61,4 @@ def cells(rows: QuerySet[AuditEntry]) -> Iterator[list[str]]:
             json.dumps(value, ensure_ascii=False) if value is not None else "" for value in (row.before, row.after)
         ]
         who = [row.at.isoformat(), row.actor_name, row.token_name, row.action, department, row.target]
-        yield [*who, *versions, row.request_id]
+        yield [*who, *versions, row.request_id, row.source]

@@ -171,8 +171,16 @@ def headers_of(problem: Problem) -> dict[str, str]:
 
 def body_of(problem: Problem, path: str) -> dict[str, Any]:
     faults: list[Problem] = getattr(problem, "errors", [problem] if problem.field else [])
-    errors = [{"attr": each.field or None, "code": each.code, "detail": each.detail} for each in faults]
+    errors = [
+        {"attr": each.field or None, "code": each.code, "detail": each.detail, **line_of(each)} for each in faults
+    ]
     return document(problem.status, problem.code, problem.detail, path, errors, **problem.numbers)
+
+
+def line_of(problem: Problem) -> dict[str, int]:
+    """The line of the file that the problem is in, if it is in one."""
+    line = getattr(problem, "line", None)
+    return {} if line is None else {"line": line}
 
 
 def document(

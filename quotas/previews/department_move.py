@@ -37,9 +37,9 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
         snapshot = load_snapshot(group, now=now)
         moved = with_place(snapshot, department, parent, weight)
         pairs.append((snapshot, with_budgets(moved, budgets, _moved(department, parent), now=now)))
-    limits = [sentence for pair in pairs for sentence in _limits(*pair, department)]
-    lines = [*_owners(department, parent), *(line for line, _breaks in limits)]
-    breaks = [each for _line, each in limits if each is not None]
+    ceilings = [sentence for pair in pairs for sentence in limits(*pair, department)]
+    lines = [*_owners(department, parent), *(line for line, _breaks in ceilings)]
+    breaks = [each for _line, each in ceilings if each is not None]
     return preview_of(effect_of(actor, *(what_if(before, after) for before, after in pairs)), lines, breaks)
 
 
@@ -96,7 +96,7 @@ def _owners(department: Department, parent: Department | None) -> Iterator[str]:
         yield _("The quota owners of %(parent)s would no longer manage it.") % {"parent": department.parent.name}
 
 
-def _limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
+def limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
     """The new ceilings; where the department already uses more, that is a break."""
     id = e.DepartmentId(department.slug)
     for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from django.utils import timezone
@@ -38,9 +38,9 @@ def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
     changed = with_rules(snapshot, pool, rules)
-    calls = list(_calls(snapshot, changed, Scope(None, pool)))
-    lines = [*_rules_in_words(snapshot, changed, pool), *(text for text, _breaks in calls)]
-    breaks = [*_less_protected(snapshot, changed, pool), *(each for _text, each in calls if each is not None)]
+    recalls = list(calls(snapshot, changed, [pool]))
+    lines = [*_rules_in_words(snapshot, changed, pool), *(text for text, _breaks in recalls)]
+    breaks = [*less_protected(snapshot, changed, pool), *(each for _text, each in recalls if each is not None)]
     return preview_of(effect_of(actor, what_if(snapshot, changed)), lines, breaks)
 
 
@@ -88,7 +88,7 @@ def _protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> str:
     return text % {"then": then, "now": now}
 
 
-def _less_protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> Iterator[Break]:
+def less_protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> Iterator[Break]:
     """Claims that were promised a minimum runtime and would lose it."""
     if (then := _young(after, pool)) < (now := _young(before, pool)):
         yield Break("protection", _protected(before, after, pool), (pool.slug, now, then))
@@ -120,7 +120,7 @@ def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Pr
         snapshot = load_snapshot(group, now=now)
         pairs.append((snapshot, with_policy(snapshot, scope, policy)))
     effect = effect_of(actor, *(what_if(before, after) for before, after in pairs))
-    lines = [line for before, after in pairs for line in _calls(before, after, scope)]
+    lines = [line for before, after in pairs for line in _calls_in(before, after, scope)]
     return preview_of(effect, [text for text, _breaks in lines], [each for _text, each in lines if each is not None])
 
 
@@ -196,14 +196,23 @@ class Call:
                 return _("would have to wait until workloads end by themselves")
 
 
-def _calls(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
-    """For each department whose recall would fare differently: how; and the breaks where it would be later or have to
-    wait."""
-    pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools])}
+def _calls_in(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
+    """`calls` of a policy's scope."""
+    all_pools = Pool.objects.filter(slug__in=[pool.id for pool in before.pools])
+    pools = [scope.pool] if scope.pool is not None else list(all_pools)
+    return calls(before, after, pools, scope.department)
+
+
+def calls(
+    before: e.Snapshot, after: e.Snapshot, pools: Sequence[Pool], department: Department | None = None
+) -> Iterator[tuple[str, Break | None]]:
+    """For each department (or this one) whose recall would fare differently: how; and the breaks where it would be later
+    or have to wait."""
     names = dict(Department.objects.values_list("slug", "name"))
-    for pool in [scope.pool] if scope.pool is not None else pools.values():
+    both = sorted({row.id for row in before.departments} & {row.id for row in after.departments})
+    for pool in pools:
         ledger = usage_of(before, e.PoolId(pool.slug))
-        rows = [scope.department.slug] if scope.department is not None else sorted(ledger.accounts)
+        rows = [department.slug] if department is not None else both
         left = {id: ledger[e.DepartmentId(id)].guaranteed - ledger[e.DepartmentId(id)].usage for id in rows}
         for id in sorted((id for id, units in left.items() if units > 0), key=lambda id: (-left[id], id))[:PROBED]:
             probe = recall_for_engine(e.DepartmentId(id), e.PoolId(pool.slug), left[id], before.now)

@@ -8,8 +8,10 @@ from portal import audit
 from portal.access import Actor
 from portal.infra import versions
 from portal.infra.locks import durable
+from quotas.amounts import check_not_little
 from workloads.models import Image, Preset
 
+MAY_BE_EMPTY = ("kinds", "command", "setup")  # which is not blank to Django: each has its own check where it is read
 IMAGE_FIELDS = ("name", "title", "kinds", "interpreter", "min_driver", "active")
 PRESET_FIELDS = (
     "slug", "title", "description", "kind", "pool_id", "pods", "setup", "units_per_pod", "cores_per_pod", "profile", "image_id",
@@ -18,8 +20,10 @@ PRESET_FIELDS = (
 
 
 def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
-    """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
+    """Makes it, or changes the one with its key. Raises Conflict, ValidationError with what is wrong by field, NotVisible
+    for anybody but operators."""
     actor.require_operator()
+    image.full_clean(exclude=MAY_BE_EMPTY)
     with durable():
         before = _facts(Image.objects.select_for_update(no_key=True).filter(pk=image.pk).first(), IMAGE_FIELDS)
         versions.check(before or {}, seen)
@@ -30,8 +34,11 @@ def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
 
 
 def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
-    """Makes it, or changes the one with its key. Raises Conflict, NotVisible for anybody but operators."""
+    """Makes it, or changes the one with its key. Raises Conflict, ValidationError with what is wrong by field, Invalid
+    (units_per_pod), NotVisible for anybody but operators."""
     actor.require_operator()
+    preset.full_clean(exclude=MAY_BE_EMPTY)
+    check_not_little(preset.units_per_pod, preset.pool, "units_per_pod")
     with durable():
         before = _facts(
             Preset.objects.select_for_update(no_key=True, of=("self",)).filter(pk=preset.pk).first(), PRESET_FIELDS

@@ -1,0 +1,69 @@
+"""Preview of several changes at once: the plan as it was before them, and as it is with them. Read only.
+
+Each change is written by its own action; this only compares what the planner would do on both sides.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from portal.access import Actor
+from portal.infra.confirm import Break
+from portal.models import Department
+from quotas.engine import types as e
+from quotas.engine.what_if import what_if, with_claim
+from quotas.lending import windows
+from quotas.models import Pool, PoolGroup, Quota
+from quotas.planning.snapshot import load_snapshot, seconds
+from quotas.previews.department_move import limits
+from quotas.previews.effects import Preview, effect_of, preview_of
+from quotas.previews.policy import calls, less_protected
+from quotas.previews.quota import windows_lines
+from quotas.rules.recalls import recall_for_engine
+
+
+class Foresight:
+    """Made before the changes; `preview` is asked after them, in the same transaction."""
+
+    def __init__(self, actor: Actor, groups: Sequence[PoolGroup], *, now: dt.datetime) -> None:
+        self._actor, self._groups, self._now = actor, groups, now
+        self._before = [self._snapshot(group) for group in groups]
+
+    def _snapshot(self, group: PoolGroup) -> e.Snapshot:
+        """With the recalls of lending windows that the next pass would ask for."""
+        group = PoolGroup.objects.select_related("cluster").get(pk=group.pk)
+        snapshot = load_snapshot(group, now=self._now)
+        quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
+        for due in windows.due(snapshot, quotas, now=self._now):
+            snapshot = with_claim(snapshot, recall_for_engine(due.department, due.pool, due.units, seconds(self._now)))
+        return snapshot
+
+    def preview(
+        self, *, moved: Iterable[str] = (), lending: Iterable[tuple[str, ...]] = (), breaks: Iterable[Break] = ()
+    ) -> Preview:
+        """Who would be recalled, start or wait at once, and what it means for whom later. `moved`: slugs of departments with
+        another place or weight; `lending`: (department, pool) that lend otherwise; `breaks`: what else it breaks."""
+        pairs = list(zip(self._before, map(self._snapshot, self._groups), strict=True))
+        differences = [what_if(before, after) for before, after in pairs]
+        sentences: list[tuple[str, Break | None]] = []
+        for (before, after), difference in zip(pairs, differences, strict=True):
+            pools = list(Pool.objects.filter(slug__in=[pool.id for pool in after.pools]))
+            if before != after:
+                sentences += calls(before, after, pools)
+            sentences += [("", each) for pool in pools for each in less_protected(before, after, pool)]
+            for department in Department.objects.filter(slug__in=moved):
+                sentences += limits(before, after, department)
+            sentences += self._windows(pools, difference.told, lending)
+        every = [*(each for _text, each in sentences if each is not None), *breaks]
+        return preview_of(effect_of(self._actor, *differences), [text for text, _break in sentences if text], every)
+
+    def _windows(
+        self, pools: Sequence[Pool], victims: Iterable[str], lending: Iterable[tuple[str, ...]]
+    ) -> Iterable[tuple[str, Break | None]]:
+        for department, pool in lending:
+            rows = Quota.objects.filter(pool__in=pools, pool__slug=pool, department__slug=department)
+            for row in rows.select_related("department", "pool"):
+                lines, fall = windows_lines(row, list(victims), now=self._now)
+                about = (department, pool, row.lend_limit, *map(str, row.windows))
+                yield from ((line, Break("called_back", line, about) if line == fall else None) for line in lines)

@@ -1,0 +1,192 @@
+"""Values as the file writes them: amounts, times and memory with their unit. Each field reads back what it writes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils import translation
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from portal.api.base import Strict
+from portal.errors import Problem
+from portal.text.words import exact
+from quotas.amounts import LARGEST, check_not_little, units_of
+from quotas.api.windows import WindowShape, window_in, window_out
+from quotas.engine.snapshot_json import policy_from_json
+from quotas.lending.schedule import Window
+from quotas.models import Pool
+from quotas.rules.policies import policy_json
+from workloads.requests.text_fields import CommandField, CoresField, DurationField, MemoryField
+from workloads.runtime.setups import Setup
+
+
+class Written(serializers.Field[Any, Any, Any, Any]):
+    """Text as a field of the pages reads and writes it; `none` is the word for no value, where that is allowed."""
+
+    form: forms.Field
+    none: str | None = None
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
+            raise serializers.ValidationError(_("Must be a text."), "not_a_text")
+        try:
+            return self.read(data)
+        except ValidationError as error:
+            raise serializers.ValidationError(error.messages, str(error.code or "invalid")) from None
+
+    def read(self, text: str) -> Any:
+        return self.form.clean(text)
+
+    def to_representation(self, value: Any) -> Any:
+        return self.form.prepare_value(value)
+
+
+@extend_schema_field({"type": "string", "examples": ["8 cards", "6 GiB", "half"]})
+class Amount(Written):
+    """Units of the entry's pool."""
+
+    def __init__(self, *, least: int = 0, none: str | None = None, **more: Any) -> None:
+        super().__init__(allow_null=none is not None, **more)
+        self.least, self.none = least, none
+
+    @property
+    def pool(self) -> Pool | None:
+        pool: Pool | None = self.root.context["pool"]
+        return pool
+
+    def read(self, text: str) -> int | None:
+        if text.strip() == self.none:
+            return None
+        if self.pool is None:  # which is told of the pool
+            return 0
+        try:
+            units = units_of(text, self.pool, self.least)
+            check_not_little(units, self.pool)
+        except Problem as problem:
+            raise serializers.ValidationError(problem.detail, problem.code) from None
+        return units
+
+    def to_representation(self, value: int) -> str:
+        with translation.override("en"):
+            return exact(value, self.pool)
+
+
+@extend_schema_field({"type": "string", "examples": ["600 s", "10 min", "1d 12h"]})
+class Duration(Written):
+    """Seconds. A bare number is refused: pages read minutes in it, the API seconds."""
+
+    form = DurationField()
+    default_error_messages = {
+        "unit": _("Write %(text)s with its unit: %(text)s s, %(text)s min, %(text)s h."),
+        "most": _("At most %(most)s."),
+    }
+
+    def __init__(self, *, least: int = 0, most: int = LARGEST, **more: Any) -> None:
+        super().__init__(**more)
+        self.least, self.most = least, most
+
+    def read(self, text: str) -> int:
+        if text.strip().replace(".", "").isdigit() and text.strip() != "0":
+            raise serializers.ValidationError(self.error_messages["unit"] % {"text": text.strip()}, "unit")
+        seconds: int = super().read(text)
+        if seconds > self.most:
+            most = {"most": self.to_representation(self.most)}
+            raise serializers.ValidationError(self.error_messages["most"] % most, "max_value")
+        if seconds < self.least:
+            raise serializers.ValidationError(_("The amount must be greater than zero."), "min_value")
+        return seconds
+
+    def to_representation(self, value: int) -> str:
+        return super().to_representation(value) or "0s"
+
+
+@extend_schema_field({"type": "string", "examples": ["8 GiB", "512 MiB"]})
+class Memory(Written):
+    form = MemoryField()
+
+
+@extend_schema_field({"type": "number", "examples": [0.5, 4]})
+class CoreCount(Written):
+    form = CoresField()
+
+    def to_representation(self, value: int) -> Decimal:
+        return Decimal(value) / 1000
+
+
+@extend_schema_field({"type": "string", "examples": ["python train.py --lr 1e-3"]})
+class Command(Written):
+    """What one would type, or a list of words."""
+
+    form = CommandField(own_names=True, required=False, max_length=4_000)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        if isinstance(data, list) and all(isinstance(word, str) for word in data):
+            return data
+        return list(super().to_internal_value(data))
+
+
+class SetupOptions(serializers.Field[Any, Any, Any, Any]):
+    """The options of a kind, as JSON has them: workloads.runtime.setups.Setup."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise serializers.ValidationError(_("Must be a mapping."), "not_a_mapping")
+        try:
+            return Setup.checked({name: _typed(value) for name, value in data.items()}).as_json()
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+    def to_representation(self, value: dict[str, Any]) -> dict[str, Any]:
+        return Setup.from_json(value).as_json()
+
+
+def _typed(value: Any) -> Any:
+    """What JSON would have for a text of the file; its texts are no numbers by their nature (a template, a path)."""
+    if isinstance(value, str):
+        if value in ("true", "false"):
+            return value == "true"
+        if value.isascii() and value.isdigit() and len(value) < 12:
+            return int(value)
+    return value
+
+
+class LendingWindow(WindowShape):
+    lend_limit: Any = Amount(none="all")
+
+    def to_internal_value(self, data: Any) -> Window:
+        return window_in(super().to_internal_value(data))
+
+    def to_representation(self, window: Window) -> dict[str, Any]:
+        limit = self.fields["lend_limit"]
+        most = "all" if window.lend_limit is None else limit.to_representation(window.lend_limit)
+        return window_out(window) | {"lend_limit": most}
+
+
+def plain_policy(values: Any) -> dict[str, Any] | None:
+    """A policy as it is stored, with every key; None: none is set."""
+    if not values:
+        return None
+    plain = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return policy_json(policy_from_json(plain))
+
+
+class Entry(Strict):
+    """The fields of one entry. What the file does not name stays as it is."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        for field in fields.values():
+            field.required = False
+        return fields
+
+    def to_representation(self, values: Any) -> dict[str, Any]:
+        """Of `values` by source."""
+        return {
+            name: getattr(field, "none", None) if (value := values[str(field.source)]) is None else field.to_representation(value)
+            for name, field in self.fields.items()
+        }  # fmt: skip
