@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -49,10 +50,9 @@ def fresh(folder: Path) -> dict[str, str]:
     return keep | {"DEBUG": "true", "EMBEDDED": "true", "DATA_DIR": str(folder)}
 
 
-@pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
-def demo(demo_folder: Path, migrated: Path) -> Iterator[str]:
-    """Its address. It runs on SQLite with its own data, as on a fresh machine, and ends with the module."""
-    folder = demo_folder
+@contextlib.contextmanager
+def running_demo(folder: Path, migrated: Path) -> Iterator[str]:
+    """Its address. It runs on SQLite with its own data, as on a fresh machine."""
     shutil.copy(migrated, folder)
     port, notebooks = free_port(), free_port()
     environment = fresh(folder) | {"PORT": str(port), "NOTEBOOK_PORT": str(notebooks)}
@@ -74,6 +74,12 @@ def demo(demo_folder: Path, migrated: Path) -> Iterator[str]:
         log.close()
 
 
+@pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
+def demo(demo_folder: Path, migrated: Path) -> Iterator[str]:
+    with running_demo(demo_folder, migrated) as address:
+        yield address
+
+
 def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + READY
     while time.monotonic() < end and process.poll() is None:
@@ -85,16 +91,23 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(f"the demo did not start:\n{log.read_text()[-4000:]}")
 
 
-@pytest.fixture(scope="module")  # while it lives a loop runs in this thread, and Django refuses queries there
-def chromium() -> Iterator[Any]:
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """A Chromium. While it lives a loop runs in this thread, and Django refuses queries there."""
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=20_000)  # a fact that comes late is still a fact; a busy machine is no failure
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as launched:
+        yield launched
 
 
 class Person:

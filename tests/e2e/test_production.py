@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from tests.clusters import realcluster
 from tests.e2e.conftest import Person
 from tests.e2e.installation import Installation, eventually, installed
-from tests.e2e.test_notebook import run_a_cell
+from tests.e2e.one_demo.test_notebook import run_a_cell
 
 pytestmark = [
     pytest.mark.timeout(400),
