@@ -34,6 +34,11 @@ from workloads.requests.verdict import refuse_impossible
 NORMAL_PRIORITY = 0
 
 
+SUBMIT_THERE = N_(
+    "It was not submitted through the portal, so the portal cannot submit it again: do that where it came from."
+)
+
+
 class AlreadyFinished(Problem):
     code = "already_finished"
     message = N_("%(name)s has already ended: %(state)s.")
@@ -156,6 +161,8 @@ def request_of(workload: Workload) -> WorkloadRequest:
 
 def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] | None = None) -> Workload:
     """Submits the same request as the actor's own new workload. Secret values are copied only for their author."""
+    if workload.kind == Kind.EXTERNAL:
+        raise Invalid(SUBMIT_THERE, code="submitted_elsewhere")
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
         raise Invalid(N_("It has secret variables, so only its author can run it again."), code="has_secrets")

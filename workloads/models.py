@@ -17,6 +17,7 @@ from quotas.models import Claim, Cluster, Node, Pool
 from workloads import mode_lifecycle
 from workloads.lifecycle import FINAL
 from workloads.lifecycle import State as S
+from workloads.runtime.external import ExternalRef
 from workloads.runtime.setups import Setup
 
 
@@ -25,6 +26,12 @@ class Kind(models.TextChoices):
     NOTEBOOK = "notebook", _("notebook")
     DISTRIBUTED = "distributed", _("distributed job")
     SERVICE = "service", _("service")
+    EXTERNAL = "external", _("submitted elsewhere")
+
+    @classmethod
+    def asked_here(cls) -> list[Kind]:
+        """Those that people ask the portal for."""
+        return [kind for kind in cls if kind is not cls.EXTERNAL]
 
 
 class State(models.TextChoices):
@@ -257,6 +264,47 @@ class Attempt(models.Model):
             "lost": _("node or pod lost"),
         }  # fmt: skip
         return str(words.get(self.outcome, self.outcome))
+
+
+class ExternalWork(models.Model):
+    """What somebody else submitted to a cluster, and a workload is admitted for (workloads/runtime/external.py)."""
+
+    workload = models.OneToOneField(Workload, on_delete=models.CASCADE, related_name="external")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    key = models.CharField(max_length=63, null=True)  # uid of what is admitted; null: another workload has it now
+    api = models.CharField(max_length=253)  # group and version
+    kind = models.CharField(max_length=63)
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=253)
+    uid = models.CharField(max_length=63)
+    pod = models.CharField(max_length=253, blank=True)  # where each pod of the object is admitted by itself
+    pod_uid = models.CharField(max_length=63, blank=True)
+    bound = models.PositiveIntegerField(default=1)  # number of the attempt for which `key` was found or made
+    missing_since = models.DateTimeField(null=True)  # it was found without pods
+    submitted_by = models.CharField(max_length=253, blank=True)  # as the cluster names them
+    submitted_with = models.CharField(max_length=40, blank=True)
+    manifest = models.JSONField(null=True)  # of a pod that nobody else would make again
+    told = models.CharField(max_length=900, blank=True)  # what it was last told in the cluster
+    told_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="one_workload_an_external_run")]
+        indexes = [models.Index(fields=["cluster", "uid"], name="external_by_owner")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.pod or self.name}"
+
+    @property
+    def ref(self) -> ExternalRef:
+        return ExternalRef(self.api, self.kind, self.namespace, self.name, self.uid, self.pod, self.pod_uid)
+
+    @property
+    def sentence(self) -> str:
+        """Who submitted it with what, for its page."""
+        facts = {"by": self.submitted_by or "?", "what": str(self), "tool": self.submitted_with}
+        if self.submitted_with:
+            return str(_("%(what)s, submitted with %(tool)s by %(by)s") % facts)
+        return str(_("%(what)s, submitted by %(by)s") % facts)
 
 
 class AttemptLog(models.Model):

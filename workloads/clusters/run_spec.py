@@ -19,7 +19,10 @@ from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
 
 NOTEBOOK_PORT = 8888
 LONGEST_NAMESPACE = 63
-ROWS = ("workload__pool", "workload__department", "workload__author", "workload__image", "claim", "cluster")
+ROWS = (
+    "workload__pool", "workload__department", "workload__author", "workload__image", "workload__external", "claim",
+    "cluster",
+)  # fmt: skip
 BY_CLAIM = Prepared(lambda id: Attempt.objects.filter(claim__public_id=id).select_related(*ROWS).order_by())
 
 
@@ -56,7 +59,9 @@ def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:
 
 
 def ref_of(attempt: Attempt) -> RunRef:
-    return RunRef(attempt.run_name, attempt.namespace, attempt.submission_id, attempt.workload.kind)
+    workload = attempt.workload
+    external = workload.external.ref if workload.kind == Kind.EXTERNAL else None
+    return RunRef(attempt.run_name, attempt.namespace, attempt.submission_id, workload.kind, external=external)
 
 
 def spec_of(attempt: Attempt) -> RunSpec:

@@ -16,7 +16,7 @@ from quotas.models import Node
 from workloads.clusters.drivers import ClusterAway, driver_for
 from workloads.clusters.run_spec import namespace_of
 from workloads.files.names import display_name
-from workloads.models import Workload
+from workloads.models import Kind, Workload
 from workloads.runtime.base import ClusterError, VolumeRef
 from workloads.runtime.files import Archive, FileFailure, Files, Listing, NotYet, OpenFile
 
@@ -31,6 +31,10 @@ class NoFiles(Problem):
     status = 409
     code = "no_files"
     message = N_("On this cluster, working directories are not kept after the end of the workload.")
+
+
+class SubmittedElsewhere(NoFiles):
+    message = N_("It was not submitted through the portal, which has no working directory for it.")
 
 
 class NoSuchFile(Problem):
@@ -130,6 +134,8 @@ def discard(workload: Workload) -> None:
 def _asked(workload: Workload, call: Callable[[Files], T], patience: float) -> T:
     if workload.files_removed_at is not None:
         raise NoSuchFile(path="/")
+    if workload.kind == Kind.EXTERNAL:
+        raise SubmittedElsewhere
     until = time.monotonic() + patience
     try:
         files = driver_for(workload.pool.group.cluster).files(ref_of(workload))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,14 +31,17 @@ from kubernetes.config.config_exception import ConfigException
 from workloads import sharing
 from workloads.kubernetes import informer, job_status, manifests, pod_status, ready_files, resource_claims, volume_pods
 from workloads.kubernetes.api import Answer, Api, status_message
+from workloads.kubernetes.externals import Externals
 from workloads.kubernetes.informer import Reflector
 from workloads.kubernetes.jobs import COLLECTIONS, Owners, is_ours
-from workloads.kubernetes.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options
+from workloads.kubernetes.manifests import MANAGED_BY, PREFIX, SUBMISSION, Options, admission
 from workloads.kubernetes.namespaces import Homes
 from workloads.kubernetes.node_changes import NodeKeeper
 from workloads.kubernetes.pod_commands import Orders, path_of
 from workloads.runtime.base import (
     EXCEEDED,
+    ExternalRef,
+    ExternalRun,
     Home,
     KeptVolume,
     LogChunk,
@@ -124,10 +127,14 @@ class KubernetesCluster:
         self.orders = Orders(self.api)
         self.owners = Owners(self.api, self.options, self._create)
         self.homes = Homes(self.api, self.options)
+        self.externals = Externals(self.api, self.options)
 
     # what should be
 
     def ensure(self, spec: RunSpec) -> None:
+        if spec.ref.external is not None:
+            self.externals.ensure(spec)
+            return
         try:
             wanted = manifests.pod(spec, self.options)
         except manifests.Unsupported as error:
@@ -203,6 +210,9 @@ class KubernetesCluster:
         self.homes.keep(home, fresh=fresh)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
+        if ref.external is not None:
+            self.externals.announce(ref.external, reclaim_at)
+            return
         pod = None if ref.kind in COLLECTIONS else self._find(ref)
         for own_pod in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
             self.orders.announce(own_pod, reclaim_at)
@@ -210,12 +220,16 @@ class KubernetesCluster:
                 ready_files.take_back(self.api, own_pod)
 
     def stop(self, ref: RunRef, grace: int) -> None:
-        if ref.kind in COLLECTIONS:
+        if ref.external is not None:
+            self.externals.stop(ref.external, grace)
+        elif ref.kind in COLLECTIONS:
             self.owners.stop(ref, grace)
         elif (pod := self._find(ref)) is not None:
             self.orders.stop(pod, grace)
 
     def remove(self, ref: RunRef) -> None:
+        if ref.external is not None:
+            return  # it is whose it is, and they clear it away
         if ref.kind in COLLECTIONS:
             self.owners.remove(ref)
         elif ref.ended:
@@ -245,6 +259,15 @@ class KubernetesCluster:
         infos = map(self._node, objects)
         return tuple(node for node in infos if node is not None)
 
+    def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
+        return self.externals.listed(known)
+
+    def tell_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+        self.externals.tell(ref, text, event=event)
+
+    def make_external_again(self, manifest: Mapping[str, Any]) -> str | None:
+        return self.externals.make_again(manifest)
+
     def outside(self) -> tuple[OutsidePod, ...]:
         listed, _ = self.api.list("/api/v1/pods", fieldSelector=NOT_OVER)
         foreign = [pod for pod in listed if outside.occupies_node(pod) and not self._started(pod)]
@@ -262,11 +285,10 @@ class KubernetesCluster:
         self, ref: RunRef, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
         previous: bool = False,
     ) -> LogChunk:  # fmt: skip
-        pod = _named(ref) if ref.ended else self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
-        if pod is None:
-            raise NoSuchRun(f"no pod {ref.name}")
+        pod = self._pod_with_log(ref, rank)
         ended = previous or bool(ref.ended) or pod_status.is_over(pod)
-        query: Json = {"container": manifests.CONTAINER}
+        external = ref.external is not None
+        query: Json = {"container": pod["spec"]["containers"][0]["name"] if external else manifests.CONTAINER}
         if tail is None:
             query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
         if previous:
@@ -286,8 +308,19 @@ class KubernetesCluster:
             part = data[offset - size + len(data) :][:limit]
         return LogChunk(part, offset, end=ended and offset + len(part) == size)
 
+    def _pod_with_log(self, ref: RunRef, rank: int) -> Json:
+        """Raises NoSuchRun."""
+        if ref.external is not None:
+            return self.externals.pod(ref.external, rank)
+        pod = _named(ref) if ref.ended else self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
+        if pod is None:
+            raise NoSuchRun(f"no pod {ref.name}")
+        return pod
+
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
         """The pod's own address: the portal must be able to reach the pod network."""
+        if ref.external is not None:
+            return None
         if ref.kind in COLLECTIONS:
             return self.owners.endpoint(ref)
         pod = self._find(ref)
@@ -339,6 +372,7 @@ class KubernetesCluster:
             Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
             Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(Look.NODES), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
+            Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_look, tell), stop),
         )
         stop.wait()
 
@@ -372,9 +406,9 @@ def _outside_pod(pod: Json) -> OutsidePod:
     meta = pod["metadata"]
     owners: list[Json] = sorted(meta.get("ownerReferences") or (), key=lambda one: not one.get("controller"))
     owner = owners[0] if owners else {}
-    return OutsidePod(
-        meta["uid"], pod["spec"]["nodeName"], meta["namespace"], meta["name"], str(owner.get("kind", ""))[:63], pod
-    )
+    admitted = (meta.get("annotations") or {}).get(admission.ADMITTED, "")
+    kind = str(owner.get("kind", ""))[:63]
+    return OutsidePod(meta["uid"], pod["spec"]["nodeName"], meta["namespace"], meta["name"], kind, pod, admitted)
 
 
 def _seen(pod: Json) -> Observed | None:
@@ -383,6 +417,18 @@ def _seen(pod: Json) -> Observed | None:
     ours = SUBMISSION in (pod["metadata"].get("annotations") or {})
     alone = not job_status.is_owned(pod) and not pod["spec"].get("resourceClaims")
     return pod_status.observed(pod) if ours and alone else None
+
+
+def _external(pod: Json) -> tuple[object, ...]:
+    """What of a pod that the portal admits has to be compared to see that it changed."""
+    status = pod["status"]
+    states = tuple(repr(container.get("state")) for container in status.get("containerStatuses") or ())
+    gates, leaves = repr(pod["spec"].get("schedulingGates")), pod["metadata"].get("deletionTimestamp")
+    return status.get("phase"), pod["spec"].get("nodeName"), gates, leaves, states
+
+
+def _look(tell: Callable[[Observed | Look], None], seen: object, deleted: bool) -> None:
+    tell(Look.RUNS)
 
 
 def _tell(tell: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:

@@ -16,6 +16,7 @@ from portal.infra.locks import durable
 from portal.notify.events import emit
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, Cluster, Node, OutsidePod, Pool
 from quotas.planning.lock import locked_group
+from workloads.models import Attempt
 from workloads.requests.request import settings_of
 from workloads.runtime import base
 from workloads.sharing import SYSTEMS
@@ -28,7 +29,7 @@ FOR_GOOD = ("DaemonSet", "Node")  # who made a pod that is on every node, or a p
 def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
     """Records what outside pods use. Returns the number of nodes where that changed."""
     there: dict[str, list[base.OutsidePod]] = defaultdict(list)
-    for pod in pods:
+    for pod in _uncounted(cluster, list(pods)):
         there[pod.node].append(pod)
     nodes = Node.objects.filter(cluster=cluster).prefetch_related("cards__pool", "outside_pods")
     ours = _ours(cluster)
@@ -39,6 +40,16 @@ def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
             changed += 1
             _write(node, seen)
     return changed
+
+
+def _uncounted(cluster: Cluster, pods: list[base.OutsidePod]) -> list[base.OutsidePod]:
+    """Without those that a claim counts: what the portal admitted. What another database admitted is counted here."""
+    admitted = {pod.admitted for pod in pods if pod.admitted}
+    if not admitted:
+        return pods
+    rows = Attempt.objects.filter(cluster=cluster, submission_id__in=admitted, finished_at=None)
+    counted = set(rows.values_list("submission_id", flat=True))
+    return [pod for pod in pods if pod.admitted not in counted]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

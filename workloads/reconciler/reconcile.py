@@ -24,7 +24,7 @@ from workloads.kubernetes.manifests import Options
 from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind
 from workloads.nodes import lost_nodes
-from workloads.reconciler import namespaces, transitions
+from workloads.reconciler import external_runs, namespaces, transitions
 from workloads.reconciler.next_steps import (
     ENDED,
     Announce,
@@ -80,6 +80,7 @@ def due(cluster: Cluster) -> dict[str, Seen]:
     driver, began = driver_for(cluster), timezone.now()
     try:
         observed = {run.ref.name: run for run in driver.observe()}
+        external = external_runs.look(cluster, driver, now=began) if external_runs.is_admitting(driver) else {}
     except Unreachable as error:
         reachability.mark_unreachable(cluster, str(error), now=began)
         return {}
@@ -89,7 +90,7 @@ def due(cluster: Cluster) -> dict[str, Seen]:
     over: dict[str, Seen] = {}
     known = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
     for attempt in known.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk"):
-        run = observed.pop(attempt.run_name, None)
+        run = observed.pop(attempt.run_name, None) or external.get(attempt.run_name)
         seen = _seen(began, run if run and run.ref.submission_id == attempt.submission_id else None, silent)
         if next_steps(view_of(attempt), seen, began):
             (live if attempt.finished_at is None else over)[attempt.submission_id] = seen

@@ -28,7 +28,7 @@ from quotas.models import Claim, ClaimState
 from quotas.planning import claims
 from workloads.clusters.run_spec import namespace_of, new_secrets
 from workloads.lifecycle import BACKOFF, FINAL, TURNED_AWAY, Event, NotPossible, State, backoff, is_exhausted, step
-from workloads.models import Attempt, StopCause, Workload
+from workloads.models import Attempt, Kind, StopCause, Workload
 from workloads.requests.request import claim_fields
 from workloads.runtime.base import Observed
 from workloads.runtime.gangs import as_rows
@@ -196,6 +196,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
     if workload.attempts_made != number:
         Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
+    namespace = namespace_of(cluster, workload.department.slug, unrestricted=workload.settings.ipc_lock)
     secrets, token_digest = new_secrets()
     attempt = Attempt(
         workload=workload,
@@ -203,7 +204,7 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         claim=claim,
         cluster=cluster,
         run_name=f"w-{workload.public_id}-{number}",
-        namespace=namespace_of(cluster, workload.department.slug, unrestricted=workload.settings.ipc_lock),
+        namespace=workload.external.namespace if workload.kind == Kind.EXTERNAL else namespace,
         submission_id=claim.public_id,  # so that what the plan tells and what the cluster tells name it alike
         secrets=secrets,
         token_digest=token_digest,

@@ -12,6 +12,7 @@ it is told what should be, says what is, and both calls may be repeated at any t
 | `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
 | `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: of a service before its last start, where that has a log of its own (else empty) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
+| `external(known)` | every external run (workloads/runtime/external.py), and what is left of those in `known`; a driver need not have it | `Unreachable` | – |
 | `outside()` | every pod on a node that the portal did not start and that is not over; a driver need not have it | `Unreachable` | – |
 | `files(volume)` | the files of a working directory: workloads/runtime/files.py | `Unreachable`, `Refused` | – |
 | `volumes()` | the working directories that exist, the portal's own only; clears away what showed their files | `Unreachable` | – |
@@ -58,22 +59,15 @@ from workloads.runtime.errors import ClusterError as ClusterError
 from workloads.runtime.errors import NoSuchRun as NoSuchRun
 from workloads.runtime.errors import Refused as Refused
 from workloads.runtime.errors import Unreachable as Unreachable
+from workloads.runtime.external import ExternalRef as ExternalRef
+from workloads.runtime.external import ExternalRun as ExternalRun
 from workloads.runtime.files import Files
+from workloads.runtime.phases import Phase as Phase
 from workloads.runtime.places import Home as Home
 from workloads.runtime.places import KeptVolume as KeptVolume
 from workloads.runtime.places import SharedVolume as SharedVolume
 from workloads.runtime.places import VolumeRef as VolumeRef
 from workloads.runtime.setups import Setup
-
-
-class Phase(enum.StrEnum):
-    """What a run is doing, as reported by the cluster."""
-
-    PENDING = "pending"  # accepted, not yet running (unscheduled, image pull, …)
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"  # every rank exited 0
-    FAILED = "failed"  # a rank exited otherwise; see exit_code and reason
-    LOST = "lost"  # its node or its record is gone: how it ended is unknown
 
 
 class Look(enum.StrEnum):
@@ -93,6 +87,7 @@ class RunRef:
     submission_id: str
     kind: str = field(default="", compare=False)
     ended: str = field(default="", compare=False)
+    external: ExternalRef | None = field(default=None, compare=False)  # what somebody else made, and is admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +338,7 @@ class OutsidePod:
     name: str
     owner_kind: str
     pod: Mapping[str, Any] = field(repr=False, compare=False)
+    admitted: str = ""  # submission id of the attempt that let it in, as it is written on the pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def parts(
     asked, is_known = requests(pod), False
     for offer in offers:
         beside_others = any(other.sharing == "whole" for other in offers)
-        for part in _of_system(pod, asked, offer, held.get(offer.sharing, ()), settings, beside_others):
+        for part in of_system(pod, asked, offer, held.get(offer.sharing, ()), settings, beside_others):
             is_known = True
             yield offer.sharing, part
     if not is_known and offers:  # nothing here knows how it asks: as many whole cards as that may be
@@ -119,7 +119,7 @@ def parts(
             yield offers[0].sharing, Part(offers[0].units_per_card)
 
 
-def _of_system(
+def of_system(
     pod: Json,
     asked: Mapping[str, float],
     offer: Offered,

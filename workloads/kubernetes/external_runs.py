@@ -1,0 +1,270 @@
+"""Pods that others made, and what made them → ExternalRun. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from workloads.kubernetes import pod_status
+from workloads.kubernetes.manifests import admission
+from workloads.kubernetes.manifests.admission import ADMISSION, ADMIT_TO, ADMITTED, OwnerKind, kind_of
+from workloads.kubernetes.manifests.labels import PREFIX
+from workloads.runtime.external import ExternalPod, ExternalRef, ExternalRun
+from workloads.runtime.phases import Phase
+from workloads.sharing.nodes import listing, mapping, texts
+from workloads.sharing.outside import requests, wants_a_gpu
+
+Json = Mapping[str, Any]
+Chain = Sequence[Json]  # what made a pod, the nearest first
+
+GOOD, BAD = frozenset({"Complete", "Completed", "Succeeded"}), frozenset({"Failed"})  # conditions of owners
+RAY = {"SUCCEEDED": Phase.SUCCEEDED, "FAILED": Phase.FAILED, "STOPPED": Phase.FAILED}
+CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")  # they are nobody
+IDENTITY = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences", "selfLink")
+
+
+def is_gated(pod: Json) -> bool:
+    return any(gate.get("name") == ADMISSION for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def is_concerned(pod: Json) -> bool:
+    """Whether the pod waits for the portal or was let in by it. One that has only the label was never kept back."""
+    return is_gated(pod) or bool(notes(pod).get(ADMITTED))
+
+
+def notes(obj: Json) -> dict[str, str]:
+    return texts(obj["metadata"].get("annotations"))
+
+
+def controller_of(obj: Json) -> Json | None:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def top(chain: Chain) -> tuple[Json, OwnerKind] | None:
+    """The object that is admitted: the last in the chain that does more than tell who submitted it."""
+    for owner in reversed(chain):
+        kind = kind_of(owner["apiVersion"], owner["kind"])
+        if kind is not None and not kind.above:
+            return owner, kind
+    return None
+
+
+def ref_of(pod: Json, chain: Chain) -> ExternalRef:
+    meta, found = pod["metadata"], top(chain)
+    if found is None:
+        return ExternalRef("v1", "Pod", meta["namespace"], meta["name"], meta["uid"])
+    owner, kind = found
+    own = owner["metadata"]
+    alone = (meta["name"], meta["uid"]) if kind.each else ("", "")
+    return ExternalRef(owner["apiVersion"], owner["kind"], own["namespace"], own["name"], own["uid"], *alone)
+
+
+def runs(pods: Iterable[tuple[Json, Chain]], also: Iterable[tuple[ExternalRef, Json]] = ()) -> tuple[ExternalRun, ...]:
+    """One for each object that is admitted. `also`: objects that are known and may have no pods now, with themselves as JSON."""
+    grouped: dict[str, tuple[ExternalRef, list[Json], Chain]] = {}
+    for pod, chain in pods:
+        ref = ref_of(pod, chain)
+        grouped.setdefault(ref.key, (ref, [], chain))[1].append(pod)
+    made = [_run(ref, own, chain) for ref, own, chain in grouped.values()]
+    made += [_run(ref, [], (owner,)) for ref, owner in also if ref.key not in grouped]
+    return tuple(made)
+
+
+def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
+    found = top(chain)
+    owner, kind = found if found is not None else (None, None)
+    sample = pods[0] if pods else {}
+    own = notes(sample) if sample else {}
+    single = kind is None or kind.each
+    by, using = _submitter(sample, chain)
+    finished, reason, message = (None, "", "") if single or owner is None else _end_of(owner)
+    asked = {tuple(sorted(_asked(pod).items())) for pod in pods}
+    return ExternalRun(
+        ref=ref,
+        department=texts(sample["metadata"].get("labels")).get(ADMIT_TO, "") if sample else "",
+        wanted=1 if single else max(1, _size(chain, pods)),
+        pods=tuple(map(_pod, sorted(pods, key=lambda pod: str(pod["metadata"]["name"])))),
+        by_namespace=own.get(admission.TIED_BY) == admission.NAMESPACE,
+        alike=len(asked) < 2,
+        submitted_by=by,
+        submitted_with=using,
+        settings=_settings(sample, owner),
+        sample=sample,
+        manifest=_manifest(sample) if sample and owner is None and not controller_of(sample) else None,
+        told=own.get(admission.STATUS, ""),
+        suspended=bool(owner is not None and kind is not None and kind.suspend and _at(owner, kind.suspend)),
+        suspended_by_portal=owner is not None and admission.SUSPENDED in notes(owner),
+        finished=finished,
+        reason=reason,
+        message=message,
+    )
+
+
+def _asked(pod: Json) -> dict[str, float]:
+    """What it asks for beside what every pod of one job may ask for differently: the GPU."""
+    return {name: amount for name, amount in requests(pod).items() if "/" in name}
+
+
+def _settings(sample: Json, owner: Json | None) -> dict[str, str]:
+    """From the pod's annotations and labels, else from those of what made it."""
+    found: dict[str, str] = {}
+    for obj in (owner, sample):
+        if obj:
+            found |= texts(obj["metadata"].get("labels")) | notes(obj)
+    return {word: found[f"{PREFIX}/{word}"] for word in admission.SETTINGS if f"{PREFIX}/{word}" in found}
+
+
+def _submitter(pod: Json, chain: Chain) -> tuple[str, str]:
+    """Of the topmost object that a person, or something outside of the cluster's own controllers, made. A pod that no
+    controller made speaks for itself, whatever it says who owns it."""
+    own = notes(pod).get(admission.SUBMITTED_BY, "") if pod else ""
+    objects = (pod,) if own and not own.startswith("system:") else (*reversed(chain), *([pod] if pod else ()))
+    for obj in objects:
+        by = notes(obj).get(admission.SUBMITTED_BY, "")
+        if by and not by.startswith(CONTROLLERS):
+            return by, tool_of(notes(obj).get(admission.SUBMITTED_WITH, ""))
+    return "", ""
+
+
+def tool_of(manager: str) -> str:
+    """The name of a field manager as people know it: kubectl-client-side-apply and kubectl-create are kubectl."""
+    return "kubectl" if manager.startswith("kubectl") else manager.split("/")[0][:40]
+
+
+def _manifest(pod: Json) -> dict[str, Any]:
+    """What makes the same pod again: without what one pod only has, and without what the API server or a scheduler wrote."""
+    meta = {key: value for key, value in pod["metadata"].items() if key not in IDENTITY}
+    meta["annotations"] = {
+        key: value
+        for key, value in notes(pod).items()
+        if key not in (ADMITTED, admission.STATUS, f"{PREFIX}/reclaim-at")
+    }
+    meta.pop("deletionTimestamp", None)
+    meta.pop("deletionGracePeriodSeconds", None)
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+# How many start together ----------------------------------------------------------------------------------------------
+
+
+def _size(chain: Chain, pods: Sequence[Json]) -> int:
+    """As the topmost object says that has a number; else as many as there are."""
+    for owner in reversed(chain):
+        if (size := _says(owner)) is not None:
+            return size
+    return len(pods)
+
+
+def _says(owner: Json) -> int | None:
+    """Pods with GPUs that the object makes at once."""
+    spec = mapping(owner.get("spec"))
+    if owner["kind"] == "Job":
+        return _parallel(spec)
+    if owner["kind"] == "JobSet":
+        jobs = [(mapping(job), mapping(mapping(job).get("template"))) for job in listing(spec.get("replicatedJobs"))]
+        return sum(
+            _number(job.get("replicas"), 1) * _parallel(inner)
+            for job, template in jobs
+            if _template_asks((inner := mapping(template.get("spec"))).get("template"))
+        )
+    if owner["kind"] == "RayCluster":
+        workers = [mapping(group) for group in listing(spec.get("workerGroupSpecs"))]
+        head = _template_asks(mapping(spec.get("headGroupSpec")).get("template"))
+        return head + sum(
+            _number(group.get("replicas"), 1) * _number(group.get("numOfHosts"), 1)
+            for group in workers
+            if _template_asks(group.get("template"))
+        )
+    roles = [mapping(roles) for name, roles in spec.items() if str(name).endswith("ReplicaSpecs")]
+    if roles:
+        each = [mapping(role) for by_name in roles for role in by_name.values()]
+        return sum(_number(role.get("replicas"), 1) for role in each if _template_asks(role.get("template")))
+    return None
+
+
+def _parallel(job: Mapping[str, Any]) -> int:
+    at_once = _number(job.get("parallelism"), 1)
+    done = job.get("completions")
+    return at_once if done is None else min(at_once, _number(done, 1))
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**6 else default
+
+
+def _template_asks(template: object) -> bool:
+    found = mapping(template)
+    return wants_a_gpu({"metadata": mapping(found.get("metadata")), "spec": mapping(found.get("spec"))})
+
+
+def _at(obj: Json, path: Sequence[str]) -> Any:
+    value: Any = obj
+    for name in path:
+        value = mapping(value).get(name)
+    return value
+
+
+# What it is doing -----------------------------------------------------------------------------------------------------
+
+
+def _end_of(owner: Json) -> tuple[Phase | None, str, str]:
+    status = mapping(owner.get("status"))
+    for condition in map(mapping, listing(status.get("conditions"))):
+        if condition.get("status") == "True" and condition.get("type") in GOOD | BAD:
+            phase = Phase.SUCCEEDED if condition["type"] in GOOD else Phase.FAILED
+            return phase, str(condition.get("reason", "")), str(condition.get("message", ""))
+    ray = RAY.get(str(status.get("jobStatus", "")))
+    return ray, str(status.get("reason") or "") if ray else "", str(status.get("message") or "") if ray else ""
+
+
+def _pod(pod: Json) -> ExternalPod:
+    meta, status = pod["metadata"], pod["status"]
+    containers = status.get("containerStatuses") or ()
+    states = [mapping(container.get("state")) for container in containers]
+    ends = [state["terminated"] for state in states if state.get("terminated")]
+    bad = next((end for end in ends if end.get("exitCode")), ends[0] if ends else {})
+    begun = [
+        pod_status.time((state.get("running") or state.get("terminated") or {}).get("startedAt")) for state in states
+    ]
+    phase = _phase(pod)
+    reason, message = pod_status.waiting_for(pod) if phase is Phase.PENDING else ("", "")
+    if phase in (Phase.FAILED, Phase.LOST):
+        reason = _taken_by(status) or str(status.get("reason") or bad.get("reason") or "")
+        message = str(status.get("message") or bad.get("message") or "")
+    leaving = (
+        dt.timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0) if meta.get("deletionTimestamp") else None
+    )
+    return ExternalPod(
+        name=meta["name"],
+        uid=meta["uid"],
+        node=pod["spec"].get("nodeName", ""),
+        phase=phase,
+        gated=is_gated(pod),
+        leaving=leaving,
+        exit_code=bad.get("exitCode") if phase in (Phase.SUCCEEDED, Phase.FAILED) else None,
+        reason=reason[:60],
+        message=message[:500],
+        started_at=min((at for at in begun if at), default=None),
+        finished_at=max((at for end in ends if (at := pod_status.time(end.get("finishedAt")))), default=None),
+        displaced_at=pod_status.unschedulable_since(pod),
+    )
+
+
+def _phase(pod: Json) -> Phase:
+    if pod_status.is_over(pod):
+        if pod["status"].get("phase") == "Succeeded":
+            return Phase.SUCCEEDED
+        taken = _taken_by(pod["status"]) or pod["status"].get("reason") in pod_status.TAKEN_AWAY
+        return Phase.LOST if taken or pod["metadata"].get("deletionTimestamp") else Phase.FAILED
+    return Phase.RUNNING if pod["status"].get("phase") == "Running" else Phase.PENDING
+
+
+def _taken_by(status: Json) -> str:
+    """Who evicted it, as the condition DisruptionTarget says; "" if nobody did."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return str(condition.get("reason", ""))
+    return ""

@@ -1,0 +1,252 @@
+"""What others submitted, and the portal admits: listed, let in, warned, stopped.
+
+Nothing here is ever deleted but pods, and of those only such as the portal let in or keeps back; what made them stays. Whatever
+has a field `suspend` is stopped by that, so that its controller counts no failure, and goes on by the same.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.kubernetes import external_runs, pod_status
+from workloads.kubernetes.api import Api
+from workloads.kubernetes.external_runs import Chain, is_gated
+from workloads.kubernetes.manifests import PREFIX, RECLAIM_AT, WORKLOAD, Options, admission
+from workloads.kubernetes.manifests.tolerations import tolerations
+from workloads.kubernetes.pod_commands import STRATEGIC_PATCH, Orders, now, path_of
+from workloads.runtime.base import NoSuchRun, Refused, RunSpec, Unreachable
+from workloads.runtime.external import ExternalRef, ExternalRun
+
+Json = dict[str, Any]
+DEPTH = 4  # owners above a pod: Job, JobSet, TrainJob
+ONE_BY_ONE = 20  # owners of a kind that are read one by one; more are listed
+
+
+def path(api: str, plural: str, namespace: str = "", name: str = "") -> str:
+    base = f"/apis/{api}" if "/" in api else f"/api/{api}"
+    return base + (f"/namespaces/{namespace}" if namespace else "") + f"/{plural}" + (f"/{name}" if name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Externals:
+    api: Api
+    options: Options
+
+    @property
+    def orders(self) -> Orders:
+        return Orders(self.api)
+
+    # what is ----------------------------------------------------------------------------------------------------------
+
+    def listed(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
+        """Every external run. Of those in `known` that have no pods now, the ones whose object is still there."""
+        listed, _version = self.api.list("/api/v1/pods", labelSelector=admission.ADMIT_TO)
+        pods = [pod for pod in listed if external_runs.is_concerned(pod)]
+        owners = _Owners(self.api)
+        owners.expect(filter(None, map(external_runs.controller_of, pods)))
+        found = [(pod, owners.above(pod)) for pod in pods]
+        present = {external_runs.ref_of(pod, chain).key for pod, chain in found}
+        also = [(ref, owner) for ref in known if ref.key not in present and (owner := owners.of(ref)) is not None]
+        return external_runs.runs(found, also)
+
+    def find(self, ref: ExternalRef) -> ExternalRun | None:
+        """This one run, read anew."""
+        owners = _Owners(self.api)
+        pods = [(pod, owners.above(pod)) for pod in self.pods(ref)]
+        owner = owners.of(ref)
+        found = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
+        return next((run for run in found if run.ref.key == ref.key), None)
+
+    def pods(self, ref: ExternalRef) -> list[Json]:
+        owners = _Owners(self.api)
+        listed, _version = self.api.list(path("v1", "pods", ref.namespace), labelSelector=admission.ADMIT_TO)
+        concerned = [pod for pod in listed if external_runs.is_concerned(pod)]
+        own = [pod for pod in concerned if external_runs.ref_of(pod, owners.above(pod)).key == ref.key]
+        return sorted(own, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def pod(self, ref: ExternalRef, rank: int = 0) -> Json:
+        """Raises NoSuchRun."""
+        pods = self.pods(ref)
+        if rank >= len(pods):
+            raise NoSuchRun(f"no pod {rank} of {ref.kind} {ref.namespace}/{ref.name}")
+        return pods[rank]
+
+    # what should be ---------------------------------------------------------------------------------------------------
+
+    def ensure(self, spec: RunSpec) -> None:
+        """Lets the pods go where the plan has room for them: all at once when all are there, and later those that their
+        controller made in place of others. Raises Refused where the API server will not have it so."""
+        ref = spec.ref.external
+        run = self.find(ref) if ref is not None else None
+        if ref is None or run is None:
+            return
+        if run.suspended and run.suspended_by_portal:
+            self._suspend(ref, None)
+            return
+        by_uid = {pod["metadata"]["uid"]: pod for pod in self.pods(ref)}
+        gated = [by_uid[pod.uid] for pod in run.live if pod.gated and pod.leaving is None and pod.uid in by_uid]
+        inside = [by_uid[pod.uid] for pod in run.live if not pod.gated and pod.uid in by_uid]
+        if not inside and len(gated) < spec.pods:
+            return
+        free = Counter(place.node for place in spec.placement) - Counter(map(pod_status.node_of, inside))
+        for pod, node in zip(gated, sorted(free.elements()), strict=False):
+            self._let_in(pod, node, spec)
+
+    def _let_in(self, pod: Json, node: str, spec: RunSpec) -> None:
+        meta = pod["metadata"]
+        marks = {admission.ADMITTED: spec.ref.submission_id, WORKLOAD: spec.workload_id, admission.STATUS: "admitted"}
+        own = [dict(each) for each in pod["spec"].get("tolerations") or ()]
+        more = [each for each in tolerations(self.options) if each not in own]
+        patch: Json = {
+            "metadata": {"uid": meta["uid"], "annotations": marks},
+            "spec": {
+                "schedulingGates": [{"$patch": "delete", "name": admission.ADMISSION}],
+                "affinity": {"nodeAffinity": _pinned(pod, node)},
+                "tolerations": own + more,
+            },
+        }
+        answer = self.api.call("PATCH", path_of(pod), patch, STRATEGIC_PATCH)
+        if answer.ok or answer.status in (404, 409):
+            return
+        again = self.api.get(path_of(pod))
+        if again is not None and again["metadata"]["uid"] == meta["uid"] and is_gated(again):
+            raise Refused(answer.message, code="refused")
+
+    def announce(self, ref: ExternalRef, reclaim_at: dt.datetime | None) -> None:
+        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        said = f"preempted: the cards go back at {text}; save your work" if text else "admitted"
+        for pod in self.pods(ref):
+            notes = {RECLAIM_AT: text, admission.STATUS: said}
+            self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
+        if text:
+            self._event(ref, "Preempted", said[0].upper() + said[1:], warning=True)
+
+    def stop(self, ref: ExternalRef, grace: int) -> None:
+        """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds."""
+        kind = admission.kind_of(ref.api, ref.kind)
+        if kind is not None and kind.suspend:
+            self._suspend(ref, now())
+        for pod in self.pods(ref):
+            meta, own = pod["metadata"], int(pod["spec"].get("terminationGracePeriodSeconds") or 0)
+            left = meta.get("deletionGracePeriodSeconds") if meta.get("deletionTimestamp") else None
+            by_owner = kind is not None and bool(kind.suspend) and left is None
+            if pod_status.is_over(pod) or by_owner or (left is not None and left <= max(1, grace)):
+                continue
+            self.orders.delete(path_of(pod), meta["uid"], max(1, min(own, grace)))
+
+    def _suspend(self, ref: ExternalRef, at: str | None) -> None:
+        kind = admission.kind_of(ref.api, ref.kind)
+        if kind is None or not kind.suspend:
+            return
+        value: Any = at is not None
+        for name in reversed(kind.suspend):
+            value = {name: value}
+        patch = value | {"metadata": {"uid": ref.uid, "annotations": {admission.SUSPENDED: at}}}
+        self.orders.patch(path(ref.api, kind.plural, ref.namespace, ref.name), patch)
+
+    def make_again(self, manifest: Mapping[str, Any]) -> str | None:
+        """Creates a pod that nobody owns again, behind the gate; its uid, or None while the one before is still there."""
+        meta = manifest["metadata"]
+        collection = path("v1", "pods", meta["namespace"])
+        existing = self.api.get(f"{collection}/{meta['name']}")
+        if existing is not None and is_gated(existing):
+            return str(existing["metadata"]["uid"])
+        if existing is not None:
+            if pod_status.is_over(existing) and not existing["metadata"].get("deletionTimestamp"):
+                self.orders.delete(path_of(existing), existing["metadata"]["uid"])
+            return None
+        answer = self.api.call("POST", collection, dict(manifest))
+        if not answer.ok:
+            raise Unreachable(answer.message)
+        return str(answer.body["metadata"]["uid"])
+
+    def tell(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+        """Writes what the portal says of it where kubectl shows it."""
+        for pod in self.pods(ref):
+            notes = {admission.STATUS: text[:900]}
+            self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
+        if event:
+            self._event(ref, "WaitsForQuota", text)
+
+    def _event(self, ref: ExternalRef, reason: str, text: str, *, warning: bool = False) -> None:
+        """On the object and on its first pod, which is what people look at."""
+        pods = [] if ref.kind == "Pod" else self.pods(ref)[:1]
+        seen = [{"apiVersion": ref.api, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}]
+        for pod in pods:
+            meta = pod["metadata"]
+            named = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+            seen.append({"apiVersion": "v1", "kind": "Pod", **named})
+        at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        for involved in seen:
+            event = {
+                "metadata": {"generateName": f"{involved['name'][:200]}.", "namespace": ref.namespace},
+                "involvedObject": involved,
+                "reason": reason,
+                "message": text[:1000],
+                "type": "Warning" if warning else "Normal",
+                "source": {"component": PREFIX},
+                "firstTimestamp": at,
+                "lastTimestamp": at,
+                "count": 1,
+            }
+            self.api.call("POST", path("v1", "events", ref.namespace), event)  # nobody depends on it
+
+
+def _pinned(pod: Json, node: str) -> Json:
+    """The pod's own node affinity and this node: Kubernetes lets a gated pod only be narrowed down."""
+    own = ((pod["spec"].get("affinity") or {}).get("nodeAffinity")) or {}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = [dict(term) for term in (own.get(required) or {}).get("nodeSelectorTerms") or ()] or [{}]
+    rule = {"key": "metadata.name", "operator": "In", "values": [node]}
+    narrowed = [term | {"matchFields": [*(term.get("matchFields") or ()), rule]} for term in terms]
+    return {required: {"nodeSelectorTerms": narrowed}}
+
+
+class _Owners:
+    """What made pods, read once for one listing: a few of a kind one by one, many as a list."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._known: dict[str, Json | None] = {}
+
+    def expect(self, references: Iterable[Mapping[str, Any]]) -> None:
+        uids: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for reference in references:
+            uids[reference["apiVersion"], reference["kind"]].add(reference["uid"])
+        for (api, name), several in uids.items():
+            kind = admission.kind_of(api, name)
+            if kind is not None and len(several) > ONE_BY_ONE:
+                for item in self.api.list(path(api, kind.plural))[0]:
+                    self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
+
+    def above(self, pod: Json) -> Chain:
+        """Its owners of known kinds, the nearest first."""
+        chain: list[Json] = []
+        obj: Mapping[str, Any] = pod
+        while len(chain) < DEPTH and (reference := external_runs.controller_of(obj)) is not None:
+            meta = pod["metadata"]
+            owner = self._read(
+                reference["apiVersion"], reference["kind"], meta["namespace"], reference["name"], reference["uid"]
+            )
+            if owner is None:
+                break
+            chain.append(owner)
+            obj = owner
+        return chain
+
+    def of(self, ref: ExternalRef) -> Json | None:
+        return self._read(ref.api, ref.kind, ref.namespace, ref.name, ref.uid)
+
+    def _read(self, api: str, name_of_kind: str, namespace: str, name: str, uid: str) -> Json | None:
+        kind = admission.kind_of(api, name_of_kind)
+        if kind is None:
+            return None
+        if uid not in self._known:
+            found = self.api.get(path(api, kind.plural, namespace, name))
+            same = found is not None and found["metadata"]["uid"] == uid
+            self._known[uid] = {"apiVersion": api, "kind": name_of_kind} | found if found is not None and same else None
+        return self._known[uid]

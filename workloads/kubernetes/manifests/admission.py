@@ -1,0 +1,254 @@
+"""How pods that others make come to wait for the portal: marks, kinds of owners, and the policies of the API server.
+
+The policies are CEL that the API server evaluates itself (MutatingAdmissionPolicy, ValidatingAdmissionPolicy): no server of
+the portal has to be up for a pod to be made, and none can be circumvented while it is down. Who may lift the gate is asked
+of RBAC (verb `admit` on `admission` in the group `gpu-quota-portal`), so that no account is named here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.kubernetes.manifests.labels import MANAGED_BY, PREFIX
+
+Json = dict[str, Any]
+
+ADMIT_TO = f"{PREFIX}/admit-to"  # label of a namespace, or of an object and its pods: the department's short name
+ADMISSION = f"{PREFIX}/admission"  # the scheduling gate
+SUBMITTED_BY, SUBMITTED_WITH = f"{PREFIX}/submitted-by", f"{PREFIX}/submitted-with"  # annotations, of the request
+TIED_BY = f"{PREFIX}/tied-by"  # annotation: namespace, or label
+ADMITTED = f"{PREFIX}/admitted"  # annotation: submission id of the attempt that let it in
+SUSPENDED = f"{PREFIX}/suspended-at"  # annotation of an owner that the portal has suspended
+STATUS = f"{PREFIX}/status"  # annotation: what the portal says of it
+NAMESPACE, LABEL = "namespace", "label"
+SETTINGS = ("pool", "name", "priority", "max-runtime", "preemptible", "own-only")  # what a pod may say of itself
+OPTIONAL = tuple(f"{PREFIX}/{word}" for word in SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKind:
+    """A kind of object that makes pods. `suspend`: path of the field that stops it without counting a failure; `each`: its pods
+    are admitted one by one; `above`: it only tells who submitted what it makes."""
+
+    group: str
+    kind: str
+    plural: str
+    suspend: tuple[str, ...] = ()
+    each: bool = False
+    above: bool = False
+
+
+SPEC, POLICY = ("spec", "suspend"), ("spec", "runPolicy", "suspend")
+KUBEFLOW = "kubeflow.org"
+OWNERS = (
+    OwnerKind("batch", "Job", "jobs", SPEC),
+    OwnerKind("batch", "CronJob", "cronjobs", above=True),
+    OwnerKind("apps", "ReplicaSet", "replicasets", each=True),
+    OwnerKind("apps", "Deployment", "deployments", each=True),
+    OwnerKind("apps", "StatefulSet", "statefulsets", each=True),
+    OwnerKind("jobset.x-k8s.io", "JobSet", "jobsets", SPEC),
+    OwnerKind("ray.io", "RayCluster", "rayclusters", SPEC),
+    OwnerKind("ray.io", "RayJob", "rayjobs", SPEC),
+    OwnerKind("trainer.kubeflow.org", "TrainJob", "trainjobs", SPEC),
+    OwnerKind(KUBEFLOW, "PyTorchJob", "pytorchjobs", POLICY),
+    OwnerKind(KUBEFLOW, "TFJob", "tfjobs", POLICY),
+    OwnerKind(KUBEFLOW, "XGBoostJob", "xgboostjobs", POLICY),
+    OwnerKind(KUBEFLOW, "PaddleJob", "paddlejobs", POLICY),
+    OwnerKind(KUBEFLOW, "JAXJob", "jaxjobs", POLICY),
+    OwnerKind(KUBEFLOW, "MPIJob", "mpijobs", POLICY),
+    OwnerKind("argoproj.io", "Workflow", "workflows", above=True),
+)
+BY_KIND = {(owner.group, owner.kind): owner for owner in OWNERS}
+
+
+def kind_of(api: str, kind: str) -> OwnerKind | None:
+    """`api`: group and version, as in `apiVersion`."""
+    return BY_KIND.get((api.rpartition("/")[0], kind))
+
+
+# The API server's policies --------------------------------------------------------------------------------------------
+
+RESOURCES = r"^(nvidia\\.com/|aliyun\\.com/gpu|tencent\\.com/vcuda|tke\\.cloud\\.tencent\\.com/qgpu|volcano\\.sh/v?gpu)"
+"""sharing.nodes.GPU_RESOURCE as a string of CEL; a test compares them."""
+_AMOUNTS = (
+    "has(c.resources.{0}) && c.resources.{0}.exists(name, name.matches('" + RESOURCES + "') && "
+    "string(c.resources.{0}[name]) != '0')"
+)
+_CONTAINERS = "(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))"
+ASKS_FOR_A_GPU = (
+    f"{_CONTAINERS}.exists(c, has(c.resources) && (({_AMOUNTS.format('limits')}) || ({_AMOUNTS.format('requests')})))"
+    " || (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0)"
+    " || (has(object.metadata.annotations) && ['gpu-fraction', 'gpu-memory'].exists(name, name in object.metadata.annotations))"
+    " || (has(object.metadata.labels) && 'sharedgpu/gpu_request' in object.metadata.labels)"
+)
+IS_PORTAL = f"authorizer.group('{PREFIX}').resource('admission').check('admit').allowed()"
+API = "admissionregistration.k8s.io"
+
+
+def _of(place: str, what: str, key: str) -> str:
+    """The value of a label or annotation, '' where there is none."""
+    found = f"{place}.metadata.{what}"
+    return f"(has({found}) && '{key}' in {found} ? {found}['{key}'] : '')"
+
+
+def _constraints(operations: list[str], rules: list[tuple[str, str]]) -> Json:
+    """What a policy looks at, outside of the portal's own namespaces."""
+    groups: dict[str, list[str]] = {}
+    for group, plural in rules:
+        groups.setdefault(group, []).append(plural)
+    return {
+        "namespaceSelector": {"matchExpressions": [{"key": MANAGED_BY, "operator": "NotIn", "values": [PREFIX]}]},
+        "resourceRules": [
+            {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": plurals}
+            for group, plurals in groups.items()
+        ],
+    }
+
+
+_MANAGER = (
+    "has(object.metadata.managedFields) && size(object.metadata.managedFields) > 0 && "
+    "has(object.metadata.managedFields[0].manager) ? object.metadata.managedFields[0].manager : ''"
+)
+_TO = [
+    {"name": "own", "expression": _of("object", "labels", ADMIT_TO)},
+    {"name": "inherited", "expression": _of("namespaceObject", "labels", ADMIT_TO)},
+    {"name": "to", "expression": "variables.own != '' ? variables.own : variables.inherited"},
+]
+_WHO = f"'{SUBMITTED_BY}': string(request.userInfo.username), '{SUBMITTED_WITH}': string(variables.manager)"
+
+
+def _policy(kind: str, name: str, spec: Json) -> list[Json]:
+    full = f"{PREFIX}-{name}"
+    binding: Json = {"policyName": full} | ({"validationActions": ["Deny"]} if kind.startswith("Validating") else {})
+    return [
+        {"apiVersion": f"{API}/v1", "kind": kind, "metadata": {"name": full}, "spec": {"failurePolicy": "Fail", **spec}},
+        {"apiVersion": f"{API}/v1", "kind": f"{kind}Binding", "metadata": {"name": full}, "spec": binding},
+    ]  # fmt: skip
+
+
+def _gate() -> list[Json]:
+    """Pods that ask for a GPU and are tied to a department get the gate, the label, and the name of who made them. A pod that
+    the portal makes again keeps the name it was first made by."""
+    marks = (
+        "Object{metadata: Object.metadata{"
+        f"labels: {{'{ADMIT_TO}': string(variables.to)}}, "
+        f"annotations: {{'{TIED_BY}': variables.to == variables.inherited ? '{NAMESPACE}' : '{LABEL}'}}}}, "
+        f"spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: '{ADMISSION}'}}]}}}}"
+    )
+    who = f"Object{{metadata: Object.metadata{{annotations: {{{_WHO}}}}}}}"
+    return _policy(
+        "MutatingAdmissionPolicy",
+        "pods",
+        {
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": _constraints(["CREATE"], [("", "pods")]),
+            "matchConditions": [{"name": "asks-for-a-gpu", "expression": ASKS_FOR_A_GPU}],
+            "variables": [*_TO, {"name": "manager", "expression": _MANAGER}],
+            "mutations": [
+                _apply(f"variables.to == '' ? Object{{}} : {marks}"),
+                _apply(f"variables.to == '' || {IS_PORTAL} ? Object{{}} : {who}"),
+            ],
+        },
+    )
+
+
+def _remember() -> list[Json]:
+    """Objects that make pods: who submitted them, which an update does not change."""
+    old = ", ".join(
+        f"'{key}': string({_of('oldObject', 'annotations', key)})" for key in (SUBMITTED_BY, SUBMITTED_WITH)
+    )
+    made = "request.operation == 'CREATE'"
+    known = f"({_of('oldObject', 'annotations', SUBMITTED_BY)} != '')"
+    rules = [(owner.group, owner.plural) for owner in OWNERS if owner.kind != "ReplicaSet"]
+    noted = f"Object{{metadata: Object.metadata{{annotations: {{{_WHO}}}}}}}"
+    kept = f"Object{{metadata: Object.metadata{{annotations: {{{old}}}}}}}"
+    return _policy(
+        "MutatingAdmissionPolicy",
+        "owners",
+        {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": _constraints(["CREATE", "UPDATE"], rules),
+            "variables": [*_TO, {"name": "manager", "expression": _MANAGER}],
+            "mutations": [
+                _apply(f"{made} ? (variables.to == '' ? Object{{}} : {noted}) : ({known} ? {kept} : Object{{}})"),
+            ],
+        },
+    )
+
+
+def _apply(expression: str) -> Json:
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+
+
+def _guard() -> list[Json]:
+    """Nobody but the portal lifts the gate, changes what a pod is charged to, or says that it was let in."""
+
+    def gated(place: str) -> str:
+        gates = f"{place}.spec.schedulingGates"
+        return f"(has({gates}) && {gates}.exists(gate, gate.name == '{ADMISSION}'))"
+
+    marks = [("labels", ADMIT_TO), ("annotations", SUBMITTED_BY), ("annotations", TIED_BY), ("annotations", ADMITTED)]
+    kept = " && ".join(f"{_of('object', what, key)} == {_of('oldObject', what, key)}" for what, key in marks)
+    updated = "(request.operation == 'UPDATE')"
+    return _policy(
+        "ValidatingAdmissionPolicy",
+        "gate",
+        {
+            "matchConstraints": _constraints(["CREATE", "UPDATE"], [("", "pods")]),
+            "variables": [{"name": "portal", "expression": IS_PORTAL}],
+            "validations": [
+                {
+                    "expression": f"!({updated} && {gated('oldObject')} && !{gated('object')}) || variables.portal",
+                    "message": f"The scheduling gate {ADMISSION} is lifted by the portal when the department's quota allows it; "
+                    f"the pod's annotation {STATUS} says what it waits for.",
+                },
+                {
+                    "expression": f"!{updated} || {_of('oldObject', 'labels', ADMIT_TO)} == '' || ({kept}) || variables.portal",
+                    "message": f"The label {ADMIT_TO} and the annotations that the portal's policies wrote cannot be changed: "
+                    "delete the pod and make it again.",
+                },
+                {
+                    "expression": f"{updated} || {_of('object', 'annotations', ADMITTED)} == '' || variables.portal",
+                    "message": f"The annotation {ADMITTED} is written by the portal only: leave it out.",
+                },
+                {
+                    "expression": f"!{updated} || {_of('oldObject', 'annotations', ADMITTED)} != '' || "
+                    f"{_of('object', 'annotations', ADMITTED)} == '' || variables.portal",
+                    "message": f"The annotation {ADMITTED} is written by the portal only.",
+                },
+            ],
+        },
+    )  # fmt: skip
+
+
+def _role() -> list[Json]:
+    """What the portal needs for it, besides rbac.yaml."""
+    by_group: dict[str, list[str]] = {}
+    for owner in OWNERS:
+        by_group.setdefault(owner.group, []).append(owner.plural)
+    rules: list[Json] = [
+        {"apiGroups": [PREFIX], "resources": ["admission"], "verbs": ["admit"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    rules += [
+        {"apiGroups": [group], "resources": plurals, "verbs": ["get", "list", "patch"]}
+        for group, plurals in by_group.items()
+    ]
+    name = f"{PREFIX}-admission"
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": PREFIX, "namespace": PREFIX}],
+        },
+    ]
+
+
+def objects() -> list[Json]:
+    """All that a cluster needs so that what others submit there is admitted."""
+    return [*_role(), *_gate(), *_remember(), *_guard()]

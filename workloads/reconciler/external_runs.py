@@ -1,0 +1,413 @@
+"""What others submit to a cluster and the portal admits: seen in a listing, it becomes a workload, and what it does becomes the
+news of that workload's attempt. From then on it is like any other: planned, let in, warned, stopped, queued again.
+
+Each listing says all of it anew, so one that is lost or killed anywhere is made up for by the next. Two that register the same
+run at once are one workload, by a unique key. What is tied to no department is not even listed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import structlog
+from django.db import IntegrityError
+from django.db.models import F, Q
+from django.utils import translation
+
+from portal import audit, names
+from portal.access import Actor, Right
+from portal.errors import Invalid, Problem
+from portal.infra.locks import durable
+from portal.models import Department, User
+from portal.notify.events import emit
+from portal.prepared import insert
+from quotas.models import ClaimState, Cluster, Pool, Quota
+from quotas.planning import claims
+from workloads.clusters.run_spec import ref_of
+from workloads.lifecycle import ON_CLUSTER, State
+from workloads.models import Attempt, ExternalWork, Image, Kind, Workload
+from workloads.reconciler.transitions import new_attempt
+from workloads.requests.pod_amounts import Amount, amount_of
+from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, settings_of
+from workloads.requests.text_fields import SECONDS, parts_of
+from workloads.requests.verdict import refuse_impossible
+from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase
+from workloads.runtime.external import Admits
+from workloads.sharing.nodes import PRODUCT, texts
+from workloads.sharing.outside import Offered, requests
+from workloads.status.status_line import situation_of
+
+log = structlog.get_logger(__name__)
+MISSING = dt.timedelta(seconds=60)  # a replica that nobody makes again in this time is not wanted any more
+TELL_EVERY, TELL_AT_ONCE = dt.timedelta(seconds=60), 20
+NUMBERS = re.compile(r"[\d:.]+")  # a sentence that differs in these only is no new event
+ROWS = ("workload__pool__group__cluster", "workload__department", "workload__author", "cluster")
+
+
+class NotRead(Invalid):
+    """Why it cannot become a workload; told in the cluster, in English."""
+
+    code = "not_admitted"
+
+
+def is_admitting(driver: object) -> TypeGuard[Admits]:
+    """Whether others may submit to the driver's cluster, too."""
+    return hasattr(driver, "external")
+
+
+def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Observed]:
+    """One listing: registers what is new, lets go of what is gone, and returns what is to be seen of the others, by run name.
+    Raises Unreachable."""
+    concerned = Q(workload__finished_at=None) | Q(
+        workload__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload")
+    )
+    rows = {row.key or "": row for row in ExternalWork.objects.filter(concerned, cluster=cluster).exclude(key=None)
+            .select_related(*ROWS)}  # fmt: skip
+    runs: dict[str, ExternalRun] = {run.ref.key: run for run in driver.external([row.ref for row in rows.values()])}
+    for key, run in runs.items():
+        if key in rows or not run.pods:
+            continue
+        before = _free_row(run, rows.values(), runs)
+        if before is not None and before.key is not None:
+            old = before.key
+            if _rebind(before, run.ref.key, pod=run.ref.pod, pod_uid=run.ref.pod_uid):
+                del rows[old]
+                rows[key] = before
+        elif run.waits and run.department:
+            _register_or_tell(cluster, driver, run, now)
+    attempts = _latest_attempts(rows.values())
+    seen: dict[str, Observed] = {}
+    for key, row in rows.items():
+        attempt = attempts.get(row.workload_id)
+        if attempt is None:
+            continue
+        found = _observed(row, attempt, runs.get(key), driver, now)
+        if found is not None:
+            seen[attempt.run_name] = found
+    _tell_why_they_wait(rows.values(), attempts, driver, now)
+    return seen
+
+
+def _latest_attempts(rows: Any) -> dict[int, Attempt]:
+    keys = [row.workload_id for row in rows]
+    latest = Attempt.objects.filter(workload__in=keys, number=F("workload__attempts_made"))
+    related = ("workload__department", "workload__pool", "workload__author", "workload__external", "claim", "cluster")
+    return {attempt.workload_id: attempt for attempt in latest.select_related(*related)}
+
+
+# One run, one row -----------------------------------------------------------------------------------------------------
+
+
+def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> ExternalWork | None:
+    """The oldest workload of the same object whose own pod is gone: the new pod takes its place."""
+    if not run.ref.pod_uid:
+        return None
+    free = [
+        row for row in rows
+        if row.uid == run.ref.uid and row.pod_uid and row.workload.finished_at is None
+        and not ((other := runs.get(row.key or "")) and other.live)
+    ]  # fmt: skip
+    return min(free, key=lambda row: row.workload_id, default=None)
+
+
+def _rebind(row: ExternalWork, key: str, **fields: str) -> bool:
+    """The compare-and-set by which a new pod becomes the row's."""
+    values: dict[str, Any] = {"key": key, "bound": row.workload.attempts_made, "missing_since": None, **fields}
+    try:
+        with durable():
+            changed = ExternalWork.objects.filter(pk=row.pk, key=row.key).update(**values)
+    except IntegrityError:  # somebody else registered it meanwhile
+        return False
+    for name, value in values.items():
+        setattr(row, name, value)
+    return bool(changed)
+
+
+def _observed(
+    row: ExternalWork, attempt: Attempt, run: ExternalRun | None, driver: Admits, now: dt.datetime
+) -> Observed | None:
+    """What the run does, as the attempt's news; None where there is nothing of it that holds anything."""
+    state = State(row.workload.state)
+    live = run.live if run is not None else ()
+    alone = bool(row.pod_uid) or row.kind == "Pod"
+    news = Observed(ref_of(attempt), row.workload.public_id, attempt.number, Phase.PENDING)
+    if run is not None and run.finished is not None:
+        return _ended(news, run, run.finished)
+    if run is None or not live:
+        return _without_pods(row, attempt, run, news, alone, driver, now)
+    if row.missing_since is not None:
+        ExternalWork.objects.filter(pk=row.pk).update(missing_since=None)
+    inside = [pod for pod in live if not pod.gated]
+    waiting = [pod for pod in live if pod.gated and pod.leaving is None]
+    if not inside:
+        if state is State.STOPPING:
+            return None  # what is left waits behind the gate and holds nothing
+        return _with(news, gated=state in ON_CLUSTER and len(waiting) >= row.workload.pods)
+    running = [pod for pod in inside if pod.phase is Phase.RUNNING]
+    first = (running or inside)[0]
+    grace = dt.timedelta(seconds=max(1, attempt.grace))
+    return _with(
+        news,
+        phase=Phase.RUNNING if running else Phase.PENDING,
+        stopping=all(pod.leaving is not None and pod.leaving <= grace for pod in inside),
+        node=first.node,
+        started_at=min((pod.started_at for pod in running if pod.started_at), default=None),
+        reason=next((pod.reason for pod in inside if pod.reason), ""),
+        message=next((pod.message for pod in inside if pod.reason), ""),
+        gated=bool(waiting) and len(inside) < row.workload.pods,
+        displaced_at=None if running else min((pod.displaced_at for pod in inside if pod.displaced_at), default=None),
+    )
+
+
+def _with(news: Observed, **facts: Any) -> Observed:
+    return replace(news, **facts)
+
+
+def _ended(news: Observed, run: ExternalRun, phase: Phase) -> Observed:
+    over = [pod for pod in run.pods if pod.phase not in (Phase.PENDING, Phase.RUNNING)]
+    bad = next((pod for pod in over if pod.exit_code), over[-1] if over else None)
+    return _with(
+        news,
+        phase=phase,
+        exit_code=(0 if phase is Phase.SUCCEEDED else bad.exit_code if bad else None),
+        reason=run.reason if phase is Phase.FAILED else "",
+        message=run.message if phase is Phase.FAILED else "",
+        node=bad.node if bad else "",
+        started_at=min((pod.started_at for pod in over if pod.started_at), default=None),
+        finished_at=max((pod.finished_at for pod in over if pod.finished_at), default=None),
+    )
+
+
+def _without_pods(
+    row: ExternalWork, attempt: Attempt, run: ExternalRun | None, news: Observed, alone: bool, driver: Admits,
+    now: dt.datetime,
+) -> Observed | None:  # fmt: skip
+    """It has no pod that lives: it is over, its controller is about to make some, or somebody took it away."""
+    state, again = State(row.workload.state), row.bound < attempt.number
+    if run is not None and run.pods and alone and not again:
+        pod = run.pods[-1]
+        phase = Phase.LOST if row.pod_uid else pod.phase  # a controller makes a replica again, whatever it exited with
+        return _with(
+            news, phase=phase, exit_code=pod.exit_code, reason=pod.reason, message=pod.message, node=pod.node,
+            started_at=pod.started_at, finished_at=pod.finished_at,
+        )  # fmt: skip
+    if row.workload.finished_at is not None or state is State.STOPPING:
+        return None
+    if row.kind == "Pod" and again:
+        _make_again(row, driver)
+        return None
+    if run is None or (run.suspended and not run.suspended_by_portal):
+        _let_go(row, now)
+        return None
+    if alone:
+        if row.missing_since is None:
+            ExternalWork.objects.filter(pk=row.pk).update(missing_since=now)
+        elif now - row.missing_since > MISSING:
+            _let_go(row, now)
+            return None
+    return news if state in ON_CLUSTER else None
+
+
+def _make_again(row: ExternalWork, driver: Admits) -> None:
+    try:
+        uid = driver.make_external_again(row.manifest or {})
+    except ClusterError as error:
+        log.warning("external.not_made_again", run=str(row), error=str(error))
+        return
+    if uid is not None:
+        _rebind(row, uid, uid=uid)
+
+
+def _let_go(row: ExternalWork, now: dt.datetime) -> None:
+    """Whoever submitted it took it away, or suspended it: the workload is stopped, as if it had been asked for here."""
+    live = Workload.objects.filter(pk=row.workload_id, finished_at=None, cancel_requested_at=None)
+    if live.update(cancel_requested_at=now, version=F("version") + 1):
+        log.info("external.taken_away", workload=row.workload.public_id, run=str(row))
+
+
+# A new one ------------------------------------------------------------------------------------------------------------
+
+
+def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime) -> None:
+    with translation.override("en"):
+        try:
+            register(cluster, run, now=now)
+            return
+        except Problem as problem:
+            text = f"cannot be admitted: {problem.detail}"
+    if text[:900] != run.told:
+        log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
+        _tell(driver, run, text)
+
+
+def _tell(driver: Admits, run: ExternalRun, text: str) -> None:
+    try:
+        driver.tell_external(run.ref, text, event=True)
+    except ClusterError as error:
+        log.warning("external.not_told", run=str(run.ref), error=str(error))
+
+
+def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workload | None:
+    """Queues a workload for the run; None if somebody else just did. Raises NotRead, or Impossible."""
+    department = Department.objects.filter(slug=run.department).first()
+    if department is None:
+        raise NotRead("there is no department %(slug)s", slug=run.department)
+    if department.children.exists():
+        raise NotRead("%(slug)s has teams: name one of them", slug=run.department)
+    author = _author(cluster, run, department)
+    request = _request(cluster, run, department)
+    refuse_impossible(request.workload(department, author, now=now), request, now=now)
+    actor, ref = Actor(author), run.ref
+    try:
+        with durable():
+            ExternalWork.objects.filter(cluster=cluster, key=ref.key).exclude(workload__finished_at=None).update(
+                key=None
+            )
+            workload = request.workload(department, author, now=now)
+            workload.attempts_made = 1
+            insert(workload)
+            ExternalWork.objects.create(
+                workload=workload, cluster=cluster, key=ref.key, api=ref.api, kind=ref.kind, namespace=ref.namespace,
+                name=ref.name, uid=ref.uid, pod=ref.pod, pod_uid=ref.pod_uid, manifest=run.manifest,
+                submitted_by=run.submitted_by[:253], submitted_with=run.submitted_with[:40],
+            )  # fmt: skip
+            new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
+            facts = {"name": workload.name, "pool": workload.pool.slug, "pods": workload.pods, "object": str(ref),
+                     "submitted_by": run.submitted_by, "submitted_with": run.submitted_with}  # fmt: skip
+            audit.record(actor, "workload.submitted", workload.public_id, department=department, after=facts)
+            emit("workload.queued", department=department, workload=workload.public_id, attempt=1)
+    except IntegrityError:
+        return None
+    return workload
+
+
+def _author(cluster: Cluster, run: ExternalRun, department: Department) -> User | None:
+    """The account of the same name, if it may submit in the department. Raises NotRead where only a label of its own ties the
+    run to the department and nobody who may submit there stands behind it."""
+    name = run.submitted_by.removeprefix(str(cluster.options.get("user_prefix", "")))
+    user = User.objects.filter(username=name, is_active=True).first() if name else None
+    if user is not None and Actor(user).may(Right.SUBMIT, department):
+        return user
+    if not run.by_namespace:
+        raise NotRead(
+            "the label names %(department)s, and the user %(user)s has no account in the portal that may submit there; a "
+            "namespace that belongs to the department needs none",
+            department=department.slug, user=run.submitted_by or "?",
+        )  # fmt: skip
+    return None
+
+
+def _request(cluster: Cluster, run: ExternalRun, department: Department) -> WorkloadRequest:
+    if not run.alike:
+        raise NotRead("its pods ask for different amounts of GPU, which one request cannot")
+    pool, amount = _pool(cluster, run, department)
+    asked, ref, containers = requests(run.sample), run.ref, (run.sample.get("spec") or {}).get("containers") or [{}]
+    name = names.tidy(run.settings.get("name", ""))[:100] or (ref.pod or ref.name)[:100]
+    image_name = str(containers[0].get("image") or "?")[:200]
+    image, _made = Image.objects.get_or_create(
+        name=image_name, defaults={"title": image_name[:100], "kinds": [Kind.EXTERNAL.value], "active": False}
+    )
+    return WorkloadRequest(
+        kind=Kind.EXTERNAL,
+        name=name,
+        pool=pool,
+        image=image,
+        pods=run.wanted,
+        units_per_pod=0 if amount.profile else amount.units,
+        cores_per_pod=amount.cores,
+        profile=amount.profile,
+        cpu_milli=-int(-asked.get("cpu", 0) * 1000 // 1),
+        memory_mib=-int(-asked.get("memory", 0) // 2**20),
+        priority=_number(run.settings, "priority"),
+        max_runtime=_seconds(run.settings),
+        preemptible=_truth(run.settings, "preemptible", default=True),
+        own_only=_truth(run.settings, "own-only", default=False),
+    )
+
+
+def _pool(cluster: Cluster, run: ExternalRun, department: Department) -> tuple[Pool, Amount]:
+    """The pool that it names, or the one that can serve it in which the department has the most of its own."""
+    pools = list(Pool.objects.filter(group__cluster=cluster).select_related("group__cluster").order_by("slug"))
+    named, settings = run.settings.get("pool", ""), settings_of(cluster)
+    product = texts((run.sample.get("spec") or {}).get("nodeSelector")).get(PRODUCT, "")
+    own = dict(Quota.objects.filter(department=department, pool__in=pools).values_list("pool", "guaranteed"))
+    fitting: list[tuple[Pool, Amount]] = []
+    for pool in pools:
+        if (named and pool.slug != named) or (product and pool.product != product):
+            continue
+        offer = Offered(pool.sharing, pool.units_per_card, pool.mig)
+        amount = amount_of(run.sample, offer, settings, pool.product)
+        if amount is not None:
+            fitting.append((pool, amount))
+    if not fitting:
+        gpus = (
+            ", ".join(sorted(f"{key}: {value:g}" for key, value in requests(run.sample).items() if "/" in key))
+            or "a GPU"
+        )
+        where = f"the pool {named}" if named else f"a pool of {product} on {cluster.name}" if product else cluster.name
+        raise NotRead("it asks for %(gpus)s, which %(where)s does not offer", gpus=gpus, where=where)
+    return max(fitting, key=lambda each: own.get(each[0].pk, 0))
+
+
+WRONG = "%(prefix)s/%(name)s: %(value)s is no %(what)s"
+
+
+def _number(settings: Mapping[str, str], name: str) -> int:
+    text = settings.get(name, "0")
+    try:
+        value = int(text)
+    except ValueError:
+        raise NotRead(WRONG, prefix="gpu-quota-portal", name=name, value=text[:40], what="whole number") from None
+    if not -1000 <= value <= 0:
+        raise NotRead("priorities above 0 are for operators; %(value)s is not from -1000 to 0", value=value)
+    return value
+
+
+def _seconds(settings: Mapping[str, str]) -> int | None:
+    text = settings.get("max-runtime", "")
+    if not text:
+        return None
+    try:
+        seconds = parts_of(text, SECONDS)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= LONGEST:
+        what = "duration of at most 30 days, such as 8h"
+        raise NotRead(WRONG, prefix="gpu-quota-portal", name="max-runtime", value=text[:40], what=what)
+    return seconds
+
+
+def _truth(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = settings.get(name, "")
+    if text not in ("", "true", "false"):
+        raise NotRead(WRONG, prefix="gpu-quota-portal", name=name, value=text[:40], what="true or false")
+    return default if not text else text == "true"
+
+
+# Why it waits ---------------------------------------------------------------------------------------------------------
+
+
+def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admits, now: dt.datetime) -> None:
+    """Writes on the pods of queued work what its page says, to those whose sentence is the oldest."""
+    due: Sequence[ExternalWork] = [
+        row for row in rows
+        if row.workload.state == State.QUEUED and (row.told_at is None or row.told_at <= now - TELL_EVERY)
+        and (attempt := attempts.get(row.workload_id)) is not None and attempt.claim.state == ClaimState.PENDING
+        and attempt.claim.answered_at is not None
+    ]  # fmt: skip
+    for row in sorted(due, key=lambda row: (row.told_at is not None, row.told_at or now))[:TELL_AT_ONCE]:
+        reader = Actor(row.workload.author or User(username=""))
+        with translation.override("en"):
+            situation = situation_of(reader, row.workload, attempts[row.workload_id])
+            text = " ".join(["waits.", situation.sentence, *situation.details])[:900]
+        is_new = NUMBERS.sub("#", text) != NUMBERS.sub("#", row.told)
+        ExternalWork.objects.filter(pk=row.pk).update(told=text, told_at=now)
+        if text != row.told:
+            try:
+                driver.tell_external(row.ref, text, event=is_new)
+            except ClusterError as error:
+                log.warning("external.not_told", run=str(row), error=str(error))

@@ -1,0 +1,50 @@
+"""What a pod that somebody else wrote asks of a pool: the amount that the portal's own form would have asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workloads.sharing import SYSTEMS, Request, Settings
+from workloads.sharing.api import Json
+from workloads.sharing.nodes import GPU_RESOURCE
+from workloads.sharing.outside import Offered, of_system, requests
+
+PIECES = frozenset({"whole", "vgpu", "volcano-number", "timeslicing", "mps"})  # cards or replicas, however many
+BY_CLAIM = frozenset({"dra", "dra-mig"})  # what a pod gets is in its claims, which are not there while it waits
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Of one pod: units of the pool, percent of each card's compute where it says so, or one instance of a `profile`."""
+
+    units: int
+    cores: int | None = None
+    profile: str = ""
+
+
+def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") -> Amount | None:
+    """None where cards of this kind cannot give what the pod asks for, or cannot be asked like that."""
+    if offer.sharing in BY_CLAIM or offer.sharing not in SYSTEMS:
+        return None
+    asked = requests(pod)
+    parts = tuple(of_system(pod, asked, offer, (), settings, False))
+    if not parts or sum(part.units for part in parts) <= 0:
+        return None
+    total = sum(part.units for part in parts)
+    if offer.sharing == "mig":
+        known = len(parts) == 1 and bool(parts[0].profile)
+        return Amount(total, profile=parts[0].profile) if known else None
+    if offer.sharing in PIECES:
+        return Amount(total)
+    if len(parts) > 1 and any(part.units != offer.units_per_card for part in parts):
+        return None  # a part of each of several cards
+    amount = Amount(total, parts[0].cores or None)
+    return amount if _is_its_way(pod, amount, offer, settings, product) else None
+
+
+def _is_its_way(pod: Json, amount: Amount, offer: Offered, settings: Settings, product: str) -> bool:
+    """Whether the system itself would have asked by these resources: there are several that give out memory."""
+    names = {name for name, value in requests(pod).items() if value > 0 and GPU_RESOURCE.match(name)}
+    request = Request(product, amount.units, cores=amount.cores, units_per_card=offer.units_per_card)
+    own = set(SYSTEMS[offer.sharing].manifest(request, settings).limits)
+    return {name.removesuffix("-percentage") for name in names} <= own
