@@ -133,7 +133,10 @@ def live_attempt(workload: Workload) -> Attempt | None:
 
 
 def request_of(workload: Workload) -> WorkloadRequest:
-    """The request that would create the same workload again, for a rerun or as the initial values of a form."""
+    """The request that would create the same workload again, for a rerun or as the initial values of a form. Raises Invalid for
+    what was not requested here."""
+    if workload.kind == Kind.EXTERNAL:
+        raise Invalid(SUBMIT_THERE, code="submitted_elsewhere")
     return WorkloadRequest(
         kind=workload.kind,
         name=workload.name,
@@ -161,8 +164,6 @@ def request_of(workload: Workload) -> WorkloadRequest:
 
 def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] | None = None) -> Workload:
     """Submits the same request as the actor's own new workload. Secret values are copied only for their author."""
-    if workload.kind == Kind.EXTERNAL:
-        raise Invalid(SUBMIT_THERE, code="submitted_elsewhere")
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
         raise Invalid(N_("It has secret variables, so only its author can run it again."), code="has_secrets")

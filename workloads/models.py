@@ -28,10 +28,10 @@ class Kind(models.TextChoices):
     SERVICE = "service", _("service")
     EXTERNAL = "external", _("submitted elsewhere")
 
-    @classmethod
-    def asked_here(cls) -> list[Kind]:
-        """Those that people ask the portal for."""
-        return [kind for kind in cls if kind is not cls.EXTERNAL]
+
+ASKED_HERE = tuple(kind.value for kind in Kind if kind is not Kind.EXTERNAL)
+"""Kinds that people ask the portal for."""
+CHOICES = [(kind.value, kind.label) for kind in Kind if kind is not Kind.EXTERNAL]
 
 
 class State(models.TextChoices):
@@ -80,7 +80,7 @@ class Preset(models.Model):
     slug = models.SlugField(max_length=40, unique=True)
     title = NameField(max_length=100)
     description = LineField(max_length=200, blank=True)
-    kind = models.CharField(max_length=12, choices=Kind.choices)
+    kind = models.CharField(max_length=12, choices=CHOICES)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="presets")
     pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField(default=1)

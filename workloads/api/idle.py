@@ -21,7 +21,7 @@ from quotas.models import Pool
 from workloads.api.resources import workload_for
 from workloads.idle import exemptions, policies
 from workloads.idle.rule import DEFAULT, LIMITS, Action
-from workloads.models import IdleExemption, Kind
+from workloads.models import ASKED_HERE, IdleExemption
 
 
 def _number(name: str, text: str) -> serializers.IntegerField:
@@ -66,7 +66,7 @@ class IdlePolicyOut(serializers.Serializer[Any]):
 def answer_of(pool: Pool, department: Department | None) -> Response:
     row, every = policies.row_of(pool, department), policies.Policies()
     pk = department.pk if department else None
-    effective = {kind: rule for kind in Kind.values if (rule := every.effective(pool.pk, pk, kind)) is not None}
+    effective = {kind: rule for kind in ASKED_HERE if (rule := every.effective(pool.pk, pk, kind)) is not None}
     exemption = exemptions.of_department(department, timezone.now()) if department else None
     data = {
         "rules": policies.as_json(policies.rules_of(row.rules)), "effective": policies.as_json(effective),

@@ -27,7 +27,7 @@ from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.clusters.run_spec import hidden_of
 from workloads.idle.spells import may_keep
 from workloads.lifecycle import State
-from workloads.models import Attempt, IdleSpell, Image, Kind, Preset, Workload
+from workloads.models import ASKED_HERE, Attempt, ExternalWork, IdleSpell, Image, Kind, Preset, Workload
 from workloads.requests.gpu_amounts import read_unrounded
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
@@ -68,6 +68,17 @@ class IdleOut(serializers.Serializer[Any]):
         return may_keep(spell)
 
 
+class SubmittedOut(serializers.Serializer[ExternalWork]):
+    """Who submitted it to the cluster, with what, and which object it is there."""
+
+    by = serializers.CharField(source="submitted_by", help_text="As the cluster names them.")
+    using = serializers.CharField(source="submitted_with", help_text="kubectl, argo, …")
+    kind = serializers.CharField()
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    pod = serializers.CharField(help_text="Where each pod of the object is admitted by itself.")
+
+
 class WorkloadRow(serializers.ModelSerializer[Workload]):
     """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
@@ -90,6 +101,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     promised_at = serializers.SerializerMethodField(help_text="It starts by then at the latest.")
     reasons = serializers.SerializerMethodField()
     reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
+    submitted = serializers.SerializerMethodField(help_text="Where it was not the portal; null: it was.")
     idle = serializers.SerializerMethodField(help_text="null: it was not warned for being idle.")
 
     class Meta:
@@ -99,7 +111,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
             "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
-            "ahead", "promised_at", "reasons", "reclaim_at", "idle", "exit_code", "reason",
+            "ahead", "promised_at", "reasons", "reclaim_at", "submitted", "idle", "exit_code", "reason",
             "message", "reclaims", "restarts", "setup",
             "submitted_at", "finished_at",
         ]  # fmt: skip
@@ -149,6 +161,10 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     def get_reclaim_at(self, workload: Workload) -> Any:
         attempts = known_attempts(workload)
         return moment(attempts[-1].reclaim_at) if attempts and workload.state == State.RECALLED else None
+
+    @extend_schema_field(SubmittedOut(allow_null=True))
+    def get_submitted(self, workload: Workload) -> dict[str, Any] | None:
+        return dict(SubmittedOut(workload.external).data) if workload.kind == Kind.EXTERNAL else None
 
     @extend_schema_field(IdleOut(allow_null=True))
     def get_idle(self, workload: Workload) -> dict[str, Any] | None:
@@ -216,7 +232,7 @@ class WorkloadIn(Strict):
     """What a preset fills may be left out."""
 
     preset = serializers.CharField(required=False)
-    kind = serializers.ChoiceField(Kind.values, required=False)
+    kind = serializers.ChoiceField(ASKED_HERE, required=False)
     name = serializers.CharField(max_length=100, required=False)
     image = serializers.CharField(max_length=200, required=False)
     command = serializers.ListField(child=FreeText(allow_blank=True, trim_whitespace=False), required=False)

@@ -19,7 +19,7 @@ from quotas.models import Pool
 from quotas.tree import upwards
 from workloads.idle.names import action_name
 from workloads.idle.rule import DEFAULT, LIMITS, Action, Looser, Rule, combined, looser_than
-from workloads.models import IdlePolicy, Kind
+from workloads.models import ASKED_HERE, IdlePolicy, Kind
 
 Rules = Mapping[str, Rule]
 """Kind of workload → its rule. A kind that is missing has none here."""
@@ -93,7 +93,7 @@ class Policies:
 
 
 def rules_of(stored: Mapping[str, Any]) -> dict[str, Rule]:
-    return {kind: Rule.from_json(values) for kind, values in stored.items() if kind in Kind.values}
+    return {kind: Rule.from_json(values) for kind, values in stored.items() if kind in ASKED_HERE}
 
 
 def as_json(rules: Rules) -> dict[str, dict[str, Any]]:
@@ -109,12 +109,12 @@ def row_of(pool: Pool, department: Department | None) -> IdlePolicy:
 def refuse_wrong(pool: Pool, department: Department | None, rules: Rules) -> None:
     """Raises Invalid with the field for numbers out of range, Loosens for a department's rule that allows more."""
     for kind, rule in rules.items():
-        if kind not in Kind.values:
+        if kind not in ASKED_HERE:
             raise Invalid(
                 N_("%(kind)s is no kind of workload: %(known)s."),
                 field="rules",
                 kind=kind,
-                known=", ".join(Kind.values),
+                known=", ".join(ASKED_HERE),
             )
         for name, (least, most) in LIMITS.items():
             if not least <= getattr(rule, name) <= most:

@@ -259,6 +259,11 @@ class KubernetesCluster:
         infos = map(self._node, objects)
         return tuple(node for node in infos if node is not None)
 
+    @property
+    def admits(self) -> bool:
+        """Whether what others submit here is to be admitted."""
+        return self.options.admission
+
     def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
         return self.externals.listed(known)
 
@@ -368,11 +373,12 @@ class KubernetesCluster:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
                 tell(Look.NODES)
 
+        tied = Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_look, tell), stop)
         informer.follow(
             Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
             Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(Look.NODES), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
-            Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_look, tell), stop),
+            *([tied] if self.admits else []),
         )
         stop.wait()
 

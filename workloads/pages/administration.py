@@ -25,7 +25,7 @@ from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
-from workloads.models import Image, Kind, Preset
+from workloads.models import CHOICES, Image, Kind, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
 from workloads.requests.text_fields import CommandField, CoresField, MemoryField
@@ -122,7 +122,7 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("For"),
         required=False,
-        choices=Kind.choices,
+        choices=CHOICES,
         widget=forms.CheckboxSelectMultiple,
         help_text=gettext_lazy("Leave empty for all."),
     )
@@ -215,7 +215,10 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
 @require_safe
 def images(request: HttpRequest) -> HttpResponse:
     operator_of(request)
-    context = {"images": Image.objects.all(), "presets": Preset.objects.select_related("pool", "image")}
+    context = {
+        "images": Image.objects.exclude(kinds=[Kind.EXTERNAL.value]),
+        "presets": Preset.objects.select_related("pool", "image"),
+    }
     return render(request, "workloads/operator_images.html", context)
 
 

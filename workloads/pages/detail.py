@@ -42,6 +42,7 @@ from workloads.status.ranks import ranks_of
 from workloads.status.status_line import place_text, reason_word, situation_of
 
 TABS = ("log", "usage", "files", "events", "spec")
+TABS_OF_EXTERNAL = ("log", "usage", "events")  # its files and its specification are where it came from
 
 
 @login_required
@@ -52,7 +53,9 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
     attempts = list(row.attempts.select_related("claim", "cluster").order_by("number"))
     last = attempts[-1] if attempts else None
     calls = calls_on(actor, attempts)
+    tabs = TABS_OF_EXTERNAL if row.kind == Kind.EXTERNAL else TABS
     tab = request.GET.get("tab", "log")
+    tab = tab if tab in tabs else "log"
     context = {
         "department": dept,
         "workload": row,
@@ -75,8 +78,8 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "log_ranks": range(row.pods) if row.pods > 1 else (),
         "log_rank": log_rank(row, shown_attempt(attempts, request.GET.get("attempt", "")), request.GET.get("rank", "")),
         "log_attempt": shown_attempt(attempts, request.GET.get("attempt", "")),
-        "tabs": [(name, name == tab) for name in TABS],
-        "tab": tab if tab in TABS else "log",
+        "tabs": [(name, name == tab) for name in tabs],
+        "tab": tab,
         **rights(actor, dept, row),
         **idle_of(actor, row),
         "low": low_use([(row, last)], now=timezone.now()).get(row.pk),
@@ -132,7 +135,8 @@ def rights(actor: Actor, department: Department, workload: Workload) -> dict[str
         "may_steer": steer,
         "may_stop": steer and live and workload.cancel_requested_at is None,
         "may_extend": steer and live and workload.max_runtime is not None,
-        "may_rerun": submit and not live and (own or not workload.secret_env),
+        "may_clone": submit and workload.kind != Kind.EXTERNAL,
+        "may_rerun": submit and not live and workload.kind != Kind.EXTERNAL and (own or not workload.secret_env),
         "may_share": own and submit and workload.kind == Kind.NOTEBOOK,
         "sharing_seen": versions.mark(sharing_values(workload)),
         "notebook_url": address("workloads:notebook", {"department": department.slug, "workload": workload.public_id})

@@ -22,7 +22,7 @@ from workloads.idle import exemptions, policies, spells
 from workloads.idle.rule import Rule
 from workloads.lifecycle import LIVE
 from workloads.measurement.idle_week import Week, last_week
-from workloads.models import IdleExemption, IdleSpell, Kind, Workload
+from workloads.models import ASKED_HERE, IdleExemption, IdleSpell, Workload
 
 WHOLE = "department"
 OFFERED = 200
@@ -116,7 +116,7 @@ def effect_of(pool: Pool, department: Department, workload: Workload | None) -> 
 def effective_rules(pool: Pool, department: Department) -> dict[str, Rule]:
     """Kind of workload → the rule in force for the department."""
     every = policies.Policies()
-    rules = {kind: every.effective(pool.pk, department.pk, kind) for kind in Kind.values}
+    rules = {kind: every.effective(pool.pk, department.pk, kind) for kind in ASKED_HERE}
     return {kind: rule for kind, rule in rules.items() if rule is not None}
 
 

@@ -19,7 +19,7 @@ from portal.text.numbers import natural
 from portal.web.once import once
 from quotas.models import Node
 from workloads import actions
-from workloads.models import Kind, Preset, Workload
+from workloads.models import ASKED_HERE, Kind, Preset, Workload
 from workloads.pages.files import store_all
 from workloads.requests import as_api_call, previews
 from workloads.requests.form import WorkloadForm, first_values, pools_of, secret_names
@@ -53,7 +53,9 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
             return redirect("workloads:detail", dept.slug, workload.public_id)
         return page(request, dept, form, status=422)
     preset = Preset.objects.filter(active=True, slug=request.GET.get("preset", "")).first()
-    origin = Workload.objects.filter(department=dept, public_id=request.GET.get("from", "")).first()
+    origin = Workload.objects.filter(
+        department=dept, kind__in=ASKED_HERE, public_id=request.GET.get("from", "")
+    ).first()
     query = {name: request.GET[name] for name in PREFILLED if name in request.GET}
     if origin is not None and origin.secret_env:
         names = ", ".join(secret_names(origin)) or _("their names can no longer be read")

@@ -56,7 +56,7 @@ class NotRead(Invalid):
 
 def is_admitting(driver: object) -> TypeGuard[Admits]:
     """Whether others may submit to the driver's cluster, too."""
-    return hasattr(driver, "external")
+    return bool(getattr(driver, "admits", False))
 
 
 def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Observed]:

@@ -19,7 +19,7 @@ from quotas.amounts import first_amount, written
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.clusters.run_spec import hidden_of
-from workloads.models import Image, Kind, Preset, Workload
+from workloads.models import CHOICES, Image, Kind, Preset, Workload
 from workloads.requests.amount_fields import AmountFields
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.setup_fields import SetupFields, first_setup
@@ -44,7 +44,7 @@ FIELDS = {"cpu_milli": "cpu"}  # of the request, by other names in the form
 
 
 class WorkloadForm(AmountFields, SetupFields):
-    kind = forms.ChoiceField(label=_("Kind"), choices=Kind.choices, widget=forms.RadioSelect)
+    kind = forms.ChoiceField(label=_("Kind"), choices=CHOICES, widget=forms.RadioSelect)
     name = NameInput(label=_("Name"), max_length=100)
     pool = PoolField(
         Pool.objects.none(), label=_("Pool"), to_field_name="slug", empty_label=None,

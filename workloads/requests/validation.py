@@ -11,7 +11,7 @@ from portal.models import Department
 from portal.prepared import Prepared
 from quotas.amounts import check_not_little
 from workloads import sharing
-from workloads.models import Image, Kind
+from workloads.models import ASKED_HERE, Image, Kind
 from workloads.requests import kinds
 from workloads.requests.request import LONGEST, WorkloadRequest, settings_of
 from workloads.sharing import SYSTEMS
@@ -71,7 +71,7 @@ def _name_and_image(request: WorkloadRequest) -> list[Invalid]:
         names.checked(request.name)
     except Invalid as error:
         errors.append(error)
-    if request.kind not in Kind.values:
+    if request.kind not in ASKED_HERE:
         errors.append(Invalid(N_("There is no kind %(kind)s."), field="kind", kind=request.kind))
     if not request.image.active or not request.image.serves(request.kind):
         fitting = [image.name for image in Image.objects.filter(active=True) if image.serves(request.kind)]

@@ -89,6 +89,8 @@ class ExternalRun:
 class Admits(Protocol):
     """What a driver has besides the contract where others may submit to its cluster, too."""
 
+    admits: bool
+
     def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
         """Every external run; of those in `known` that have no pods now, the ones whose object is still there."""
         ...

@@ -6,7 +6,7 @@ from django.db.models import Prefetch, QuerySet
 
 from workloads.models import Attempt, IdleSpell, State, Workload
 
-RELATED = ("department", "author", "pool")
+RELATED = ("department", "author", "pool", "external")
 
 
 def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]:

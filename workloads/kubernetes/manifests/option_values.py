@@ -57,7 +57,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
 
 
 def typed(place: str, value: Any, kind: Any) -> Any:
-    """`value` as this type has it, a tuple where JSON has a list. `kind`: str, int, tuple[T, ...], Mapping[str, T] or Any."""
+    """`value` as this type has it, a tuple for a list. `kind`: str, bool, int, tuple[T, ...], Mapping[str, T] or Any."""
     if kind is Any:
         return value
     if kind is str:
@@ -65,6 +65,10 @@ def typed(place: str, value: Any, kind: Any) -> Any:
             raise ValueError(f"option {place} must be a string, in quotes")
         if not value.isprintable():
             raise ValueError(f"option {place} must be one line without control characters")
+        return value
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"option {place} must be true or false")
         return value
     if kind is int:
         if not isinstance(value, int) or isinstance(value, bool):

@@ -1,0 +1,213 @@
+"""What others submit with kubectl, on a real API server whose policies keep it back, with real controllers and real pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from portal.access import Actor
+from quotas.models import Claim, ClaimState, LedgerEntry, Node
+from tests.clusters.external_bed import ExternalBed, bed_of, job, spec_of, until_usable
+from tests.clusters.realcluster import Admin
+from workloads import actions
+from workloads.kubernetes.manifests import admission
+from workloads.models import Attempt, ExternalWork, Workload
+from workloads.nodes import inventory
+
+pytestmark = pytest.mark.cluster
+FOREVER = "trap 'exit 3' TERM; while :; do sleep 0.1; done"
+STRATEGIC = "application/strategic-merge-patch+json"
+KUBECTL = "fieldManager=kubectl-create"
+
+
+@pytest.fixture(scope="module")
+def account(admin: Admin) -> Iterator[tuple[str, str]]:
+    """A kubeconfig of the portal's account, and its name."""
+    with admin.account() as kubeconfig:
+        token = yaml.safe_load(kubeconfig)["users"][0]["user"]["token"]
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        user = admin.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]["user"]["username"]
+        yield kubeconfig, user.rpartition(":")[2]
+
+
+@pytest.fixture
+def bed(transactional_db: None, admin: Admin, account: tuple[str, str], tmp_path: Path) -> Iterator[ExternalBed]:
+    yield from bed_of(admin, *account, tmp_path)
+
+
+def jobs(bed: ExternalBed, department: str = "vision", name: str = "") -> str:
+    path = f"/apis/batch/v1/namespaces/{bed.home(department)}/jobs"
+    return f"{path}/{name}" if name else f"{path}?{KUBECTL}"
+
+
+def pods(bed: ExternalBed, department: str = "vision", name: str = "") -> str:
+    path = f"/api/v1/namespaces/{bed.home(department)}/pods"
+    return f"{path}/{name}" if name else f"{path}?{KUBECTL}"
+
+
+def pod(name: str, command: str, cards: int = 1, **meta: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec_of(command, cards)}
+
+
+def gated(each: dict[str, Any]) -> bool:
+    return any(gate["name"] == admission.ADMISSION for gate in each["spec"].get("schedulingGates") or ())
+
+
+def test_a_pod_made_with_kubectl_waits_runs_where_the_plan_says_and_its_end_is_the_workloads(bed: ExternalBed) -> None:
+    made = bed.call("POST", pods(bed), pod("train", "echo done; exit 7", cards=2), user="alice")
+    assert gated(made)
+    bed.until(lambda: Workload.objects.filter(state="failed").exists())
+    workload, attempt = bed.only(), Attempt.objects.get()
+    assert (workload.name, workload.author, workload.department) == ("train", bed.alice, bed.vision)
+    assert (workload.exit_code, workload.units, attempt.node) == (7, 2, "real-0")
+    assert workload.external.sentence == f"Pod {bed.home()}/train, submitted with kubectl by alice"
+    assert Claim.objects.get().state == ClaimState.RELEASED
+    assert LedgerEntry.objects.filter(units=2, own=True).exclude(ended_at=None).exists()
+    assert bed.call("GET", pods(bed, name="train"))["metadata"]["annotations"][admission.STATUS] == "admitted"
+
+
+def test_a_job_is_a_gang_that_gives_lent_cards_back_by_suspend_and_goes_on_as_the_same_workload(
+    bed: ExternalBed,
+) -> None:
+    bed.call("POST", jobs(bed, "nlp"), job("borrows", FOREVER, cards=2, pods=2), user="bob")
+    borrower = bed.until_running("borrows")
+    assert (borrower.pods, borrower.units_per_pod, borrower.author) == (2, 2, bed.bob)
+    bed.call("POST", pods(bed), pod("owner", FOREVER, cards=2), user="alice")
+    owner = bed.until_running("owner")
+    first = borrower.attempts.get(number=1)
+    assert (first.outcome, bed.state(borrower)) == ("recalled", "queued")
+    assert first.announced_at is not None
+    stopped = bed.call("GET", jobs(bed, "nlp", "borrows"))
+    assert stopped["spec"]["suspend"] is True
+    assert not stopped["status"].get("failed")
+    events = bed.call("GET", f"/api/v1/namespaces/{bed.home('nlp')}/events")["items"]
+    assert any(event["reason"] == "Preempted" and event["involvedObject"]["name"] == "borrows" for event in events)
+    bed.call("DELETE", f"{pods(bed, name='owner')}?gracePeriodSeconds=1", user="alice")
+    bed.until(lambda: bed.state(owner) == "cancelled")
+    Claim.objects.filter(attempt__workload=borrower).update(backoff_until=None)
+    bed.until(lambda: bed.state(borrower) == "running")
+    assert borrower.attempts.count() == 2
+    assert Workload.objects.count() == 2
+    assert bed.call("GET", jobs(bed, "nlp", "borrows"))["spec"]["suspend"] is False
+
+
+def test_a_plain_pod_that_is_preempted_is_made_again_and_runs_as_the_same_workload(bed: ExternalBed) -> None:
+    bed.call("POST", pods(bed, "nlp"), pod("lone", FOREVER, cards=4), user="bob")
+    lone = bed.until_running("lone")
+    before = bed.call("GET", pods(bed, "nlp", "lone"))["metadata"]["uid"]
+    owner = bed.submit(bed.alice, bed.vision, "import time; time.sleep(600)", cards=2, cpu_milli=100, memory_mib=128)
+    bed.until(lambda: bed.state(owner) == "running")
+    bed.until(lambda: ExternalWork.objects.get().key != before)
+    again = bed.call("GET", pods(bed, "nlp", "lone"))
+    assert gated(again)
+    assert again["metadata"]["annotations"][admission.SUBMITTED_BY] == "bob"
+    actions.cancel(actor=Actor(bed.alice), workload=owner)
+    bed.until(lambda: bed.state(owner) == "cancelled")
+    Claim.objects.filter(attempt__workload=lone).update(backoff_until=None)
+    bed.until(lambda: bed.state(lone) == "running")
+    assert Workload.objects.count() == 2
+
+
+def test_why_it_waits_is_told_on_the_pod_and_its_deletion_is_the_workloads_end(bed: ExternalBed) -> None:
+    bed.call("POST", pods(bed), pod("first", FOREVER, cards=4), user="alice")
+    bed.until_running("first")
+    bed.call("POST", pods(bed), pod("second", FOREVER), user="alice")
+
+    def told() -> str:
+        return str(bed.call("GET", pods(bed, name="second"))["metadata"]["annotations"].get(admission.STATUS, ""))
+
+    bed.until(lambda: told().startswith("waits."))
+    events = bed.call("GET", f"/api/v1/namespaces/{bed.home()}/events")["items"]
+    assert any(event["reason"] == "WaitsForQuota" and event["message"] == told() for event in events)
+    second = Workload.objects.get(name="second")
+    assert bed.state(second) == "queued"
+    bed.call("DELETE", pods(bed, name="second"), user="alice")
+    bed.until(lambda: bed.state(second) == "cancelled")
+    assert Claim.objects.get(attempt__workload=second).state == ClaimState.RELEASED
+
+
+def test_what_is_stopped_in_the_portal_is_stopped_in_the_cluster(bed: ExternalBed) -> None:
+    bed.call("POST", jobs(bed), job("mine", FOREVER), user="alice")
+    mine = bed.until_running("mine")
+    actions.cancel(actor=Actor(bed.alice), workload=mine)
+    bed.until(lambda: bed.state(mine) == "cancelled" and Attempt.objects.get().removed_at is not None)
+    assert bed.call("GET", jobs(bed, name="mine"))["spec"]["suspend"] is True
+    assert bed.pods() == []
+    assert Workload.objects.count() == 1
+
+
+def test_what_cannot_be_admitted_says_why_on_the_pod(bed: ExternalBed) -> None:
+    bed.call("POST", pods(bed), pod("huge", FOREVER, cards=5), user="alice")
+    odd = pod("odd", FOREVER, cards=0)
+    odd["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-9g.90gb"] = "1"
+    bed.call("POST", pods(bed), odd, user="alice")
+    wrong = pod("wrong", FOREVER, annotations={f"{admission.PREFIX}/max-runtime": "soon"})
+    bed.call("POST", pods(bed), wrong, user="alice")
+
+    def told(name: str) -> str:
+        return str(bed.call("GET", pods(bed, name=name))["metadata"]["annotations"].get(admission.STATUS, ""))
+
+    bed.until(lambda: all(told(name) for name in ("huge", "odd", "wrong")))
+    assert "can have at most" in told("huge") or "4" in told("huge")
+    assert "nvidia.com/mig-9g.90gb: 1" in told("odd")
+    assert "soon is no duration" in told("wrong")
+    assert not Workload.objects.exists()
+
+
+def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_portal(bed: ExternalBed) -> None:
+    bed.call("POST", pods(bed), pod("mine", FOREVER), user="alice")
+    for patch in (
+        {"spec": {"schedulingGates": [{"$patch": "delete", "name": admission.ADMISSION}]}},
+        {"metadata": {"labels": {admission.ADMIT_TO: bed.nlp.slug}}},
+        {"metadata": {"annotations": {admission.SUBMITTED_BY: "bob"}}},
+        {"metadata": {"annotations": {admission.ADMITTED: "x"}}},
+    ):
+        answer = bed.admin.call("PATCH", pods(bed, name="mine"), patch, STRATEGIC, "alice")
+        assert answer["code"] in (403, 422), answer
+        assert "gpu-quota-portal" in answer["message"]
+    forged = bed.admin.call(
+        "POST", pods(bed), pod("forged", FOREVER, annotations={admission.ADMITTED: "x"}), user="alice"
+    )
+    assert forged["code"] in (403, 422), forged
+    changed = {"metadata": {"annotations": {"note": "its own"}}}
+    assert bed.call("PATCH", pods(bed, name="mine"), changed, user="alice", kind=STRATEGIC)["metadata"]["annotations"][
+        "note"
+    ]
+
+
+def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: ExternalBed, admin: Admin) -> None:
+    free = f"{bed.name}-free"
+    admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": free}})
+    path, label = f"/api/v1/namespaces/{free}/pods", {admission.ADMIT_TO: bed.vision.slug}
+    try:
+        until_usable(admin, free)
+        bed.call("POST", path, pod("hers", FOREVER, labels=label), user="alice")
+        bed.call("POST", path, pod("his", FOREVER, labels=label), user="bob")
+        outside = bed.call("POST", path, pod("nobodys", FOREVER), user="bob")
+        assert not gated(outside)
+        bed.until_running("hers")
+        bed.until(
+            lambda: "no account" in bed.call("GET", f"{path}/his")["metadata"]["annotations"].get(admission.STATUS, "")
+        )
+        bed.until(lambda: bed.call("GET", f"{path}/nobodys")["status"]["phase"] == "Running")
+        inventory.refresh(bed.cluster)
+        assert sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1  # nobody's alone
+        assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
+    finally:
+        admin.call("DELETE", f"/api/v1/namespaces/{free}")
+
+
+def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalBed, admin: Admin) -> None:
+    bed.call("POST", pods(bed), pod("runs", FOREVER), user="alice")
+    runs = bed.until_running("runs")
+    path = f"/api/v1/namespaces/{bed.home()}"
+    bed.call("PATCH", path, {"metadata": {"labels": {admission.ADMIT_TO: None}}}, kind="application/merge-patch+json")
+    assert not gated(bed.call("POST", pods(bed), pod("later", FOREVER), user="alice"))
+    for _ in range(5):
+        bed.turn()
+    assert bed.state(runs) == "running"
+    assert bed.call("GET", pods(bed, name="runs"))["status"]["phase"] == "Running"
