@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +69,7 @@ class ExternalBed(PodBed):
 def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int = 4) -> Iterator[ExternalBed]:
     name = realcluster.unique("tied")
     install(admin, account)
-    options = {"storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{name}-", "admission": True,
+    options = {"volume": "emptyDir", "image_pull_policy": "Never", "namespace_prefix": f"{name}-", "admission": True,
                "files_image": "test.local/python:3"}  # fmt: skip
     cluster = Cluster.objects.create(
         name=name, kind=ClusterKind.KUBERNETES, connection=encrypt(kubeconfig), options=options
@@ -94,9 +93,10 @@ def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int
     try:
         yield bed
     finally:
-        for word in ("vision", "nlp"):
-            with contextlib.suppress(Exception):
-                admin.call("DELETE", f"/api/v1/namespaces/{bed.home(word)}")
+        for word in ("vision", "nlp"):  # what a pod still uses would be outside the next test's quota
+            path = f"/api/v1/namespaces/{bed.home(word)}"
+            admin.call("DELETE", path)
+            eventually(lambda: not admin.call("GET", f"{path}/pods").get("items"))  # noqa: B023 called at once
         admin.call("DELETE", f"/apis/{RBAC}/clusterrolebindings/{account}-admission")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from django.utils import timezone
 
 from portal.access import Actor
 from quotas.models import Claim, ClaimState, LedgerEntry, Node
@@ -15,8 +17,10 @@ from tests.clusters.external_bed import ExternalBed, bed_of, job, spec_of, until
 from tests.clusters.realcluster import Admin
 from workloads import actions
 from workloads.kubernetes.manifests import admission
+from workloads.lifecycle import Event
 from workloads.models import Attempt, ExternalWork, Workload
 from workloads.nodes import inventory
+from workloads.reconciler import transitions
 
 pytestmark = pytest.mark.cluster
 FOREVER = "trap 'exit 3' TERM; while :; do sleep 0.1; done"
@@ -211,3 +215,73 @@ def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalB
         bed.turn()
     assert bed.state(runs) == "running"
     assert bed.call("GET", pods(bed, name="runs"))["status"]["phase"] == "Running"
+
+
+def test_killed_between_the_lifted_gate_and_its_record_nothing_is_lost_or_started_twice(
+    bed: ExternalBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker dies right after the cluster has let the pods in, and again right after it has stopped them."""
+    real, killed = transitions.record_event, set[Event]()
+
+    def dies_once(attempt: Attempt, event: Event, **facts: Any) -> bool:
+        if event in (Event.CREATED, Event.GONE_CANCELLED) and event not in killed:
+            killed.add(event)
+            raise RuntimeError("killed")
+        return real(attempt, event, **facts)
+
+    monkeypatch.setattr(transitions, "record_event", dies_once)
+    bed.call("POST", jobs(bed), job("mine", FOREVER, pods=2), user="alice")
+    mine = bed.until_running("mine")
+    assert [each["spec"].get("nodeName") for each in bed.pods()] == ["real-0", "real-0"]
+    assert LedgerEntry.objects.filter(ended_at=None).count() == 1
+    actions.cancel(actor=Actor(bed.alice), workload=mine)
+    bed.until(lambda: bed.state(mine) == "cancelled")
+    assert killed == {Event.CREATED, Event.GONE_CANCELLED}
+    assert Workload.objects.count() == Attempt.objects.count() == 1
+    assert not LedgerEntry.objects.filter(ended_at=None).exists()
+
+
+def workload_of(pod: dict[str, Any]) -> Workload:
+    return Workload.objects.get(external__pod_uid=pod["metadata"]["uid"])
+
+
+def test_each_replica_of_a_deployment_is_a_workload_that_its_next_pod_goes_on_with(bed: ExternalBed) -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": spec_of(FOREVER) | {"restartPolicy": "Always"}}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+           "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}}  # fmt: skip
+    path = f"/apis/apps/v1/namespaces/{bed.home()}/deployments"
+    bed.call("POST", f"{path}?{KUBECTL}", web, user="alice")
+    bed.until(lambda: Workload.objects.filter(state="running").count() == 2)
+    assert {row.sentence.split("/")[0] for row in ExternalWork.objects.all()} == {f"Deployment {bed.home()}"}
+    assert set(Workload.objects.values_list("author__username", flat=True)) == {"alice"}
+    first = workload_of(bed.pods()[0])
+    bed.call("DELETE", pods(bed, name=bed.pods()[0]["metadata"]["name"]), user="alice")
+    bed.until(lambda: ExternalWork.objects.get(workload=first).pod_uid in {pod["metadata"]["uid"] for pod in bed.pods()}
+              and bed.state(first) == "running" and len(bed.pods()) == 2 and not any(map(gated, bed.pods())))  # fmt: skip
+    assert Workload.objects.count() == 2
+    bed.call("PATCH", f"{path}/web", {"spec": {"replicas": 1}}, kind="application/merge-patch+json", user="alice")
+    bed.until(lambda: len(bed.pods()) == 1)
+    ExternalWork.objects.exclude(pod_uid=bed.pods()[0]["metadata"]["uid"]).update(
+        missing_since=timezone.now() - dt.timedelta(minutes=2)
+    )
+    bed.until(lambda: Workload.objects.filter(state="cancelled").count() == 1)
+    assert Workload.objects.filter(state="running").count() == 1
+
+
+def test_a_preempted_replica_of_a_stateful_set_is_queued_again_as_the_same_workload(bed: ExternalBed) -> None:
+    labels = {"app": "db"}
+    template = {"metadata": {"labels": labels}, "spec": spec_of(FOREVER, cards=4) | {"restartPolicy": "Always"}}
+    database = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+                "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": labels}, "template": template}}  # fmt: skip
+    bed.call("POST", f"/apis/apps/v1/namespaces/{bed.home('nlp')}/statefulsets?{KUBECTL}", database, user="bob")
+    replica = bed.until_running("db-0")
+    bed.call("POST", pods(bed), pod("owner", FOREVER, cards=2), user="alice")
+    owner = bed.until_running("owner")
+    bed.until(lambda: any(map(gated, bed.pods("nlp"))) and ExternalWork.objects.get(workload=replica).bound == 2)
+    assert (bed.state(replica), replica.attempts.get(number=1).outcome) == ("queued", "recalled")
+    actions.cancel(actor=Actor(bed.alice), workload=owner)
+    bed.until(lambda: bed.state(owner) == "cancelled")
+    Claim.objects.filter(attempt__workload=replica).update(backoff_until=None)
+    bed.until(lambda: bed.state(replica) == "running")
+    assert Workload.objects.count() == 2

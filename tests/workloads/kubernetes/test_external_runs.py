@@ -1,0 +1,138 @@
+"""Pods of others and what made them, read as runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workloads.kubernetes import external_runs
+from workloads.kubernetes.manifests import admission
+from workloads.management.commands.admission_policies import text
+from workloads.runtime.phases import Phase
+from workloads.sharing.nodes import GPU_RESOURCE
+
+GPU = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+PLAIN = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+
+
+def pod(
+    name: str, *owner: str, by: str = "system:serviceaccount:kube-system:job-controller", **more: Any
+) -> dict[str, Any]:
+    references = (
+        [{"apiVersion": owner[0], "kind": owner[1], "name": "o", "uid": "o", "controller": True}] if owner else []
+    )
+    return {
+        "metadata": {
+            "name": name, "namespace": "lab", "uid": name, "ownerReferences": references,
+            "labels": {admission.ADMIT_TO: "vision"},
+            "annotations": {admission.SUBMITTED_BY: by, admission.TIED_BY: "namespace"} | more.get("annotations", {}),
+        },
+        "spec": {**GPU["spec"], "schedulingGates": [{"name": admission.ADMISSION}]},  # type: ignore[dict-item]
+        "status": {"phase": "Pending"},
+    }  # fmt: skip
+
+
+def owner(api: str, kind: str, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
+    notes = {admission.SUBMITTED_BY: "alice", admission.SUBMITTED_WITH: "kubectl-client-side-apply"}
+    meta = {"name": "o", "namespace": "lab", "uid": f"{kind}-uid", "annotations": notes}
+    return {"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec, **more}
+
+
+SIZES = {
+    "Job of at most its completions": (
+        owner("batch/v1", "Job", {"parallelism": 8, "completions": 3, "template": GPU}), 3),
+    "Job without a number": (owner("batch/v1", "Job", {"template": GPU}), 1),
+    "JobSet: only what asks for GPUs": (owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [
+        {"replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2, "template": GPU}}},
+        {"template": {"spec": {"template": PLAIN}}}]}), 4),
+    "RayCluster with a head of its own": (owner("ray.io/v1", "RayCluster", {
+        "headGroupSpec": {"template": GPU}, "workerGroupSpecs": [{"replicas": 3, "template": GPU}]}), 4),
+    "RayCluster whose head has none": (owner("ray.io/v1", "RayCluster", {
+        "headGroupSpec": {"template": PLAIN}, "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 2, "template": GPU}]}), 4),
+    "PyTorchJob": (owner("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {
+        "Master": {"template": GPU}, "Worker": {"replicas": 3, "template": GPU}}}), 4),
+    "MPIJob: its launcher has none": (owner("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": {
+        "Launcher": {"template": PLAIN}, "Worker": {"replicas": 2, "template": GPU}}}), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SIZES)
+def test_how_many_start_together_is_what_the_object_says(what: str) -> None:
+    made, size = SIZES[what]
+    [run] = external_runs.runs([(pod("a", made["apiVersion"], made["kind"]), [made])])
+    assert (run.wanted, run.submitted_by, run.submitted_with, run.ref.kind) == (size, "alice", "kubectl", made["kind"])
+    assert run.waits is (size == 1)
+
+
+def test_what_is_above_is_admitted_and_says_who_and_what_is_below_says_how_many() -> None:
+    jobs = owner("jobset.x-k8s.io/v1alpha2", "JobSet", SIZES["JobSet: only what asks for GPUs"][0]["spec"])
+    train = owner("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": True})
+    [run] = external_runs.runs([(pod("a", "batch/v1", "Job"), [owner("batch/v1", "Job", {}), jobs, train])])
+    assert (run.ref.kind, run.wanted, run.suspended) == ("TrainJob", 4, True)
+
+
+def test_each_replica_is_a_run_of_its_own_and_so_is_a_pod_of_what_nobody_here_knows() -> None:
+    replicas = owner("apps/v1", "ReplicaSet", {"replicas": 2})
+    web = owner("apps/v1", "Deployment", {"replicas": 2})
+    flow = owner("argoproj.io/v1alpha1", "Workflow", {})
+    seen = external_runs.runs(
+        [(pod(name, "apps/v1", "ReplicaSet"), [replicas, web]) for name in "ab"]
+        + [(pod("step", "argoproj.io/v1alpha1", "Workflow", by="system:serviceaccount:argo:argo"), [flow])]
+    )
+    assert [(run.ref.kind, run.ref.key, run.wanted, run.submitted_by) for run in seen] == [
+        ("Deployment", "a", 1, "alice"), ("Deployment", "b", 1, "alice"), ("Pod", "step", 1, "alice"),
+    ]  # fmt: skip
+    assert seen[2].manifest is None  # its workflow makes it, or not
+
+
+def test_a_pod_that_no_controller_made_speaks_for_itself() -> None:
+    forged = pod("a", "batch/v1", "Job", by="mallory")
+    [run] = external_runs.runs([(forged, [owner("batch/v1", "Job", {})])])
+    assert run.submitted_by == "mallory"
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, Phase.SUCCEEDED),
+        ({"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}, Phase.FAILED),
+        ({"conditions": [{"type": "Failed", "status": "False"}]}, None),
+        ({"jobStatus": "SUCCEEDED"}, Phase.SUCCEEDED),
+    ],
+)
+def test_the_object_says_when_it_is_over(status: dict[str, Any], phase: Phase | None) -> None:
+    [run] = external_runs.runs([(pod("a", "batch/v1", "Job"), [owner("batch/v1", "Job", {}, status=status)])])
+    assert run.finished is phase
+
+
+def test_a_pod_is_made_again_as_its_people_wrote_it() -> None:
+    marks = {admission.ADMITTED: "s-1", admission.STATUS: "admitted", "own": "kept"}
+    lone = pod("a", by="alice", annotations=marks)
+    lone["spec"] |= {"nodeName": "n1"}
+    lone["metadata"]["resourceVersion"] = "7"
+    [run] = external_runs.runs([(lone, [])])
+    manifest = run.manifest
+    assert manifest is not None
+    assert set(manifest["spec"]) == {"containers"}
+    assert manifest["metadata"]["annotations"].get("own") == "kept"
+    assert not {admission.ADMITTED, admission.STATUS} & set(manifest["metadata"]["annotations"])
+    assert not {"uid", "resourceVersion"} & set(manifest["metadata"])
+
+
+def test_pods_with_the_label_alone_are_none_of_ours() -> None:
+    free = pod("a")
+    del free["spec"]["schedulingGates"]
+    assert not external_runs.is_concerned(free)
+
+
+def test_the_file_to_apply_is_what_the_command_writes() -> None:
+    assert Path("deploy/admission/admission.yaml").read_text() == text()
+
+
+def test_the_policies_look_for_the_resources_that_the_sharing_systems_read() -> None:
+    assert f"^({GPU_RESOURCE.pattern})".replace("\\", "\\\\") == admission.RESOURCES
+    kinds = {document["kind"] for document in yaml.safe_load_all(text())}
+    assert kinds >= {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"}
