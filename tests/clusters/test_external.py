@@ -273,7 +273,7 @@ def test_a_preempted_replica_of_a_stateful_set_is_queued_again_as_the_same_workl
     labels = {"app": "db"}
     template = {"metadata": {"labels": labels}, "spec": spec_of(FOREVER, cards=4) | {"restartPolicy": "Always"}}
     database = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
-                "spec": {"replicas": 1, "serviceName": "db", "selector": {"matchLabels": labels}, "template": template}}  # fmt: skip
+                "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}}  # fmt: skip
     bed.call("POST", f"/apis/apps/v1/namespaces/{bed.home('nlp')}/statefulsets?{KUBECTL}", database, user="bob")
     replica = bed.until_running("db-0")
     bed.call("POST", pods(bed), pod("owner", FOREVER, cards=2), user="alice")

@@ -139,8 +139,8 @@ def _observed(
         return _ended(news, run, run.finished)
     if run is None or not live:
         return _without_pods(row, attempt, run, news, alone, driver, now)
-    if row.missing_since is not None:
-        ExternalWork.objects.filter(pk=row.pk).update(missing_since=None)
+    if row.missing_since is not None or (row.bound < attempt.number and state is not State.STOPPING):
+        ExternalWork.objects.filter(pk=row.pk).update(missing_since=None, bound=attempt.number)
     inside = [pod for pod in live if not pod.gated]
     waiting = [pod for pod in live if pod.gated and pod.leaving is None]
     if not inside:
