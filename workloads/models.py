@@ -284,8 +284,8 @@ class ExternalWork(models.Model):
     submitted_by = models.CharField(max_length=253, blank=True)  # as the cluster names them
     submitted_with = models.CharField(max_length=40, blank=True)
     manifest = models.JSONField(null=True)  # of a pod that nobody else would make again
-    told = models.CharField(max_length=900, blank=True)  # what it was last told in the cluster
-    told_at = models.DateTimeField(null=True)
+    status = models.CharField(max_length=900, blank=True)  # what was last said of it in the cluster
+    status_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["cluster", "key"], name="one_workload_an_external_run")]

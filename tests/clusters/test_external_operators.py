@@ -15,7 +15,7 @@ from tests.clusters.external_bed import ExternalBed, job, spec_of
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_external import FOREVER, account, bed, pod, pods  # noqa: F401 the fixtures
 from workloads.kubernetes.externals import path
-from workloads.kubernetes.manifests.admission import BY_KIND
+from workloads.kubernetes.manifests.admission import BY_KIND, SUBMITTED_BY
 from workloads.models import ExternalWork, Workload
 
 pytestmark = pytest.mark.cluster
@@ -75,7 +75,16 @@ class Operator:
         api, kind, spec = self.levels[0]
         collection = self.path(0).removesuffix("/train")
         made = {"apiVersion": api, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
-        self.bed.call("POST", f"{collection}?fieldManager=kubectl-create", made, user="bob")
+
+        def known() -> bool:
+            """The policies get to know a new kind a moment after it is served, and write no name until then."""
+            answer = self.bed.admin.call("POST", f"{collection}?fieldManager=kubectl-create", made, user="bob")
+            if SUBMITTED_BY in (answer.get("metadata") or {}).get("annotations", {}):
+                return True
+            self.bed.admin.call("DELETE", self.path(0))
+            return False
+
+        eventually(known)
 
     @property
     def suspended(self) -> bool:

@@ -52,10 +52,10 @@ def top(chain: Chain) -> tuple[Json, OwnerKind] | None:
 
 
 def ref_of(pod: Json, chain: Chain) -> ExternalRef:
-    meta, found = pod["metadata"], top(chain)
-    if found is None:
+    meta, topmost = pod["metadata"], top(chain)
+    if topmost is None:
         return ExternalRef("v1", "Pod", meta["namespace"], meta["name"], meta["uid"])
-    owner, kind = found
+    owner, kind = topmost
     own = owner["metadata"]
     alone = (meta["name"], meta["uid"]) if kind.each else ("", "")
     return ExternalRef(owner["apiVersion"], owner["kind"], own["namespace"], own["name"], own["uid"], *alone)
@@ -73,8 +73,7 @@ def runs(pods: Iterable[tuple[Json, Chain]], also: Iterable[tuple[ExternalRef, J
 
 
 def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
-    found = top(chain)
-    owner, kind = found if found is not None else (None, None)
+    owner, kind = top(chain) or (None, None)
     sample = pods[0] if pods else {}
     own = notes(sample) if sample else {}
     single = kind is None or kind.each
@@ -93,7 +92,7 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
         settings=_settings(sample, owner),
         sample=sample,
         manifest=_manifest(sample) if sample and owner is None and not controller_of(sample) else None,
-        told=own.get(admission.STATUS, ""),
+        status=own.get(admission.STATUS, ""),
         suspended=bool(owner is not None and kind is not None and kind.suspend and _at(owner, kind.suspend)),
         suspended_by_portal=owner is not None and admission.SUSPENDED in notes(owner),
         finished=finished,
@@ -109,11 +108,11 @@ def _asked(pod: Json) -> dict[str, float]:
 
 def _settings(sample: Json, owner: Json | None) -> dict[str, str]:
     """From the pod's annotations and labels, else from those of what made it."""
-    found: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for obj in (owner, sample):
         if obj:
-            found |= texts(obj["metadata"].get("labels")) | notes(obj)
-    return {word: found[f"{PREFIX}/{word}"] for word in admission.SETTINGS if f"{PREFIX}/{word}" in found}
+            marks |= texts(obj["metadata"].get("labels")) | notes(obj)
+    return {word: marks[f"{PREFIX}/{word}"] for word in admission.SETTINGS if f"{PREFIX}/{word}" in marks}
 
 
 def _submitter(pod: Json, chain: Chain) -> tuple[str, str]:
@@ -196,8 +195,8 @@ def _number(value: object, default: int) -> int:
 
 
 def _template_asks(template: object) -> bool:
-    found = mapping(template)
-    return wants_a_gpu({"metadata": mapping(found.get("metadata")), "spec": mapping(found.get("spec"))})
+    pod = mapping(template)
+    return wants_a_gpu({"metadata": mapping(pod.get("metadata")), "spec": mapping(pod.get("spec"))})
 
 
 def _at(obj: Json, path: Sequence[str]) -> Any:

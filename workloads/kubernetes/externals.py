@@ -48,18 +48,18 @@ class Externals:
         pods = [pod for pod in listed if external_runs.is_concerned(pod)]
         owners = _Owners(self.api)
         owners.expect(filter(None, map(external_runs.controller_of, pods)))
-        found = [(pod, owners.above(pod)) for pod in pods]
-        present = {external_runs.ref_of(pod, chain).key for pod, chain in found}
+        chained = [(pod, owners.above(pod)) for pod in pods]
+        present = {external_runs.ref_of(pod, chain).key for pod, chain in chained}
         also = [(ref, owner) for ref in known if ref.key not in present and (owner := owners.of(ref)) is not None]
-        return external_runs.runs(found, also)
+        return external_runs.runs(chained, also)
 
     def find(self, ref: ExternalRef) -> ExternalRun | None:
         """This one run, read anew."""
         owners = _Owners(self.api)
         pods = [(pod, owners.above(pod)) for pod in self.pods(ref)]
         owner = owners.of(ref)
-        found = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
-        return next((run for run in found if run.ref.key == ref.key), None)
+        runs = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
+        return next((run for run in runs if run.ref.key == ref.key), None)
 
     def pods(self, ref: ExternalRef) -> list[Json]:
         owners = _Owners(self.api)
@@ -246,7 +246,7 @@ class _Owners:
         if kind is None:
             return None
         if uid not in self._known:
-            found = self.api.get(path(api, kind.plural, namespace, name))
-            same = found is not None and found["metadata"]["uid"] == uid
-            self._known[uid] = {"apiVersion": api, "kind": name_of_kind} | found if found is not None and same else None
+            owner = self.api.get(path(api, kind.plural, namespace, name))
+            same = owner is not None and owner["metadata"]["uid"] == uid
+            self._known[uid] = {"apiVersion": api, "kind": name_of_kind} | owner if owner is not None and same else None
         return self._known[uid]

@@ -59,6 +59,17 @@ def is_admitting(driver: object) -> TypeGuard[Admits]:
     return bool(getattr(driver, "admits", False))
 
 
+def seen_of(cluster: Cluster, driver: object, *, now: dt.datetime) -> dict[str, Observed] | None:
+    """As `look`; None where external runs are not looked for, or cannot be: the portal's own work does not depend on it."""
+    if not is_admitting(driver):
+        return None
+    try:
+        return look(cluster, driver, now=now)
+    except ClusterError as error:
+        log.error("external.not_listed", cluster=cluster.name, error=str(error))
+        return None
+
+
 def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Observed]:
     """One listing: registers what is new, lets go of what is gone, and returns what is to be seen of the others, by run name.
     Raises Unreachable."""
@@ -85,9 +96,9 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
         attempt = attempts.get(row.workload_id)
         if attempt is None:
             continue
-        found = _observed(row, attempt, runs.get(key), driver, now)
-        if found is not None:
-            seen[attempt.run_name] = found
+        news = _observed(row, attempt, runs.get(key), driver, now)
+        if news is not None:
+            seen[attempt.run_name] = news
     _tell_why_they_wait(rows.values(), attempts, driver, now)
     return seen
 
@@ -239,7 +250,7 @@ def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: d
             return
         except Problem as problem:
             text = f"cannot be admitted: {problem.detail}"
-    if text[:900] != run.told:
+    if text[:900] != run.status:
         log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
         _tell(driver, run, text)
 
@@ -395,18 +406,18 @@ def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
     """Writes on the pods of queued work what its page says, to those whose sentence is the oldest."""
     due: Sequence[ExternalWork] = [
         row for row in rows
-        if row.workload.state == State.QUEUED and (row.told_at is None or row.told_at <= now - TELL_EVERY)
+        if row.workload.state == State.QUEUED and (row.status_at is None or row.status_at <= now - TELL_EVERY)
         and (attempt := attempts.get(row.workload_id)) is not None and attempt.claim.state == ClaimState.PENDING
         and attempt.claim.answered_at is not None
     ]  # fmt: skip
-    for row in sorted(due, key=lambda row: (row.told_at is not None, row.told_at or now))[:TELL_AT_ONCE]:
+    for row in sorted(due, key=lambda row: (row.status_at is not None, row.status_at or now))[:TELL_AT_ONCE]:
         reader = Actor(row.workload.author or User(username=""))
         with translation.override("en"):
             situation = situation_of(reader, row.workload, attempts[row.workload_id])
             text = " ".join(["waits.", situation.sentence, *situation.details])[:900]
-        is_new = NUMBERS.sub("#", text) != NUMBERS.sub("#", row.told)
-        ExternalWork.objects.filter(pk=row.pk).update(told=text, told_at=now)
-        if text != row.told:
+        is_new = NUMBERS.sub("#", text) != NUMBERS.sub("#", row.status)
+        ExternalWork.objects.filter(pk=row.pk).update(status=text, status_at=now)
+        if text != row.status:
             try:
                 driver.tell_external(row.ref, text, event=is_new)
             except ClusterError as error:

@@ -80,17 +80,19 @@ def due(cluster: Cluster) -> dict[str, Seen]:
     driver, began = driver_for(cluster), timezone.now()
     try:
         observed = {run.ref.name: run for run in driver.observe()}
-        external = external_runs.look(cluster, driver, now=began) if external_runs.is_admitting(driver) else {}
     except Unreachable as error:
         reachability.mark_unreachable(cluster, str(error), now=began)
         return {}
     reachability.mark_reached(cluster, now=began)
+    external = external_runs.seen_of(cluster, driver, now=began)
     silent = lost_nodes.given_up(cluster, now=began)
     live: dict[str, Seen] = {}
     over: dict[str, Seen] = {}
     known = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
     for attempt in known.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk"):
-        run = observed.pop(attempt.run_name, None) or external.get(attempt.run_name)
+        if attempt.workload.kind == Kind.EXTERNAL and external is None:
+            continue  # nobody knows what it does now
+        run = observed.pop(attempt.run_name, None) or (external or {}).get(attempt.run_name)
         seen = _seen(began, run if run and run.ref.submission_id == attempt.submission_id else None, silent)
         if next_steps(view_of(attempt), seen, began):
             (live if attempt.finished_at is None else over)[attempt.submission_id] = seen

@@ -68,7 +68,7 @@ class ExternalRun:
     settings: Mapping[str, str] = field(default_factory=dict)  # what it says of itself: priority, max-runtime, …
     sample: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     manifest: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    told: str = ""  # what it has last been told
+    status: str = ""  # what was last said of it there
     suspended: bool = False
     suspended_by_portal: bool = False
     finished: Phase | None = None  # the object says that it is over

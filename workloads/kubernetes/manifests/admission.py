@@ -88,8 +88,8 @@ API = "admissionregistration.k8s.io"
 
 def _of(place: str, what: str, key: str) -> str:
     """The value of a label or annotation, '' where there is none."""
-    found = f"{place}.metadata.{what}"
-    return f"(has({found}) && '{key}' in {found} ? {found}['{key}'] : '')"
+    marks = f"{place}.metadata.{what}"
+    return f"(has({marks}) && '{key}' in {marks} ? {marks}['{key}'] : '')"
 
 
 def _constraints(operations: list[str], rules: list[tuple[str, str]]) -> Json:
@@ -154,27 +154,36 @@ def _gate() -> list[Json]:
 
 
 def _remember() -> list[Json]:
-    """Objects that make pods: who submitted them, which an update does not change."""
-    old = ", ".join(
-        f"'{key}': string({_of('oldObject', 'annotations', key)})" for key in (SUBMITTED_BY, SUBMITTED_WITH)
-    )
+    """Objects that make pods: who submitted them, which an update does not change. A name that cannot be written (a kind that
+    the API server has only just got to know) keeps nothing from being made."""
+    old_by, old_with = (_of("oldObject", "annotations", key) for key in (SUBMITTED_BY, SUBMITTED_WITH))
     made = "request.operation == 'CREATE'"
-    known = f"({_of('oldObject', 'annotations', SUBMITTED_BY)} != '')"
+    noted = _annotate("string(request.userInfo.username)", "string(variables.manager)")
+    kept = _annotate(f"string({old_by})", f"string({old_with})")
     rules = [(owner.group, owner.plural) for owner in OWNERS if owner.kind != "ReplicaSet"]
-    noted = f"Object{{metadata: Object.metadata{{annotations: {{{_WHO}}}}}}}"
-    kept = f"Object{{metadata: Object.metadata{{annotations: {{{old}}}}}}}"
+    chosen = f"{made} ? (variables.to == '' ? [] : {noted}) : ({old_by} == '' ? [] : {kept})"
     return _policy(
         "MutatingAdmissionPolicy",
         "owners",
         {
+            "failurePolicy": "Ignore",
             "reinvocationPolicy": "Never",
             "matchConstraints": _constraints(["CREATE", "UPDATE"], rules),
             "variables": [*_TO, {"name": "manager", "expression": _MANAGER}],
-            "mutations": [
-                _apply(f"{made} ? (variables.to == '' ? Object{{}} : {noted}) : ({known} ? {kept} : Object{{}})"),
-            ],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": chosen}}],
         },
     )
+
+
+def _annotate(by: str, using: str) -> str:
+    """As a JSON patch, which needs no schema: those of custom resources reach the policies late."""
+    at = "'/metadata/annotations/' + jsonpatch.escapeKey('{}')"
+    first = "JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}"
+    ops = ", ".join(
+        f"JSONPatch{{op: 'add', path: {at.format(key)}, value: {value}}}"
+        for key, value in ((SUBMITTED_BY, by), (SUBMITTED_WITH, using))
+    )
+    return f"((has(object.metadata.annotations) ? [] : [{first}]) + [{ops}])"
 
 
 def _apply(expression: str) -> Json:

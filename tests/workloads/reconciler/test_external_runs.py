@@ -1,0 +1,206 @@
+"""What others submitted becomes a workload, or is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.errors import Invalid, Problem
+from portal.models import Department, User
+from quotas.models import Claim, Pool
+from tests import builders as make
+from workloads import actions
+from workloads.files import volumes
+from workloads.models import ExternalWork, Image, Workload
+from workloads.reconciler import external_runs
+from workloads.runtime.base import Unreachable
+from workloads.runtime.external import ExternalPod, ExternalRef, ExternalRun
+from workloads.runtime.phases import Phase
+
+SAMPLE = {"metadata": {}, "spec": {"containers": [
+    {"name": "a", "image": "registry/train:1", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1500m", "memory": "1Gi"}}}
+]}}  # fmt: skip
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make.pool("a100", cards=8)
+
+
+@pytest.fixture
+def vision(pool: Pool) -> Department:
+    department = make.department("vision")
+    make.quota(department, pool, 8)
+    return department
+
+
+@pytest.fixture
+def alice(vision: Department) -> User:
+    return make.member(vision, username="alice")
+
+
+def run(uid: str = "u1", pods: int = 1, **changes: Any) -> ExternalRun:
+    ref = ExternalRef("batch/v1", "Job", "lab", "train", uid)
+    own = tuple(ExternalPod(f"train-{n}", f"{uid}-{n}", "", Phase.PENDING, gated=True) for n in range(pods))
+    made = ExternalRun(
+        ref, "vision", pods, own, by_namespace=True, submitted_by="alice", submitted_with="kubectl", sample=SAMPLE
+    )
+    return replace(made, **changes)
+
+
+class Cluster:
+    """Lists what it is given, and remembers what it was told to say."""
+
+    admits = True
+
+    def __init__(self, *runs: ExternalRun) -> None:
+        self.runs = runs
+        self.told: list[str] = []
+        self.made: list[Mapping[str, Any]] = []
+
+    def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
+        return self.runs
+
+    def tell_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+        self.told.append(text)
+
+    def make_external_again(self, manifest: Mapping[str, Any]) -> str | None:
+        self.made.append(manifest)
+        return "again"
+
+
+def looked(pool: Pool, cluster: Cluster) -> None:
+    external_runs.look(pool.group.cluster, cluster, now=timezone.now())
+
+
+def test_a_gang_is_one_workload_of_whoever_submitted_it(pool: Pool, alice: User) -> None:
+    cluster = Cluster(run(pods=3))
+    looked(pool, cluster)
+    looked(pool, cluster)
+    [workload] = Workload.objects.all()
+    assert (workload.author, workload.pods, workload.units_per_pod, workload.kind) == (alice, 3, 2, "external")
+    assert (workload.cpu_milli, workload.memory_mib, workload.image.name) == (1500, 1024, "registry/train:1")
+    assert not Image.objects.get().active
+    assert workload.attempts.get().namespace == "lab"
+    assert cluster.told == []
+
+
+def test_nothing_is_queued_before_all_of_a_gang_is_there(pool: Pool, alice: User) -> None:
+    looked(pool, Cluster(run(pods=1, wanted=2)))
+    assert not Workload.objects.exists()
+
+
+@pytest.mark.parametrize(("who", "by_namespace", "author"), [
+    ("alice", True, "alice"), ("alice", False, "alice"), ("stranger", True, None), ("nobody-here", True, None),
+    ("stranger", False, "refused"), ("", False, "refused"),
+])  # fmt: skip
+def test_a_label_needs_somebody_who_may_submit_there_a_namespace_does_not(
+    pool: Pool, alice: User, who: str, by_namespace: bool, author: str | None
+) -> None:
+    make.member(make.department("nlp"), username="stranger")
+    cluster = Cluster(run(submitted_by=who, by_namespace=by_namespace))
+    looked(pool, cluster)
+    if author == "refused":
+        assert not Workload.objects.exists()
+        assert "no account in the portal" in cluster.told[0]
+        return
+    assert (Workload.objects.get().author and Workload.objects.get().author.username) == author  # type: ignore[union-attr]
+    assert ExternalWork.objects.get().submitted_by == who
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no department": ({"department": "audio"}, "there is no department audio"),
+    "different amounts": ({"alike": False}, "different amounts"),
+    "no such pool": ({"settings": {"pool": "h100"}}, "the pool h100 does not offer"),
+    "a priority of operators": ({"settings": {"priority": "5"}}, "for operators"),
+    "no number": ({"settings": {"priority": "high"}}, "high is no whole number"),
+    "no duration": ({"settings": {"max-runtime": "soon"}}, "soon is no duration"),
+    "no truth": ({"settings": {"preemptible": "no"}}, "no is no true or false"),
+    "more than there is": ({"sample": {"metadata": {}, "spec": {"containers": [
+        {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "9"}}}]}}}, "9"),
+    "nothing anybody offers": ({"sample": {"metadata": {}, "spec": {"containers": [
+        {"name": "a", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}}}, "nvidia.com/mig-1g.5gb: 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_admitted_is_told_why_once(pool: Pool, alice: User, what: str) -> None:
+    changes, word = WRONG[what]
+    cluster = Cluster(run(**changes))
+    looked(pool, cluster)
+    assert word in cluster.told[0]
+    assert not Workload.objects.exists()
+    cluster.runs = (replace(cluster.runs[0], status=cluster.told[0]),)
+    looked(pool, cluster)
+    assert len(cluster.told) == 1
+
+
+def test_its_annotations_are_the_fields_of_the_form(pool: Pool, alice: User) -> None:
+    said = {
+        "name": "nightly",
+        "priority": "-3",
+        "max-runtime": "8h",
+        "preemptible": "false",
+        "own-only": "true",
+        "pool": pool.slug,
+    }
+    looked(pool, Cluster(run(settings=said)))
+    workload = Workload.objects.get()
+    assert (workload.name, workload.priority, workload.max_runtime) == ("nightly", -3, 8 * 3600)
+    assert (workload.preemptible, workload.own_only) == (False, True)
+    assert Claim.objects.get().priority == -3
+
+
+def test_what_was_taken_away_in_the_cluster_is_asked_to_stop(pool: Pool, alice: User) -> None:
+    cluster = Cluster(run())
+    looked(pool, cluster)
+    cluster.runs = ()
+    looked(pool, cluster)
+    assert Workload.objects.get().cancel_requested_at is not None
+
+
+def test_what_is_resumed_after_its_end_is_a_new_workload(pool: Pool, alice: User) -> None:
+    cluster = Cluster(run())
+    looked(pool, cluster)
+    first = Workload.objects.get()
+    actions.cancel(actor=Actor(alice), workload=first)
+    first.attempts.update(removed_at=timezone.now())
+    looked(pool, cluster)
+    assert Workload.objects.count() == 2
+    assert ExternalWork.objects.get(workload=first).key is None
+
+
+def test_pages_say_who_submitted_it_and_offer_nothing_that_only_the_portals_own_has(
+    pool: Pool, vision: Department, alice: User, client: Client
+) -> None:
+    looked(pool, Cluster(run(submitted_by="carol")))
+    workload = Workload.objects.get()
+    client.force_login(alice)
+    text = client.get(reverse("workloads:detail", args=[vision.slug, workload.public_id])).content.decode()
+    assert "Job lab/train, submitted with kubectl by carol" in text
+    for left_out in ("tab=files", "tab=spec", "from=" + workload.public_id):
+        assert left_out not in text
+    with pytest.raises(Invalid):
+        actions.rerun(actor=Actor(alice), workload=workload)
+    with pytest.raises(Problem):
+        volumes.listing(workload)
+
+
+def test_where_external_runs_cannot_be_listed_nothing_is_concluded_of_them(pool: Pool, alice: User) -> None:
+    class Forbidding(Cluster):
+        def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
+            raise Unreachable("jobsets is forbidden")
+
+    class NotAdmitting(Cluster):
+        admits = False
+
+    assert external_runs.seen_of(pool.group.cluster, Forbidding(), now=timezone.now()) is None
+    assert external_runs.seen_of(pool.group.cluster, NotAdmitting(run()), now=timezone.now()) is None
+    assert not Workload.objects.exists()
