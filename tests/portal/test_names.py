@@ -154,7 +154,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
 }  # fmt: skip
 NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name"}
 NAMED_BY_MACHINES |= {
-    f"ExternalWork.{name}" for name in ("name", "pod", "submitted_by", "submitted_with", "status", "api")
+    f"ExternalWork.{name}" for name in ("name", "pod", "pod_uid", "submitted_by", "submitted_with", "status", "api")
 }
 # in the settings, and by an identity provider
 NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider"}

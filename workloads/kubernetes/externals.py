@@ -118,12 +118,12 @@ class Externals:
 
     def announce(self, ref: ExternalRef, reclaim_at: dt.datetime | None) -> None:
         text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        said = f"preempted: the cards go back at {text}; save your work" if text else "admitted"
+        sentence = f"preempted: the cards go back at {text}; save your work" if text else "admitted"
         for pod in self.pods(ref):
-            notes = {RECLAIM_AT: text, admission.STATUS: said}
+            notes = {RECLAIM_AT: text, admission.STATUS: sentence}
             self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
         if text:
-            self._event(ref, "Preempted", said[0].upper() + said[1:], warning=True)
+            self._event(ref, "Preempted", sentence[0].upper() + sentence[1:], warning=True)
 
     def stop(self, ref: ExternalRef, grace: int) -> None:
         """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds."""

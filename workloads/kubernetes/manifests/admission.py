@@ -159,9 +159,9 @@ def _remember() -> list[Json]:
     old_by, old_with = (_of("oldObject", "annotations", key) for key in (SUBMITTED_BY, SUBMITTED_WITH))
     made = "request.operation == 'CREATE'"
     noted = _annotate("string(request.userInfo.username)", "string(variables.manager)")
-    kept = _annotate(f"string({old_by})", f"string({old_with})")
+    unchanged = _annotate(f"string({old_by})", f"string({old_with})")
     rules = [(owner.group, owner.plural) for owner in OWNERS if owner.kind != "ReplicaSet"]
-    chosen = f"{made} ? (variables.to == '' ? [] : {noted}) : ({old_by} == '' ? [] : {kept})"
+    chosen = f"{made} ? (variables.to == '' ? [] : {noted}) : ({old_by} == '' ? [] : {unchanged})"
     return _policy(
         "MutatingAdmissionPolicy",
         "owners",
@@ -198,7 +198,7 @@ def _guard() -> list[Json]:
         return f"(has({gates}) && {gates}.exists(gate, gate.name == '{ADMISSION}'))"
 
     marks = [("labels", ADMIT_TO), ("annotations", SUBMITTED_BY), ("annotations", TIED_BY), ("annotations", ADMITTED)]
-    kept = " && ".join(f"{_of('object', what, key)} == {_of('oldObject', what, key)}" for what, key in marks)
+    same = " && ".join(f"{_of('object', what, key)} == {_of('oldObject', what, key)}" for what, key in marks)
     updated = "(request.operation == 'UPDATE')"
     return _policy(
         "ValidatingAdmissionPolicy",
@@ -213,7 +213,7 @@ def _guard() -> list[Json]:
                     f"the pod's annotation {STATUS} says what it waits for.",
                 },
                 {
-                    "expression": f"!{updated} || {_of('oldObject', 'labels', ADMIT_TO)} == '' || ({kept}) || variables.portal",
+                    "expression": f"!{updated} || {_of('oldObject', 'labels', ADMIT_TO)} == '' || ({same}) || variables.portal",
                     "message": f"The label {ADMIT_TO} and the annotations that the portal's policies wrote cannot be changed: "
                     "delete the pod and make it again.",
                 },
