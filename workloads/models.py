@@ -65,6 +65,11 @@ class Image(models.Model):
     def __str__(self) -> str:
         return self.title
 
+    @classmethod
+    def catalogue(cls) -> models.QuerySet[Image]:
+        """Those that operators entered; the others are what work from elsewhere runs in."""
+        return cls.objects.exclude(kinds=[Kind.EXTERNAL.value])
+
     def serves(self, kind: str) -> bool:
         return not self.kinds or kind in self.kinds
 

@@ -38,7 +38,7 @@ from workloads.configuration.fields import (
     SetupOptions,
     plain_policy,
 )
-from workloads.models import Image, Kind, Preset
+from workloads.models import CHOICES, Image, Preset
 from workloads.requests import images_and_presets
 
 Key = tuple[str, ...]
@@ -318,7 +318,7 @@ class Pools(Section):
 
 class ImageShape(Entry):
     title = serializers.CharField(max_length=100)
-    kinds = serializers.ListField(child=serializers.ChoiceField(Kind.choices), help_text="Empty: for all.")
+    kinds = serializers.ListField(child=serializers.ChoiceField(CHOICES), help_text="Empty: for all.")
     interpreter = serializers.CharField(max_length=300, allow_blank=True)
     min_driver = serializers.IntegerField(min_value=1, max_value=MOST, allow_null=True)
     active = serializers.BooleanField()
@@ -330,7 +330,7 @@ class Images(Section):
     new: ClassVar[Values] = {"title": "", "kinds": [], "interpreter": "", "min_driver": None, "active": True}
 
     def stored(self, key: Key | None = None) -> dict[Key, Values]:
-        rows = Image.objects.filter(name=key[0]) if key else Image.objects.all()
+        rows = Image.objects.filter(name=key[0]) if key else Image.catalogue()
         return {(row.name,): {name: getattr(row, name) for name in self.names} for row in rows}
 
     def write(self, actor: Actor, key: Key, wanted: Values) -> None:
@@ -351,7 +351,7 @@ class Images(Section):
 class PresetShape(Entry):
     title = serializers.CharField(max_length=100)
     description = serializers.CharField(max_length=200, allow_blank=True)
-    kind = serializers.ChoiceField(Kind.choices)
+    kind = serializers.ChoiceField(CHOICES)
     pool = serializers.CharField(max_length=60)
     image = serializers.CharField(max_length=200)
     pods = serializers.IntegerField(min_value=1, max_value=MOST)

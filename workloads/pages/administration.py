@@ -25,7 +25,7 @@ from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
-from workloads.models import CHOICES, Image, Kind, Preset
+from workloads.models import CHOICES, Image, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
 from workloads.requests.text_fields import CommandField, CoresField, MemoryField
@@ -216,7 +216,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
 def images(request: HttpRequest) -> HttpResponse:
     operator_of(request)
     context = {
-        "images": Image.objects.exclude(kinds=[Kind.EXTERNAL.value]),
+        "images": Image.catalogue(),
         "presets": Preset.objects.select_related("pool", "image"),
     }
     return render(request, "workloads/operator_images.html", context)
