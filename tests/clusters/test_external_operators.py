@@ -148,6 +148,7 @@ def _owner(above: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.timeout(300)  # a kind that is served for the first time reaches the policies within a minute
 @pytest.mark.parametrize("kind", LEVELS)
 def test_it_starts_as_one_gives_cards_back_by_suspend_and_is_resumed_as_the_same_workload(
     bed: ExternalBed,  # noqa: F811
