@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("nodes/<int:node>/", pools.NodeView.as_view(), name="node"),
     path("pools/", pools.Pools.as_view(), name="pools"),
     path("pools/<slug:pool>/", pools.PoolView.as_view(), name="pool"),
+    path("pools/<slug:pool>/capacity/", pools.PoolCapacity.as_view(), name="pool-capacity"),
     path("pools/<slug:pool>/price/", pools.PoolPriceView.as_view(), name="pool-price"),
     path("pools/<slug:pool>/policy/", policies.PoolPolicy.as_view(), name="pool-policy"),
     path(

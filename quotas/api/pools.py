@@ -21,7 +21,7 @@ from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.board.card_map import PoolOverview, pool_overview
 from quotas.models import Card, Node, Pool, PoolPrice
-from quotas.previews.drain import preview_drain
+from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies, prices
@@ -138,6 +138,34 @@ class PoolView(ApiView):
         confirm.require(foreseen.breaks, self.confirmed)
         policies.set_pool_rules(actor=self.actor, pool=row, rules=rules, expected_version=version)
         return self.answer(pool_for(pool))
+
+
+class CapacityIn(Strict):
+    nominal = serializers.IntegerField(
+        min_value=0, max_value=MOST, help_text="What may be promised, in the pool's unit."
+    )
+
+
+class PoolCapacity(ApiView):
+    dry_runs = frozenset({"put"})
+
+    @extend_schema(
+        operation_id="pools_set_capacity",
+        request=CapacityIn,
+        responses=either(PoolOut, PreviewOut),
+        parameters=[DRY_RUN, CONFIRM],
+    )
+    def put(self, request: Request, pool: str) -> Response:
+        """Sets the nominal capacity. For operators."""
+        self.actor.require_operator()
+        row, nominal = pool_for(pool), self.read(CapacityIn)["nominal"]
+        capacity.check_nominal(row, nominal)
+        foreseen = preview_nominal(actor=self.actor, pool=row, nominal=nominal)
+        if self.flag("dry_run"):
+            return preview_answer(foreseen, row)
+        confirm.require(foreseen.breaks, self.confirmed)
+        capacity.set_nominal(actor=self.actor, pool=row, nominal=nominal)
+        return Response(PoolOut(pool_overview([pool_for(pool)])[0]).data)
 
 
 class PriceOut(serializers.ModelSerializer[PoolPrice]):

@@ -10,16 +10,22 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.access import NotVisible
+from portal.access import NotVisible, Right
 from portal.api.base import ApiView, FreeText, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
+from portal.errors import N_, Invalid
 from portal.infra import confirm
+from quotas.amounts import LONGEST, units_of
+from quotas.api.quotas import IN_UNITS, MOST
 from quotas.models import Cluster
 from workloads.api.fields import Cores
-from workloads.api.setups import SetupOut
-from workloads.models import Image, Preset
+from workloads.api.setups import SetupIn, SetupOut
+from workloads.api.shapes import image_named, pool_named
+from workloads.models import Image, Kind, Preset
 from workloads.nodes import cluster_registry
+from workloads.requests import images_and_presets
+from workloads.runtime.setups import Setup
 
 
 class PresetOut(serializers.ModelSerializer[Preset]):
@@ -35,8 +41,55 @@ class PresetOut(serializers.ModelSerializer[Preset]):
         model = Preset
         fields = [
             "id", "title", "description", "kind", "pool", "unit", "units_per_pod", "cores_per_pod", "profile", "image", "command",
-            "cpu", "memory_mib", "max_runtime", "pods", "setup",
+            "cpu", "memory_mib", "max_runtime", "pods", "setup", "order", "active",
         ]  # fmt: skip
+
+
+class PresetChange(Strict):
+    title = serializers.CharField(max_length=100, required=False)
+    description = serializers.CharField(max_length=200, allow_blank=True, required=False)
+    kind = serializers.ChoiceField(Kind.choices, required=False)
+    pool = serializers.CharField(max_length=60, required=False)
+    image = serializers.CharField(max_length=200, required=False, help_text="Its name.")
+    pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    units_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, required=False, help_text=IN_UNITS)
+    amount = serializers.CharField(max_length=LONGEST, required=False, help_text="The same in words: 2 cards, 6 GiB.")
+    cores_per_pod = serializers.IntegerField(min_value=1, max_value=MOST, allow_null=True, required=False)
+    profile = serializers.CharField(max_length=40, allow_blank=True, required=False)
+    command = serializers.ListField(child=FreeText(allow_blank=True, trim_whitespace=False), required=False)
+    cpu = Cores(source="cpu_milli", required=False)
+    memory_mib = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
+    max_runtime = serializers.IntegerField(min_value=1, max_value=MOST, allow_null=True, required=False, help_text="s")
+    setup = SetupIn(required=False)
+    order = serializers.IntegerField(min_value=0, max_value=32_767, required=False)
+    active = serializers.BooleanField(required=False, help_text="Offered to people.")
+
+
+class PresetIn(PresetChange):
+    id = serializers.SlugField(max_length=40)
+    title = serializers.CharField(max_length=100)
+    kind = serializers.ChoiceField(Kind.choices)
+    pool = serializers.CharField(max_length=60)
+    image = serializers.CharField(max_length=200, help_text="Its name.")
+
+
+def filled(preset: Preset, values: dict[str, Any]) -> Preset:
+    """The preset with these values. Raises Invalid (pool, image, amount, setup)."""
+    if "pool" in values:
+        preset.pool = pool_named(values.pop("pool"))
+    if "image" in values:
+        preset.image = image_named(values.pop("image"))
+    if "amount" in values:
+        try:
+            values["units_per_pod"] = units_of(values.pop("amount"), preset.pool)
+        except Invalid as error:
+            error.field = "amount"
+            raise
+    if "setup" in values:
+        values["setup"] = Setup(**values["setup"]).as_json()
+    for name, value in values.items():
+        setattr(preset, name, value)
+    return preset
 
 
 class Presets(ApiView):
@@ -51,13 +104,64 @@ class Presets(ApiView):
             rows = rows.filter(kind=self.text("kind"))
         return self.page(rows, PresetOut)
 
+    @extend_schema(
+        operation_id="presets_add", request=PresetIn, responses={201: PresetOut}, parameters=[IDEMPOTENCY_KEY]
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """For operators."""
+        self.actor.require_operator()
+        values = self.read(PresetIn)
+        slug = values.pop("id")
+        if Preset.objects.filter(slug=slug).exists():
+            raise Invalid(N_("Preset %(slug)s already exists."), field="id", slug=slug)
+        row = images_and_presets.save_preset(actor=self.actor, preset=filled(Preset(slug=slug), values))
+        return Response(PresetOut(row).data, status=201, headers={"Location": reverse("api:preset", args=[slug])})
+
+
+class PresetView(ApiView):
+    def row(self, slug: str) -> Preset:
+        row = Preset.objects.select_related("pool", "image").filter(slug=slug).first()
+        if row is None or not (row.active or self.actor.may(Right.OPERATE, None)):
+            raise NotVisible
+        return row
+
+    @extend_schema(operation_id="presets_read", responses=PresetOut)
+    def get(self, request: Request, preset: str) -> Response:
+        return Response(PresetOut(self.row(preset)).data)
+
+    @extend_schema(operation_id="presets_change", request=PresetChange, responses=PresetOut)
+    def patch(self, request: Request, preset: str) -> Response:
+        """For operators. What is not `active` is no longer offered."""
+        self.actor.require_operator()
+        row = filled(self.row(preset), self.read(PresetChange))
+        return Response(PresetOut(images_and_presets.save_preset(actor=self.actor, preset=row)).data)
+
 
 class ImageOut(serializers.ModelSerializer[Image]):
+    id = serializers.CharField(source="pk")
     kinds = serializers.ListField(child=serializers.CharField(), help_text="Empty: for all.")
 
     class Meta:
         model = Image
-        fields = ["name", "title", "kinds", "min_driver"]
+        fields = ["id", "name", "title", "kinds", "min_driver", "active"]
+
+
+class ImageChange(Strict):
+    title = serializers.CharField(max_length=100, required=False)
+    kinds = serializers.ListField(
+        child=serializers.ChoiceField(Kind.choices), required=False, help_text="Empty: for all."
+    )
+    interpreter = serializers.CharField(
+        max_length=300, allow_blank=True, required=False, help_text="Embedded cluster only."
+    )
+    min_driver = serializers.IntegerField(min_value=1, max_value=MOST, allow_null=True, required=False)
+    active = serializers.BooleanField(required=False, help_text="Offered to people.")
+
+
+class ImageIn(ImageChange):
+    name = serializers.CharField(max_length=200, help_text="The reference that clusters pull.")
+    title = serializers.CharField(max_length=100)
 
 
 class Images(ApiView):
@@ -66,6 +170,38 @@ class Images(ApiView):
     @extend_schema(operation_id="images_list", responses=page_of(ImageOut))
     def get(self, request: Request) -> Response:
         return self.page(Image.objects.filter(active=True), ImageOut)
+
+    @extend_schema(operation_id="images_add", request=ImageIn, responses={201: ImageOut}, parameters=[IDEMPOTENCY_KEY])
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """For operators."""
+        self.actor.require_operator()
+        values = self.read(ImageIn)
+        if Image.objects.filter(name=values["name"]).exists():
+            raise Invalid(N_("Image %(name)s already exists."), field="name", name=values["name"])
+        row = images_and_presets.save_image(actor=self.actor, image=Image(**values))
+        return Response(ImageOut(row).data, status=201, headers={"Location": reverse("api:image", args=[row.pk])})
+
+
+class ImageView(ApiView):
+    def row(self, pk: int) -> Image:
+        row = Image.objects.filter(pk=pk).first()
+        if row is None or not (row.active or self.actor.may(Right.OPERATE, None)):
+            raise NotVisible
+        return row
+
+    @extend_schema(operation_id="images_read", responses=ImageOut)
+    def get(self, request: Request, image: int) -> Response:
+        return Response(ImageOut(self.row(image)).data)
+
+    @extend_schema(operation_id="images_change", request=ImageChange, responses=ImageOut)
+    def patch(self, request: Request, image: int) -> Response:
+        """For operators. What is not `active` is no longer offered."""
+        self.actor.require_operator()
+        row = self.row(image)
+        for name, value in self.read(ImageChange).items():
+            setattr(row, name, value)
+        return Response(ImageOut(images_and_presets.save_image(actor=self.actor, image=row)).data)
 
 
 class ClusterOut(serializers.ModelSerializer[Cluster]):

@@ -1,0 +1,92 @@
+"""Images, presets and the capacity of pools, kept by operators' programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from portal.models import AuditEntry, Department, Role
+from quotas.models import Pool
+from tests import builders as make
+from tests.clients import person, program
+from workloads.models import Image, Preset
+
+pytestmark = pytest.mark.django_db
+API = "/api/v1/"
+IMAGE = {"name": "registry.example:5000/torch:2", "title": "Torch", "kinds": ["job"], "min_driver": 535}
+PRESET = {
+    "id": "quick", "title": "Quick", "kind": "service", "pool": "l4", "image": IMAGE["name"], "amount": "6 GiB", "cpu": 0.5,
+    "memory_mib": 4096, "command": ["python", ""], "setup": {"port": 8000},
+}  # fmt: skip
+
+
+@pytest.fixture
+def vision() -> Department:
+    make.pool("l4", cards=2, units_per_card=24_576, unit="MiB", sharing="hami")
+    return make.department("vision")
+
+
+@pytest.fixture
+def root(vision: Department) -> Any:
+    return person(make.user("root", is_operator=True))
+
+
+def test_an_image_and_a_preset_are_made_changed_and_no_longer_offered(root: Any, vision: Department) -> None:
+    made = root.post(API + "images/", IMAGE, headers={"Idempotency-Key": "1"})
+    assert (made.status_code, made["Location"]) == (201, f"{API}images/{made.json()['id']}/")
+    again = root.post(API + "images/", IMAGE, headers={"Idempotency-Key": "1"})
+    assert (again.json(), again["Content-Type"]) == (made.json(), "application/json")
+    preset = root.post(API + "presets/", PRESET)
+    assert (preset.status_code, preset["Location"]) == (201, f"{API}presets/quick/")
+    row = Preset.objects.get()
+    assert (row.units_per_pod, row.cpu_milli, row.command, row.setup) == (6144, 500, ["python", ""], {"port": 8000})
+    assert root.patch(API + "presets/quick/", {"amount": "12 GiB", "active": False}).json()["units_per_pod"] == 12_288
+    assert root.patch(made["Location"], {"title": "Torch 2"}).json()["title"] == "Torch 2"
+    member = person(make.member(vision))
+    assert member.get(API + "presets/quick/").status_code == 404
+    assert member.get(made["Location"]).json()["title"] == "Torch 2"
+    assert root.get(API + "presets/quick/").json()["active"] is False
+    assert list(AuditEntry.objects.order_by("pk").values_list("action", flat=True)) == [
+        "image.added", "preset.added", "preset.changed", "image.changed",
+    ]  # fmt: skip
+
+
+def test_every_refusal_names_its_field(root: Any) -> None:
+    root.post(API + "images/", IMAGE)
+    root.post(API + "presets/", PRESET)
+    for path, body, field in (
+        ("images/", IMAGE, "name"), ("presets/", PRESET, "id"), ("presets/", PRESET | {"id": "p", "pool": "x"}, "pool"),
+        ("presets/", PRESET | {"id": "p", "image": "x"}, "image"), ("presets/", PRESET | {"id": "p", "amount": "x"}, "amount"),
+        ("presets/", PRESET | {"id": "p", "amount": "6 MiB"}, "units_per_pod"), ("presets/", PRESET | {"id": "A b"}, "id"),
+        ("presets/", PRESET | {"id": "p", "setup": {"port": 0}}, "setup.port"), ("images/", {"name": "n"}, "title"),
+        ("images/", IMAGE | {"name": "n", "title": "раураl"}, "title"), ("images/", IMAGE | {"name": "n", "x": 1}, "x"),
+    ):  # fmt: skip
+        answer = root.post(API + path, body)
+        assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, field), answer.json()
+    assert (Image.objects.count(), Preset.objects.count()) == (1, 1)
+
+
+def test_capacity_is_set_looked_at_and_never_below_what_is_promised(root: Any, vision: Department) -> None:
+    pool = Pool.objects.get()
+    make.quota(vision, pool, 24_576)
+    url = API + "pools/l4/capacity/"
+    assert root.put(url + "?dry_run=1", {"nominal": 30_000}).json()["sentence"] == "No workload is affected now."
+    assert Pool.objects.get().nominal == 49_152
+    assert root.put(url, {"nominal": 30_000}).json()["nominal"] == 30_000
+    refused = root.put(url, {"nominal": 1024})
+    assert (refused.status_code, refused.json()["code"]) == (409, "over_promised")
+
+
+def test_only_operators_write(root: Any, vision: Department) -> None:
+    root.post(API + "images/", IMAGE)
+    root.post(API + "presets/", PRESET)
+    owner = make.member(vision, Role.OWNER)
+    for client in (person(owner), program(owner, vision)):
+        codes = [
+            client.post(API + "images/", IMAGE).status_code, client.post(API + "presets/", PRESET).status_code,
+            client.patch(f"{API}images/{Image.objects.get().pk}/", {"title": "x"}).status_code,
+            client.patch(API + "presets/quick/", {"title": "x"}).status_code,
+            client.put(API + "pools/l4/capacity/", {"nominal": 1}).status_code,
+        ]  # fmt: skip
+        assert codes == [404] * 5
