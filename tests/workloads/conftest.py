@@ -24,6 +24,8 @@ from workloads.reconciler import deadlines
 from workloads.reconciler.reconcile import reconcile_cluster
 from workloads.requests.request import WorkloadRequest
 
+LONGEST_PAUSE = 0.25  # s between turns: what is waited for needs the processors that looking takes
+
 
 @dataclass
 class Bed:
@@ -70,11 +72,12 @@ class Bed:
         deadlines.keep(now=timezone.now())
 
     def until(self, what: Callable[[], bool], seconds: float = 0) -> None:
-        end = time.monotonic() + (seconds or self.patience)
+        end, pause = time.monotonic() + (seconds or self.patience), 0.05
         while not what():
             assert time.monotonic() < end, self.told()
             self.turn()
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_PAUSE)
 
     def told(self) -> object:
         """How things stand, for whoever reads of a wait that was in vain."""
