@@ -11,7 +11,7 @@ import pytest
 
 from quotas.models import Claim
 from tests.clusters.beds import eventually
-from tests.clusters.external_bed import ExternalBed, job, spec_of
+from tests.clusters.external_bed import ExternalBed, spec_of
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_external import FOREVER, account, bed, pod, pods  # noqa: F401 the fixtures
 from workloads.kubernetes.externals import path
@@ -26,7 +26,7 @@ JOBS = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec
 RAY = {"headGroupSpec": {"template": TWO_CARDS}, "workerGroupSpecs": [{"replicas": 1, "template": TWO_CARDS}]}
 Level = tuple[str, str, dict[str, Any]]
 LEVELS: dict[str, list[Level]] = {
-    "JobSet": [("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS), ("batch/v1", "Job", {})],
+    "JobSet": [("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS)],
     "TrainJob": [("trainer.kubeflow.org/v1alpha1", "TrainJob", {}), ("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS)],
     "RayCluster": [("ray.io/v1", "RayCluster", RAY)],
     "RayJob": [("ray.io/v1", "RayJob", {"rayClusterSpec": RAY}), ("ray.io/v1", "RayCluster", RAY)],
@@ -114,8 +114,6 @@ class Operator:
         above = self.object(level - 1)
         if above is None or self.object(level) is not None:
             return
-        if kind == "Job":  # the real controller would make pods of its own
-            spec = job("train", FOREVER)["spec"] | {"suspend": True}
         made = {
             "apiVersion": api,
             "kind": kind,
@@ -156,8 +154,7 @@ def test_it_starts_as_one_gives_cards_back_by_suspend_and_is_resumed_as_the_same
     kind: str,
 ) -> None:
     for api, name, _spec in LEVELS[kind]:
-        if name != "Job":
-            serve(admin, api, name)
+        serve(admin, api, name)
     operator = Operator(bed, LEVELS[kind])
     operator.submit()
     operator.until(lambda: Workload.objects.filter(state="running").exists())

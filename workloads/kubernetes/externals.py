@@ -48,7 +48,7 @@ class Externals:
         pods = [pod for pod in listed if external_runs.is_concerned(pod)]
         owners = _Owners(self.api)
         owners.expect(filter(None, map(external_runs.controller_of, pods)))
-        chained = [(pod, owners.above(pod)) for pod in pods]
+        chained = owners.with_chains(pods)
         present = {external_runs.ref_of(pod, chain).key for pod, chain in chained}
         also = [(ref, owner) for ref in known if ref.key not in present and (owner := owners.of(ref)) is not None]
         return external_runs.runs(chained, also)
@@ -56,7 +56,7 @@ class Externals:
     def find(self, ref: ExternalRef) -> ExternalRun | None:
         """This one run, read anew."""
         owners = _Owners(self.api)
-        pods = [(pod, owners.above(pod)) for pod in self.pods(ref)]
+        pods = owners.with_chains(self.pods(ref))
         owner = owners.of(ref)
         runs = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
         return next((run for run in runs if run.ref.key == ref.key), None)
@@ -65,7 +65,7 @@ class Externals:
         owners = _Owners(self.api)
         listed, _version = self.api.list(path("v1", "pods", ref.namespace), labelSelector=admission.ADMIT_TO)
         concerned = [pod for pod in listed if external_runs.is_concerned(pod)]
-        own = [pod for pod in concerned if external_runs.ref_of(pod, owners.above(pod)).key == ref.key]
+        own = [pod for pod, chain in owners.with_chains(concerned) if external_runs.ref_of(pod, chain).key == ref.key]
         return sorted(own, key=lambda pod: str(pod["metadata"]["name"]))
 
     def pod(self, ref: ExternalRef, rank: int = 0) -> Json:
@@ -223,8 +223,12 @@ class _Owners:
                 for item in self.api.list(path(api, kind.plural))[0]:
                     self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
 
-    def above(self, pod: Json) -> Chain:
-        """Its owners of known kinds, the nearest first."""
+    def with_chains(self, pods: Iterable[Json]) -> list[tuple[Json, Chain]]:
+        """Without the pods of an owner that is gone: they go, too, and are no run of their own meanwhile."""
+        return [(pod, chain) for pod in pods if (chain := self.above(pod)) is not None]
+
+    def above(self, pod: Json) -> Chain | None:
+        """Its owners of known kinds, the nearest first; None where one of them is not there any more."""
         chain: list[Json] = []
         obj: Mapping[str, Any] = pod
         while len(chain) < DEPTH and (reference := external_runs.controller_of(obj)) is not None:
@@ -232,6 +236,8 @@ class _Owners:
             owner = self._read(
                 reference["apiVersion"], reference["kind"], meta["namespace"], reference["name"], reference["uid"]
             )
+            if owner is None and admission.kind_of(reference["apiVersion"], reference["kind"]) is not None:
+                return None
             if owner is None:
                 break
             chain.append(owner)
