@@ -20,6 +20,7 @@ RANGES = {
 }  # fmt: skip
 KINDS = {  # of workloads, with the words of workloads.models.Kind
     "job": N_("job"), "notebook": N_("notebook"), "distributed": N_("distributed job"), "service": N_("service"),
+    "external": N_("submitted elsewhere"),
 }  # fmt: skip
 FIRST_YEAR = 2000
 LONGEST = 5 * 366
