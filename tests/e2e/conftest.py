@@ -110,10 +110,6 @@ def chromium() -> Iterator[Any]:
         yield launched
 
 
-SESSIONS: dict[tuple[str, str], list[Any]] = {}
-"""By address and user name the cookie of who has used the form once: their next browser begins with it."""
-
-
 class Person:
     """Somebody logged in at their own browser. Whatever their console complains of fails the test."""
 
@@ -131,14 +127,11 @@ class Person:
         self.page.on("pageerror", lambda error: self.heard.append(f"error: {error}"))
         self.page.on("console", self._heard)
         if username:
-            self.context.add_cookies(SESSIONS.get((base, username), []))
-            self.go("/login/")  # leads on to the home page, or an operator's overview, who is logged in
-            if "/login/" in self.page.url:
-                self.page.fill("#id_username", username)
-                self.page.fill("#id_password", password)
-                self.page.click("main button.btn-primary")
-                self.page.wait_for_url(lambda url: "/login/" not in url)
-                SESSIONS[base, username] = [each for each in self.context.cookies() if each["name"] == "sessionid"]
+            self.go("/login/")
+            self.page.fill("#id_username", username)
+            self.page.fill("#id_password", password)
+            self.page.click("main button.btn-primary")
+            self.page.wait_for_url(lambda url: "/login/" not in url)  # the home page, or an operator's overview
 
     def _heard(self, message: Any) -> None:
         if message.type == "error":
