@@ -109,7 +109,7 @@ def installed(nodes: int, cards: int, lease: int = 40, **environment: str) -> It
 
 
 def take_over(made: Installation, account: str) -> None:
-    """The cluster's row, with the rights of deploy/kubernetes/rbac.yaml and no more, and its nodes."""
+    """The cluster's row, with the rights of rights/cluster.yaml in deploy/helm and no more, and its nodes."""
     from portal.infra.crypt import encrypt
     from quotas.models import Cluster
     from workloads.nodes import inventory

@@ -44,6 +44,7 @@ ONE_BY_ONE = {
     "tests/faults/": "faults",  # on a cluster of its own
     "tests/clusters/": "cluster",  # the machine has one
     "tests/e2e/test_production.py": "cluster",
+    "tests/e2e/test_helm.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/test_keycloak.py": "keycloak",
     "tests/e2e/test_saml.py": "keycloak",  # one Keycloak at a time

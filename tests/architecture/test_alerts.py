@@ -20,7 +20,7 @@ def exported() -> set[str]:
     return names | {f"{name}_total" for name in names}
 
 
-@pytest.mark.parametrize("file", ["deploy/prometheus/alerts.yaml", "docs/operations.md"])
+@pytest.mark.parametrize("file", ["deploy/helm/gpu-quota-portal/alerts.yaml", "docs/operations.md"])
 def test_every_metric_that_is_named_is_exported(file: str) -> None:
     named = set(METRIC.findall((sources.ROOT / file).read_text()))
     assert named
@@ -28,7 +28,7 @@ def test_every_metric_that_is_named_is_exported(file: str) -> None:
 
 
 def test_alerts_are_rules_as_prometheus_reads_them() -> None:
-    groups = yaml.safe_load(Path(sources.ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
+    groups = yaml.safe_load(Path(sources.ROOT / "deploy/helm/gpu-quota-portal/alerts.yaml").read_text())["groups"]
     for rule in groups[0]["rules"]:
         assert {"alert", "expr", "labels", "annotations"} <= set(rule)
         assert rule["labels"]["severity"] in {"critical", "warning"}

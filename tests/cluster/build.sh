@@ -13,3 +13,12 @@ done
 go build -ldflags "$flags" -o "$out/" ./cmd/...
 (cd "$here/dns" && go build -ldflags "-s -w" -o "$out/coredns" .)
 GOFLAGS=-trimpath GOBIN="$out" go install -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok@v0.8.0
+GOFLAGS=-trimpath GOBIN="$out" go install -ldflags "-s -w" helm.sh/helm/v4/cmd/helm@v4.3.1
+# Kinds that are not Kubernetes' own and that manifests of this project have: their definitions, from the modules that own them.
+definitions() {
+  folder=$(go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'); shift
+  for file; do install -D -m 0644 "$folder/$file" "$out/definitions/${file##*/}"; done
+}
+definitions sigs.k8s.io/gateway-api@v1.6.3 config/crd/standard/gateway.networking.k8s.io_{gateways,httproutes}.yaml
+definitions github.com/prometheus-operator/prometheus-operator@v0.85.0 \
+  example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml

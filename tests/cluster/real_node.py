@@ -9,15 +9,17 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import images
 import volumes
-from control_plane import ControlPlane
+from control_plane import HERE, ControlPlane
 from processes import Processes, free_port, sh, wait
 
 NAME, BRIDGE, SUBNET, GATEWAY = "real-0", "tcbr0", "10.250.0.0/24", "10.250.0.1"
+API_SERVER = "10.96.0.1"  # what pods take for the API server: the first address of the control plane's services
 DEVICES, PRODUCT = 8, "Pretended-GPU"
 
 CONTAINERD = """version = 2
@@ -69,7 +71,12 @@ class RealNode:
             "type": "bridge",
             "bridge": BRIDGE,
             "isGateway": True,
-            "ipam": {"type": "host-local", "dataDir": f"{self.run}/ipam", "ranges": [[{"subnet": SUBNET}]]},
+            "ipam": {
+                "type": "host-local",
+                "dataDir": f"{self.run}/ipam",
+                "ranges": [[{"subnet": SUBNET}]],
+                "routes": [{"dst": f"{API_SERVER}/32"}],
+            },
         }
         network = {"cniVersion": "1.0.0", "name": "testcluster", "plugins": [bridge]}
         (self.run / "cni/10-bridge.conflist").write_text(json.dumps(network))
@@ -137,11 +144,15 @@ class RealNode:
         return any(c["type"] == "Ready" and c["status"] == "True" for c in self._status()["conditions"])
 
     def _bridge(self) -> None:
-        """Made before the first pod, which would make it too, so that DNS can bind to it."""
+        """Made before the first pod, which would make it too, so that DNS can bind to it. Of all services' addresses pods
+        reach one, the API server's, which listens on loopback only."""
         if subprocess.run(["ip", "link", "show", BRIDGE], capture_output=True).returncode:
             sh("ip", "link", "add", BRIDGE, "type", "bridge")
             sh("ip", "addr", "add", f"{GATEWAY}/24", "dev", BRIDGE)
+            sh("ip", "addr", "add", f"{API_SERVER}/32", "dev", BRIDGE)
             sh("ip", "link", "set", BRIDGE, "up")
+        server = self.plane.server.removeprefix("https://")
+        self.spawn("api-forward", sys.executable, HERE / "forward.py", f"{API_SERVER}:443", server)
 
     def _dns(self) -> None:
         corefile = COREFILE.format(gateway=GATEWAY, kubeconfig=self.plane.kubeconfig("admin"))

@@ -28,7 +28,7 @@ def portal_account(admin: Admin) -> Iterator[str]:
 
 @pytest.fixture
 def kubernetes_bed(admin: Admin, portal_account: str) -> Iterator[beds.PlainBed]:
-    """A portal of its own on the shared cluster, with no more rights than deploy/kubernetes grants."""
+    """A portal of its own on the shared cluster, with no more rights than deploy/helm grants."""
     name = realcluster.unique("bed")
     bed = beds.kubernetes(portal_account, name)
     yield bed

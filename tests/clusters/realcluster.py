@@ -1,4 +1,4 @@
-"""The shared test cluster (tests/cluster/kit), and the account that deploy/kubernetes grants a portal on it."""
+"""The shared test cluster (tests/cluster/kit), and the account that deploy/helm gives a portal on it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import os
 import re
 import secrets
 import subprocess
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +23,27 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 KIT = ROOT / "tests/cluster/kit"
-PORTAL = "gpu-quota-portal"  # the name of namespace, account and role in deploy/kubernetes
+CHART = ROOT / "deploy/helm/gpu-quota-portal"
 
 
 def kit(*arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
     return subprocess.run([KIT, *arguments], capture_output=True, text=True, timeout=timeout)
+
+
+def tool(name: str) -> Path:
+    """One of the programs that the kit builds."""
+    path = Path(kit("path-of-cache").stdout.strip()) / "bin" / name
+    if not path.exists():
+        cannot("the test cluster is not built here: `tests/cluster/kit build` builds it, and Helm")
+    return path
+
+
+def rendered(release: str, *arguments: str) -> list[dict[str, Any]]:
+    """The objects of the chart, as `helm template` makes them."""
+    command = [str(tool("helm")), "template", release, str(CHART), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def cannot(reason: str) -> None:
@@ -67,7 +85,7 @@ class Admin:
     def path_of(self, document: dict[str, Any]) -> str:
         group = document["apiVersion"]
         base = f"/api/{group}" if "/" not in group else f"/apis/{group}"
-        plural = re.sub("ys$", "ies", document["kind"].lower() + "s")
+        plural = re.sub("(?<=[^aeiou])ys$", "ies", re.sub("s$", "se", document["kind"].lower()) + "s")
         namespace = document["metadata"].get("namespace")
         home = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
         return f"{home}/{document['metadata']['name']}"
@@ -78,19 +96,43 @@ class Admin:
         answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
         assert answer["kind"] == document["kind"], answer
 
+    def serve(self, *kinds: str) -> None:
+        """Kinds that are not Kubernetes' own, as the modules that own them define them."""
+        for file in tool("definitions").iterdir():
+            document = yaml.safe_load(file.read_text())
+            if document["spec"]["names"]["kind"] not in kinds:
+                continue
+            self.apply(document)
+            end = time.monotonic() + 30
+            while not self._established(document):
+                assert time.monotonic() < end, f"{file.name} is not served"
+                time.sleep(0.1)
+
+    def _established(self, document: dict[str, Any]) -> bool:
+        seen = self.call("GET", self.path_of(document))
+        # A definition just written has "conditions": null until the server gets to it.
+        conditions = seen.get("status", {}).get("conditions") or []
+        served = [each["name"] for each in document["spec"]["versions"] if each["served"]]
+        if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
+            return False
+        try:
+            listed = self.call("GET", f"/apis/{document['spec']['group']}/{served[0]}")
+        except json.JSONDecodeError:  # no page yet
+            return False
+        return document["spec"]["names"]["plural"] in {each["name"] for each in listed.get("resources", [])}
+
     @contextlib.contextmanager
     def account(self, rules: list[Any] | None = None) -> Iterator[str]:
-        """A kubeconfig of the account of deploy/kubernetes/rbac.yaml, which may do what is written there (or in `rules`)
-        and no more. Under names of its own: whoever else uses the cluster may have another version of the file."""
+        """A kubeconfig of the account of deploy/helm, which may do what rights/cluster.yaml says (or `rules`) and no more.
+        Under names of its own: whoever else uses the cluster may have another version of the chart."""
         own = unique("gpu-quota-portal")
-        made = []
-        for file in ("namespace.yaml", "rbac.yaml"):
-            text = (ROOT / "deploy/kubernetes" / file).read_text()
-            for document in yaml.safe_load_all(text):
-                made.append(_renamed(document, own))
-                if document["kind"] == "ClusterRole" and rules is not None and document["metadata"]["name"] == PORTAL:
-                    made[-1]["rules"] = rules
+        made: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}}]
+        made += rendered(own, "--namespace", own, "--set", "mode=access")
         for document in made:
+            if document["kind"] == "ClusterRole" and rules is not None:
+                document["rules"] = rules
+            if document["kind"] in ("ServiceAccount", "Secret"):
+                document["metadata"]["namespace"] = own
             self.apply(document)
         path = f"/api/v1/namespaces/{own}/serviceaccounts/{own}/token"
         request = {
@@ -163,14 +205,3 @@ def _running_or_started(home: Path) -> dict[str, Any]:
 
 def unique(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(3)}"
-
-
-def _renamed(document: Any, name: str) -> Any:
-    """Every value that is the portal's name, replaced; labels, which are its words, stay."""
-    if isinstance(document, dict):
-        return {key: value if key == "labels" else _renamed(value, name) for key, value in document.items()}
-    if isinstance(document, list):
-        return [_renamed(each, name) for each in document]
-    return (
-        name + document.removeprefix(PORTAL) if isinstance(document, str) and document.startswith(PORTAL) else document
-    )

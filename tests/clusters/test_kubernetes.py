@@ -1,4 +1,4 @@
-"""What only Kubernetes can do to a run, on the shared test cluster and with the rights that deploy/kubernetes grants."""
+"""What only Kubernetes can do to a run, on the shared test cluster and with the rights that deploy/helm grants."""
 
 from __future__ import annotations
 

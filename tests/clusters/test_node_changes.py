@@ -1,11 +1,10 @@
-"""A change of mode on a real API server, with the rights of deploy/kubernetes/node-changes.yaml. KWOK's nodes have no
+"""A change of mode on a real API server, with the rights of rbac.nodeChanges in deploy/helm. KWOK's nodes have no
 operands: the test plays mig-manager, the device plugin and its DaemonSet by writing what they write."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +12,13 @@ import yaml
 
 from tests.clusters import realcluster
 from tests.clusters.beds import eventually
-from tests.clusters.realcluster import ROOT, Admin
+from tests.clusters.realcluster import CHART, ROOT, Admin
 from workloads.kubernetes.driver import Connection, KubernetesCluster
 from workloads.nodes.modes.recipes import ConfigEntry, Target, is_as_wanted, named_layouts, recipe, with_entry
 from workloads.runtime.base import Refused
 
 pytestmark = pytest.mark.cluster
-DEPLOY = Path(ROOT) / "deploy/kubernetes"
+RIGHTS = ("cluster.yaml", "node-changes.yaml", "node-changes-configuration.yaml")
 MERGE = "application/merge-patch+json"
 PLUGIN = {"app": "nvidia-device-plugin-daemonset"}
 
@@ -40,9 +39,8 @@ def node(admin: Admin) -> Iterator[str]:
 
 @pytest.fixture
 def driver(admin: Admin) -> Iterator[KubernetesCluster]:
-    """With what rbac.yaml and node-changes.yaml grant together."""
-    roles = [*documents("rbac.yaml"), *documents("node-changes.yaml")]
-    rules = [rule for role in roles if role["kind"] in ("ClusterRole", "Role") for rule in role["rules"]]
+    """With all rights together."""
+    rules = [rule for file in RIGHTS for rule in yaml.safe_load((CHART / "rights" / file).read_text())]
     admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
     maps = f"gpu-operator/{realcluster.unique('plugin')}"
     with admin.account(rules) as account:
@@ -51,10 +49,6 @@ def driver(admin: Admin) -> Iterator[KubernetesCluster]:
         yield made
         admin.call("DELETE", f"/api/v1/namespaces/gpu-operator/configmaps/{maps.partition('/')[2]}")
         made.api.close()
-
-
-def documents(file: str) -> list[Any]:
-    return [each for each in yaml.safe_load_all((DEPLOY / file).read_text()) if each]
 
 
 def found(driver: KubernetesCluster, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Pods that the portal did not start, on a real API server: counted where they run, by the account of deploy/kubernetes, seen
+"""Pods that the portal did not start, on a real API server: counted where they run, by the account of deploy/helm, seen
 to come and go by the watch, and never touched."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""deploy/kubernetes/rbac.yaml grants what the driver asks for: nothing is missing, nothing is left over."""
+"""rights/cluster.yaml of deploy/helm grants what the driver asks for: nothing is missing, nothing is left over."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import datetime as dt
 import re
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, seen, up
-from tests.clusters.realcluster import Admin
+from tests.clusters.realcluster import CHART, Admin
 from tests.clusters.test_files import asked as asked_again
 from tests.clusters.test_gangs import OVER, gang, service, until
 from workloads.kubernetes.api import Api
@@ -23,7 +22,6 @@ from workloads.runtime.base import Home, Phase, volume_of
 
 pytestmark = pytest.mark.cluster
 
-RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
 GROUPS = {"", "resource.k8s.io", "batch", "apps", "networking.k8s.io", "gateway.networking.k8s.io",
           "scheduling.k8s.io"}  # fmt: skip
 PATH = re.compile(
@@ -33,8 +31,7 @@ VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 def rules() -> list[dict[str, Any]]:
-    role = next(d for d in yaml.safe_load_all(RBAC.read_text()) if d["kind"] == "ClusterRole")
-    return list(role["rules"])
+    return list(yaml.safe_load((CHART / "rights/cluster.yaml").read_text()))
 
 
 def granted() -> set[tuple[str, str]]:
@@ -51,43 +48,9 @@ def right_of(method: str, path: str, query: dict[str, Any]) -> tuple[str, str]:
     return resource, VERBS.get(method, read)
 
 
-HTTP_ROUTES: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "httproutes.gateway.networking.k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-    },
-    "spec": {
-        "group": "gateway.networking.k8s.io",
-        "names": {"kind": "HTTPRoute", "plural": "httproutes", "singular": "httproute"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1", "served": True, "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}  # fmt: skip
-
-
-def serve_routes(admin: Admin) -> None:
-    admin.apply(HTTP_ROUTES)
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{HTTP_ROUTES['metadata']['name']}"
-
-    def served() -> bool:
-        # A definition just written has "conditions": null until the server gets to it.
-        conditions = admin.call("GET", path).get("status", {}).get("conditions") or []
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-    eventually(served)
-    time.sleep(1)  # until its paths are, too
-
-
 def by_owners(bed: PlainBed, admin: Admin) -> None:
     """A gang, and services behind an Ingress and behind a Gateway."""
-    serve_routes(admin)
+    admin.serve("HTTPRoute")
     driver = bed.driver
     assert isinstance(driver, KubernetesCluster)
     ranks = gang(bed, FOREVER)

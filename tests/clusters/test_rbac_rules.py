@@ -1,4 +1,4 @@
-"""deploy/kubernetes/rbac.yaml, rule by rule: with one left out something breaks, and the error names what is not allowed."""
+"""rights/cluster.yaml of deploy/helm, rule by rule: with one left out something breaks, and the error names what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.clusters.beds import FOREVER, PlainBed, eventually, in_phase, up
 from tests.clusters.realcluster import Admin
 from tests.clusters.test_files import asked as asked_again
 from tests.clusters.test_gangs import gang, service
-from tests.clusters.test_rbac import rules, serve_routes
+from tests.clusters.test_rbac import rules
 from workloads.kubernetes.driver import KubernetesCluster
 from workloads.runtime.base import ClusterError, Home, Phase, volume_of
 
@@ -116,7 +116,7 @@ def portal(admin: Admin, account: str) -> Iterator[tuple[PlainBed, KubernetesClu
 
 @pytest.fixture(scope="module", autouse=True)
 def routes(admin: Admin) -> None:
-    serve_routes(admin)
+    admin.serve("HTTPRoute")
 
 
 def test_there_is_a_call_for_every_resource() -> None:

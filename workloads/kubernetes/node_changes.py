@@ -1,5 +1,5 @@
-"""Nodes' labels and the plugins' configurations on a Kubernetes cluster. Needs the rights of
-deploy/kubernetes/node-changes.yaml; a portal without them shows who may not what."""
+"""Nodes' labels and the plugins' configurations on a Kubernetes cluster. Needs the rights that
+`rbac.nodeChanges` of deploy/helm grants; a portal without them shows who may not what."""
 
 from __future__ import annotations
 

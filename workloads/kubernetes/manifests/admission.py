@@ -232,7 +232,7 @@ def _guard() -> list[Json]:
 
 
 def _role() -> list[Json]:
-    """What the portal needs for it, besides rbac.yaml."""
+    """What the portal needs for it, besides rights/cluster.yaml of deploy/helm."""
     by_group: dict[str, list[str]] = {}
     for owner in OWNERS:
         by_group.setdefault(owner.group, []).append(owner.plural)

@@ -1,0 +1,239 @@
+"""deploy/helm, as Helm reads it, and as a real API server reads what Helm makes of it."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.clusters.realcluster import CHART, ROOT, Admin, rendered, tool, unique
+from tests.portal.infra.test_env_example import named
+
+PROCESSES = {"web", "worker", "watcher", "beat", "migrate"}
+BASE: dict[str, Any] = {"url": "https://gpu.example.org", "notebookUrl": "https://*.example-notebooks.org"}
+BASE |= {"image": {"repository": "registry.example.org/portal"}, "keys": {"existingSecret": "keys"}}
+OUTSIDE = {"database": {"secret": {"name": "postgres-app", "key": "uri"}}, "redis": {"url": "redis://redis:6379/0"}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "trial": BASE | {
+        "url": "http://localhost:8000",
+        "notebookUrl": "",
+        "database": {"trial": True, "storage": {"className": "local"}},
+        "redis": {"trial": True},
+    },
+    "ingress, and everything that is a name of something else": BASE | OUTSIDE | {
+        "image": {"repository": "r/portal", "digest": "sha256:" + "0" * 64, "pullSecrets": ["registry", "mirror"]},
+        "redis": {"secret": {"name": "redis"}},
+        "settings": {"TIME_ZONE": "Asia/Shanghai", "FAIR_SHARING": True, "PLAN_DAYS": 30, "HTTPS_PROXY": "http://p:3128"},
+        "settingsFrom": ["mail", "sign-in"],
+        "files": "providers",
+        "trustedCertificates": "company",
+        "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "portal-tls", "notebookTlsSecret": "wildcard-tls"},
+        "service": {"type": "NodePort", "port": 8080, "annotations": {"a": "b"}},
+        "monitoring": {"serviceMonitor": True, "rules": True, "labels": {"release": "prometheus"}},
+        "rbac": {"nodeChanges": True},
+        "serviceAccount": {"annotations": {"a": "b"}},
+        "networkPolicy": {
+            "webFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
+            "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+        },
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"a": "b"},
+        "nodeSelector": {"role": "system"},
+        "tolerations": [{"key": "role", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}, "data": {"a": "b"}}
+        ],
+    },
+    "a gateway that is there": BASE | OUTSIDE | {
+        "gateway": {"enabled": True, "name": "public", "namespace": "infra", "sectionName": "https"},
+    },
+    "a gateway of its own": BASE | OUTSIDE | {
+        "gateway": {"enabled": True, "className": "cilium", "tlsSecret": "a", "notebookTlsSecret": "b"},
+    },
+    "as little as possible": BASE | OUTSIDE | {
+        "networkPolicy": {"enabled": False},
+        "rbac": {"create": False},
+        "disruptionBudgets": False,
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "web": {"replicas": 1},
+    },
+    "access": {"mode": "access", "rbac": {"nodeChanges": True}},
+}  # fmt: skip
+variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def helm(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(each) for each in (tool("helm"), *arguments)], capture_output=True, text=True)
+
+
+@pytest.fixture
+def values(variant: str, tmp_path: Path) -> Path:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(VARIANTS[variant]))
+    return file
+
+
+def pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Component → its pod's template."""
+    templates = [document["spec"]["template"] for document in documents if "template" in document.get("spec", {})]
+    return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in templates}
+
+
+def test_its_version_is_the_portals() -> None:
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## [0"))
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == newest.split("[")[1].split("]")[0]
+
+
+@variants
+def test_it_lints(values: Path) -> None:
+    linted = helm("lint", "--strict", CHART, "--values", values)
+    assert linted.returncode == 0, linted.stdout
+    assert helm("lint", "--strict", CHART).returncode == 0
+
+
+WRONG = {
+    "url=gpu.example.org": "at '/url'",
+    "url=https://gpu.example.org/portal": "at '/url'",
+    "notebookUrl=https://notebooks.example.org": "at '/notebookUrl'",
+    "web.replicas=two": "at '/web/replicas'",
+    "ingres.enabled=true": "'ingres'",
+    "image.digest=latest": "at '/image/digest'",
+    "redis.url=localhost": "at '/redis/url'",
+    "keys.existingSecret=My_Keys": "at '/keys/existingSecret'",
+    "settings.TIME-ZONE=UTC": "at '/settings'",
+    "settings.SECRET_KEY=x": "settings.SECRET_KEY is not for here",
+    "url=": "url is missing",
+    "notebookUrl=": "notebookUrl is missing",
+    "image.repository=": "image.repository is missing",
+    "database.secret.name=,keys.existingSecret=": "database is missing",
+    "redis.url=": "redis is missing",
+    "gateway.enabled=true": "gateway.name is missing",
+    "keys.existingSecret=": "keys.existingSecret is missing",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_value_is_refused_and_named(wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(BASE | OUTSIDE))
+    answer = helm("template", "portal", CHART, "--values", tmp_path / "values.yaml", "--set", wrong)
+    assert answer.returncode != 0
+    assert WRONG[wrong] in answer.stderr
+
+
+def test_every_variable_it_sets_is_one_the_portal_reads(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(BASE | OUTSIDE))
+    documents = rendered("portal", "--values", str(tmp_path / "values.yaml"))
+    [settings] = [document["data"] for document in documents if document["kind"] == "ConfigMap"]
+    assert set(settings) <= set(named())
+
+
+@variants
+def test_every_selector_finds_pods(variant: str, values: Path) -> None:
+    if variant == "trial":
+        pytest.skip("its keys need a cluster: below")
+    check_selectors(rendered("portal", "--values", str(values)))
+
+
+def check_selectors(documents: list[dict[str, Any]]) -> None:
+    labels = [template["metadata"]["labels"] for template in pods(documents).values()]
+    for document in documents:
+        spec = document.get("spec", {})
+        selector = spec.get("podSelector") or spec.get("selector") or {}
+        if wanted := selector.get("matchLabels", selector):
+            assert any(wanted.items() <= each.items() for each in labels), document["metadata"]["name"]
+
+
+@pytest.fixture(scope="module")
+def namespace(admin: Admin) -> Iterator[str]:
+    """It enforces the Pod Security Standard `restricted`, and has the account without which there are no pods."""
+    own = unique("chart")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own, "labels": labels}})
+    admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
+    account = {"metadata": owned(own) | {"name": "portal-gpu-quota-portal"}}
+    assert admin.call("POST", f"/api/v1/namespaces/{own}/serviceaccounts", account)["kind"] == "ServiceAccount"
+    admin.serve("Gateway", "HTTPRoute", "ServiceMonitor", "PrometheusRule")
+    yield own
+    admin.call("DELETE", f"/api/v1/namespaces/{own}")
+
+
+def owned(namespace: str) -> dict[str, Any]:
+    """What Helm knows an object of its release by; it takes no other one for its own."""
+    release = {"meta.helm.sh/release-name": "portal", "meta.helm.sh/release-namespace": namespace}
+    return {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": release}
+
+
+def from_the_cluster(admin: Admin, namespace: str, values: Path, *more: str) -> list[dict[str, Any]]:
+    config = f"--kubeconfig={admin.state / 'admin.kubeconfig'}"
+    where = ("--namespace", namespace, "--values", str(values), "--dry-run=server", config)
+    return rendered("portal", *where, *more)
+
+
+@pytest.mark.cluster
+@variants
+def test_the_api_server_accepts_every_object(admin: Admin, namespace: str, variant: str, values: Path) -> None:
+    documents = from_the_cluster(admin, namespace, values)
+    components = {"ServiceAccount"} if variant == "access" else {"Deployment", "Job", "Service", "ConfigMap"}
+    assert components <= {document["kind"] for document in documents}
+    for document in documents:
+        kind, home = document["kind"], document["metadata"].setdefault("namespace", namespace)
+        if kind.startswith("ClusterRole"):
+            del document["metadata"]["namespace"]
+        if kind == "ServiceAccount":
+            continue  # is there
+        assert home in (namespace, "gpu-operator")
+        path = admin.path_of(document).rpartition("/")[0]
+        answer = admin.call("POST", f"{path}?dryRun=All&fieldValidation=Strict", document)
+        assert answer["kind"] == kind, answer["message"]
+
+
+@pytest.mark.cluster
+@variants
+def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, variant: str, values: Path) -> None:
+    documents = from_the_cluster(admin, namespace, values)
+    check_selectors(documents)
+    templates = pods(documents)
+    trial = {"database", "redis"} if variant == "trial" else set()
+    assert set(templates) == (set() if variant == "access" else PROCESSES | trial)
+    for name, template in templates.items():
+        if name == "database":  # its controller adds the volume of its claim
+            template["spec"]["volumes"].append({"name": "data", "emptyDir": {}})
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": unique("pod")}, "spec": template["spec"]}
+        answer = admin.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict", pod)
+        assert answer["kind"] == "Pod", (name, answer["message"])
+        for container in (*template["spec"]["containers"], *template["spec"].get("initContainers", [])):
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+        talks = name in {"web", "worker", "watcher"}
+        assert template["spec"]["automountServiceAccountToken"] is talks
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("variant", ["trial"])
+def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
+    def keys() -> dict[str, str]:
+        found = from_the_cluster(
+            admin, namespace, values, "--set", "keys.existingSecret=", "--show-only=templates/keys.yaml"
+        )
+        return dict(found[0]["stringData"])
+
+    first = keys()
+    assert first != keys(), "nobody has kept them"
+    assert len(base64.urlsafe_b64decode(first["ENCRYPTION_KEYS"])) == 32
+    kept = {
+        "metadata": owned(namespace) | {"name": "portal-gpu-quota-portal-keys"},
+        "stringData": first | {"METRICS_TOKEN": ""},
+    }
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    assert admin.call("POST", path, kept)["kind"] == "Secret"
+    again = keys()
+    admin.call("DELETE", f"{path}/{kept['metadata']['name']}")
+    assert again.pop("METRICS_TOKEN")
+    assert again == {name: value for name, value in first.items() if name != "METRICS_TOKEN"}
