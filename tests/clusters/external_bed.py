@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.infra.crypt import encrypt
-from quotas.models import Card, Cluster, ClusterKind, Pool
+from quotas.models import Card, Cluster, ClusterKind, Pool, PoolGroup
 from tests import builders as make
 from tests.clusters import realcluster
 from tests.clusters.beds import eventually
@@ -78,6 +78,7 @@ def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int
     pool = Pool.objects.get(product="Pretended-GPU")
     Card.objects.filter(pool=pool, index__gte=cards).delete()
     Pool.objects.exclude(pk=pool.pk).delete()
+    PoolGroup.objects.exclude(pk=pool.group_id).delete()
     Pool.objects.filter(pk=pool.pk).update(notice=1, grace=5, nominal=cards)
     pool.refresh_from_db()
     vision, nlp = make.department(f"vision-{name[-6:]}"), make.department(f"nlp-{name[-6:]}")

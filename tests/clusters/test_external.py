@@ -140,7 +140,7 @@ def test_what_is_stopped_in_the_portal_is_stopped_in_the_cluster(bed: ExternalBe
     actions.cancel(actor=Actor(bed.alice), workload=mine)
     bed.until(lambda: bed.state(mine) == "cancelled" and Attempt.objects.get().removed_at is not None)
     assert bed.call("GET", jobs(bed, name="mine"))["spec"]["suspend"] is True
-    assert bed.pods() == []
+    bed.until(lambda: bed.pods() == [])
     assert Workload.objects.count() == 1
 
 

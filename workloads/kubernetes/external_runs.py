@@ -253,11 +253,13 @@ def _pod(pod: Json) -> ExternalPod:
 
 
 def _phase(pod: Json) -> Phase:
+    """A pod that somebody deletes holds what it has until it is gone, whatever its containers exited with."""
+    if _taken_by(pod["status"]) or pod["status"].get("reason") in pod_status.TAKEN_AWAY:
+        return Phase.LOST if pod_status.is_over(pod) else Phase.RUNNING
+    if pod["metadata"].get("deletionTimestamp"):
+        return Phase.RUNNING if pod["spec"].get("nodeName") else Phase.PENDING
     if pod_status.is_over(pod):
-        if pod["status"].get("phase") == "Succeeded":
-            return Phase.SUCCEEDED
-        taken = _taken_by(pod["status"]) or pod["status"].get("reason") in pod_status.TAKEN_AWAY
-        return Phase.LOST if taken or pod["metadata"].get("deletionTimestamp") else Phase.FAILED
+        return Phase.SUCCEEDED if pod["status"].get("phase") == "Succeeded" else Phase.FAILED
     return Phase.RUNNING if pod["status"].get("phase") == "Running" else Phase.PENDING
 
 

@@ -136,3 +136,46 @@ def test_the_policies_look_for_the_resources_that_the_sharing_systems_read() -> 
     assert f"^({GPU_RESOURCE.pattern})".replace("\\", "\\\\") == admission.RESOURCES
     kinds = {document["kind"] for document in yaml.safe_load_all(text())}
     assert kinds >= {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"}
+
+
+GRACE = {"deletionTimestamp": "2026-01-01T00:00:05Z", "deletionGracePeriodSeconds": 5}
+
+
+@pytest.mark.parametrize(
+    ("status", "meta", "phase"),
+    [
+        ({"phase": "Failed"}, {}, Phase.FAILED),
+        (
+            {"phase": "Failed"},
+            GRACE,
+            Phase.RUNNING,
+        ),  # somebody deletes it: it is not lost, and holds its cards until it is gone
+        ({"phase": "Succeeded"}, {}, Phase.SUCCEEDED),
+        ({"phase": "Failed", "reason": "Evicted"}, {}, Phase.LOST),
+        (
+            {
+                "phase": "Failed",
+                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+            },
+            GRACE,
+            Phase.LOST,
+        ),
+    ],
+)
+def test_what_its_people_delete_is_not_lost_and_what_a_drain_evicts_is(
+    status: dict[str, Any], meta: dict[str, Any], phase: Phase
+) -> None:
+    lone = pod("a", by="alice", annotations={admission.ADMITTED: "s-1"})
+    lone["spec"] = {**GPU["spec"], "nodeName": "n1"}  # type: ignore[dict-item]
+    lone["metadata"] |= meta
+    lone["status"] = status
+    [run] = external_runs.runs([(lone, [])])
+    assert run.pods[0].phase is phase
+
+
+def test_a_gated_pod_that_is_deleted_waits_no_more() -> None:
+    lone = pod("a", by="alice")
+    lone["metadata"] |= GRACE
+    [run] = external_runs.runs([(lone, [])])
+    assert not run.waits
+    assert run.pods[0].phase is Phase.PENDING
