@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
+from workloads.configuration import pages as configuration
 from workloads.notebooks import access
 from workloads.pages import (
     administration,
@@ -29,6 +30,8 @@ urlpatterns: list[URLPattern] = [
     path("operator/clusters/", administration.clusters, name="clusters"),
     path("operator/clusters/<slug:cluster>/", administration.cluster, name="cluster"),
     path("operator/clusters/<slug:cluster>/metrics/", measurement.source, name="metrics"),
+    path("operator/configuration/", configuration.configuration, name="configuration"),
+    path("operator/configuration/export/", configuration.export, name="configuration_export"),
     path("operator/images/", administration.images, name="images"),
     path("operator/images/<int:image>/", administration.image, name="image"),
     path("operator/images/new/", administration.image, name="image_new"),
