@@ -49,6 +49,7 @@ ADDS_OR_ACTS = (
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
     ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"),
     ("/files/", "adds"), ("/an-invitation-that-nobody-knows/", "joins"), ("/upload/", "adds"),
+    ("/operator/configuration/", "the mark of its plan says it"),
 )  # fmt: skip
 
 

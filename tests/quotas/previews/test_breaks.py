@@ -279,8 +279,10 @@ def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: Use
 # None is left out -------------------------------------------------------------------------------------------------------
 
 # tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py;
-# tests/portal/sign_in/test_identities.py
+# tests/portal/sign_in/test_identities.py; tests/workloads/configuration/test_api.py; tests/workloads/api/test_catalogue.py
 ELSEWHERE = {
+    "configuration_apply",
+    "pools_set_capacity",
     "mode_changes_start",
     "recalls_ask",
     "quota_requests_decide",
