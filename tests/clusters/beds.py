@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tests.clusters.fakes import InMemoryCluster, Life
-from tests.workloads.conftest import LONGEST_PAUSE
 from workloads.embedded.command import node_from
 from workloads.embedded.driver import EmbeddedCluster
 from workloads.kubernetes.driver import Connection, KubernetesCluster
@@ -136,11 +135,10 @@ def eventually(fact: Callable[[], T], within: float = 90.0, last: Callable[[], o
 
     Long: what is asked is that it happens, and a busy machine's disk has made a node wait for half a minute.
     """
-    end, pause = time.monotonic() + within, 0.05
+    end = time.monotonic() + within
     while not (found := fact()):
         assert time.monotonic() < end, f"still {last() if last else found!r} after {within} s"
-        time.sleep(pause)
-        pause = min(1.2 * pause, LONGEST_PAUSE)
+        time.sleep(0.05)
     return found
 
 

@@ -24,8 +24,6 @@ from workloads.reconciler import deadlines
 from workloads.reconciler.reconcile import reconcile_cluster
 from workloads.requests.request import WorkloadRequest
 
-LONGEST_PAUSE = 0.25  # s between turns: what is waited for needs the processors that looking takes
-
 
 @dataclass
 class Bed:
@@ -72,12 +70,11 @@ class Bed:
         deadlines.keep(now=timezone.now())
 
     def until(self, what: Callable[[], bool], seconds: float = 0) -> None:
-        end, pause = time.monotonic() + (seconds or self.patience), 0.05
+        end = time.monotonic() + (seconds or self.patience)
         while not what():
             assert time.monotonic() < end, self.told()
             self.turn()
-            time.sleep(pause)
-            pause = min(1.2 * pause, LONGEST_PAUSE)
+            time.sleep(0.05)
 
     def told(self) -> object:
         """How things stand, for whoever reads of a wait that was in vain."""
