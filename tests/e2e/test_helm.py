@@ -23,7 +23,7 @@ from tests.e2e.conftest import Person
 from tests.e2e.installation import eventually
 from tests.servers import free_port
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 PASSWORD = "correct horse battery staple"
 RELEASE = "gpu-quota-portal"
 
@@ -49,7 +49,7 @@ class Release:
     def helm(self, verb: str, *more: str) -> str:
         """install or upgrade, until everything runs."""
         chart = (RELEASE, str(CHART), "--values", str(self.values))
-        return self.run("helm", verb, *chart, "--wait", "--wait-for-jobs", "--timeout", "150s", *more)
+        return self.run("helm", verb, *chart, "--wait", "--wait-for-jobs", "--timeout", "240s", *more)
 
     def get(self, kinds: str, *more: str) -> list[dict[str, Any]]:
         return list(json.loads(self.run("kubectl", "get", kinds, "--output=json", *more))["items"])
