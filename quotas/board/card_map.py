@@ -14,7 +14,7 @@ from django.core.cache import cache
 
 from portal.models import Department, User
 from quotas.board.usage_now import Live, coming, free, held, read
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
 

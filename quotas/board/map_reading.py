@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from portal.models import Department
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 from quotas.tree import upwards
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from portal.models import Department, User
 from quotas.engine import types as e
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.engine.quota_tree import Ledger, standing_of
 from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
 from quotas.planning.snapshot import quota_of

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from quotas.engine.mig_layouts import PRODUCTS, Profile, profile_of, profiles_of
+from quotas.engine.mig_profiles import PRODUCTS, Profile, profile_of, profiles_of
 from quotas.engine.reasons import Machine
 from quotas.engine.types import CPU, MEMORY, PODS, Claim, Department, Node, Placed, Pool, PoolId, Snapshot
 from quotas.engine.units import capacity_of

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, NewType, cast, get_args, get_origin, get_type_hints
 
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.engine.reasons import REASONS, Reason
 from quotas.engine.types import Claim, Decision, Department, Plan, Policy, Pool, Quota, Range, Snapshot, Weight
 from quotas.engine.units import resized

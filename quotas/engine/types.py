@@ -141,7 +141,7 @@ class Pool:
 
     A claim is charged for its largest share of a card: of the card's units, of the `cores_per_card` percent of compute, and of
     `cpu_per_card` (millicores) and `memory_per_card` (MiB), which come with each card. None: what the cards have, and an
-    even share of their nodes; 0: nobody is charged for it. `mig` is a product of mig_layouts.py whose cards are cut.
+    even share of their nodes; 0: nobody is charged for it. `mig` is a product of mig_profiles.py whose cards are cut.
     """
 
     id: Annotated[PoolId, NotEmpty()]

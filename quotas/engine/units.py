@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.engine.types import (
     Claim,
     ClaimId,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from quotas.engine.mig_layouts import profile_of, profiles_of
+from quotas.engine.mig_profiles import profile_of, profiles_of
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import (
     Host,

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine import mig_layouts
 from quotas.engine.pass_state import Departures, PassState
 from quotas.engine.placement import Space, best_spot, rooms_of
 from quotas.engine.quota_tree import usage_of
@@ -86,17 +85,6 @@ def test_cards_that_mig_cuts_are_read() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4), Card(4))),))
     snapshot = a_snapshot(pool, [a_department("a", 8)], [])
     assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
-
-
-def test_a_card_that_is_not_cut_yet_is_cut_as_the_queue_wants() -> None:
-    made = mig_layouts.propose("A30", [()], [mig_layouts.Demand("2g.12gb", inside=2)])
-    assert made.layouts == ((("2g.12gb", 2),),)
-
-
-def test_of_too_many_states_the_most_promising_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mig_layouts, "STATES", 1)
-    demand = [mig_layouts.Demand("1g.6gb", inside=4), mig_layouts.Demand("2g.12gb", other=2)]
-    assert mig_layouts.propose("A30", [(), ()], demand).inside == 4
 
 
 def test_an_instance_whose_card_was_read_back_counts_once() -> None:

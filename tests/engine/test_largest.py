@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.mig_layouts import PRODUCTS
+from quotas.engine.mig_profiles import PRODUCTS
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot

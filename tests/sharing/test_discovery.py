@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.mig_layouts import PRODUCTS
+from quotas.engine.mig_profiles import PRODUCTS
 from tests.sharing.table import NODES, node, tables
 from workloads import sharing
 from workloads.runtime.base import NodeInfo

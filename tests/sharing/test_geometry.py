@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine import types as e
-from quotas.engine.mig_layouts import PRODUCTS, Profile
+from quotas.engine.mig_profiles import PRODUCTS, Profile
 from quotas.engine.placement import Room, Space, find_places
 from tests.sharing.table import NODES
 from workloads import sharing

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.mig_layouts import KNOWN, PRODUCTS, derived, derived_key, profile_of, share_gb
+from quotas.engine.mig_profiles import KNOWN, PRODUCTS, derived, derived_key, profile_of, share_gb
 from quotas.models import Pool
 from tests.sharing.test_field import of_field
 from workloads import sharing

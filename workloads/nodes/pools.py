@@ -18,7 +18,7 @@ from portal.access import Actor
 from portal.background.hints import wake
 from portal.errors import N_, Invalid
 from portal.infra.locks import durable
-from quotas.engine.mig_layouts import KNOWN
+from quotas.engine.mig_profiles import KNOWN
 from quotas.models import Card, Cluster, Node, Pool, PoolGroup
 from quotas.planning.lock import locked_group
 from workloads.runtime.base import CardInfo, NodeInfo, Offer

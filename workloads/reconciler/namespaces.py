@@ -9,7 +9,7 @@ from django.db.models import F, Q, Sum
 
 from portal.models import Department
 from quotas.board import usage_now
-from quotas.engine.mig_layouts import PRODUCTS
+from quotas.engine.mig_profiles import PRODUCTS
 from quotas.models import OCCUPYING, Claim, Cluster, ClusterKind, Pool
 from workloads import sharing
 from workloads.clusters.run_spec import namespace_of

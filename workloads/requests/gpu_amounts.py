@@ -28,7 +28,7 @@ from quotas.amounts import (
     not_whole,
     parts,
 )
-from quotas.engine.mig_layouts import KNOWN, PRODUCTS, Table, profile_of, profiles_of
+from quotas.engine.mig_profiles import KNOWN, PRODUCTS, Table, profile_of, profiles_of
 from quotas.models import Node, Pool
 from workloads.requests.request import settings_of
 from workloads.sharing import SYSTEMS, About, mig

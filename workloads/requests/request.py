@@ -8,7 +8,7 @@ from typing import Any
 
 from portal import names
 from portal.models import Department, User
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from quotas.engine.units import beside_units
 from quotas.models import Cluster, ClusterKind, Pool
 from workloads import sharing

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from quotas.engine.mig_layouts import PRODUCTS
+from quotas.engine.mig_profiles import PRODUCTS
 from workloads.runtime.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import devices, dra, mig
 from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings

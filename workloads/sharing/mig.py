@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from quotas.engine.mig_layouts import KNOWN, PRODUCTS, SHAPES, Profile, derived, derived_key
+from quotas.engine.mig_profiles import KNOWN, PRODUCTS, SHAPES, Profile, derived, derived_key
 from workloads.runtime.base import CardInfo, NodeInfo, Offer
 from workloads.sharing import timeslicing, whole
 from workloads.sharing.api import FULL, N_, About, Held, Json, Note, PodPatch, Problem, Request, Settings

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quotas.engine.mig_layouts import profile_of
+from quotas.engine.mig_profiles import profile_of
 from workloads.sharing import ack_core, hami, kai, kubeshare, memory, mig, qgpu, timeslicing, vcuda, volcano, whole
 from workloads.sharing import volcano_vgpu as vgpu
 from workloads.sharing.api import Held, Json, Settings

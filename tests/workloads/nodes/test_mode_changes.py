@@ -19,7 +19,6 @@ from django.utils import timezone
 from portal.access import Actor, NotVisible
 from portal.errors import Invalid
 from portal.models import AuditEntry, User
-from quotas.engine.mig_layouts import layout_of
 from quotas.models import Claim, ClaimState, Cluster, Node, OutsidePod, Pool
 from quotas.planning import claims
 from quotas.planning.run_pass import run_pass
@@ -31,6 +30,7 @@ from workloads.nodes import inventory
 from workloads.nodes.modes import actions, changes, previews
 from workloads.nodes.modes.recipes import Target, named_layouts
 from workloads.runtime.base import Unreachable
+from workloads.sharing.mig_layouts import layout_of
 from workloads.status.status_line import being_changed
 
 pytestmark = pytest.mark.django_db

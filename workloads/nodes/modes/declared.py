@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from portal.infra.locks import durable
-from quotas.engine.mig_layouts import layout_of
 from quotas.models import Cluster
 from workloads import sharing
 from workloads.nodes.modes.recipes import ACK, MIG_CONFIG, MIG_STATE, PLUGIN_CONFIG, named_layouts
@@ -20,6 +19,7 @@ from workloads.runtime.base import Refused
 from workloads.sharing import SYSTEMS
 from workloads.sharing.api import NONE
 from workloads.sharing.mig import SINGLE, labelled_memory, slices, table_of
+from workloads.sharing.mig_layouts import layout_of
 from workloads.sharing.timeslicing import SUFFIX
 
 CONFIGS = "configurations"  # key of the cluster's options: {"plugin": {…}, "mig": {…}}

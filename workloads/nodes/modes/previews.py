@@ -15,17 +15,7 @@ from portal.errors import N_, Invalid
 from portal.infra.confirm import Break
 from portal.text.words import amount
 from quotas.engine import types as e
-from quotas.engine.mig_layouts import (
-    PRODUCTS,
-    Demand,
-    Layout,
-    Proposal,
-    layout_of,
-    may_stand,
-    profile_of,
-    propose,
-    propose_named,
-)
+from quotas.engine.mig_profiles import PRODUCTS, profile_of
 from quotas.engine.quota_tree import usage_of
 from quotas.models import Claim, ClaimState, Node, OutsidePod, Pool, Quota
 from quotas.planning.snapshot import load_snapshot
@@ -39,6 +29,7 @@ from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference
 from workloads.nodes.pools import units_by_pool
 from workloads.sharing.mig import labelled_memory
 from workloads.sharing.mig import table_of as table_of_product
+from workloads.sharing.mig_layouts import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
 
 
 @dataclass(frozen=True, slots=True)

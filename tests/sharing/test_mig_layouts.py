@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.mig_layouts import (
-    PRODUCTS,
+from quotas.engine.mig_profiles import PRODUCTS
+from workloads.sharing import mig_layouts
+from workloads.sharing.mig_layouts import (
     Demand,
     Layout,
     full_layouts,
@@ -124,3 +125,14 @@ def worth(counts: Counter[str], demand: list[Demand]) -> tuple[int, int]:
     inside = sum(PRODUCTS[A30][d.profile].size * min(counts[d.profile], d.inside) for d in demand)
     other = sum(PRODUCTS[A30][d.profile].size * min(max(0, counts[d.profile] - d.inside), d.other) for d in demand)
     return inside, other
+
+
+def test_a_card_that_is_not_cut_yet_is_cut_as_the_queue_wants() -> None:
+    made = mig_layouts.propose("A30", [()], [mig_layouts.Demand("2g.12gb", inside=2)])
+    assert made.layouts == ((("2g.12gb", 2),),)
+
+
+def test_of_too_many_states_the_most_promising_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mig_layouts, "STATES", 1)
+    demand = [mig_layouts.Demand("1g.6gb", inside=4), mig_layouts.Demand("2g.12gb", other=2)]
+    assert mig_layouts.propose("A30", [(), ()], demand).inside == 4
