@@ -28,9 +28,9 @@ from workloads.mode_lifecycle import Stage
 from workloads.models import ModeChange
 from workloads.nodes import inventory
 from workloads.nodes.modes import actions, changes, previews
+from workloads.nodes.modes.mig_layouts import layout_of
 from workloads.nodes.modes.recipes import Target, named_layouts
 from workloads.runtime.base import Unreachable
-from workloads.sharing.mig_layouts import layout_of
 from workloads.status.status_line import being_changed
 
 pytestmark = pytest.mark.django_db

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from workloads.mode_lifecycle import FINAL, TRANSITIONS, Event, Facts, NotPossible, Stage, due, step
+from workloads.nodes.modes.mig_layouts import layout_of
 from workloads.nodes.modes.recipes import (
     ConfigEntry,
     Target,
@@ -19,7 +20,6 @@ from workloads.nodes.modes.recipes import (
     recipe,
     with_entry,
 )
-from workloads.sharing.mig_layouts import layout_of
 
 MIG_NODE = {"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "success"}
 BALANCED = layout_of({"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1})

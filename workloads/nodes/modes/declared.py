@@ -14,12 +14,12 @@ import yaml
 from portal.infra.locks import durable
 from quotas.models import Cluster
 from workloads import sharing
+from workloads.nodes.modes.mig_layouts import layout_of
 from workloads.nodes.modes.recipes import ACK, MIG_CONFIG, MIG_STATE, PLUGIN_CONFIG, named_layouts
 from workloads.runtime.base import Refused
 from workloads.sharing import SYSTEMS
 from workloads.sharing.api import NONE
 from workloads.sharing.mig import SINGLE, labelled_memory, slices, table_of
-from workloads.sharing.mig_layouts import layout_of
 from workloads.sharing.timeslicing import SUFFIX
 
 CONFIGS = "configurations"  # key of the cluster's options: {"plugin": {…}, "mig": {…}}

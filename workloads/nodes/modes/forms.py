@@ -9,10 +9,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from quotas.models import Node
+from workloads.nodes.modes.mig_layouts import Layout
 from workloads.nodes.modes.previews import BEST_ALIKE, BEST_EACH, modes_of, table_of, target_of
 from workloads.nodes.modes.recipes import Target, named_layouts
 from workloads.sharing import SYSTEMS
-from workloads.sharing.mig_layouts import Layout
 
 
 class ModeForm(forms.Form):

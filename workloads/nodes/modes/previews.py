@@ -25,11 +25,11 @@ from quotas.previews.effects import breaks_of as breaks_of_effect
 from quotas.rules.draining import leaves_by, on_node
 from workloads.models import ModeChange
 from workloads.nodes.modes.keepers import Keeper
+from workloads.nodes.modes.mig_layouts import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
 from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
 from workloads.nodes.pools import units_by_pool
 from workloads.sharing.mig import labelled_memory
 from workloads.sharing.mig import table_of as table_of_product
-from workloads.sharing.mig_layouts import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
 
 
 @dataclass(frozen=True, slots=True)

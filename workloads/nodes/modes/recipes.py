@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quotas.engine.mig_profiles import PRODUCTS
-from workloads.sharing.mig_layouts import Layout, instances_of, layout_of, uniform_layout
+from workloads.nodes.modes.mig_layouts import Layout, instances_of, layout_of, uniform_layout
 
 PLUGIN_CONFIG, PLUGIN = "nvidia.com/device-plugin.config", "nvidia.com/gpu.deploy.device-plugin"
 MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quotas.engine.mig_profiles import PRODUCTS
-from workloads.sharing import mig_layouts
-from workloads.sharing.mig_layouts import (
+from workloads.nodes.modes import mig_layouts
+from workloads.nodes.modes.mig_layouts import (
     Demand,
     Layout,
     full_layouts,

@@ -1,10 +1,10 @@
 """Which layout each card of a node that MIG cuts should get, so that the queue is served best.
 
-For each card of a node one layout is chosen so that, in this order, most slices of claims inside their
-department's guarantee are served, then most slices of the others; then the fewest cards are cut anew; then the most slices are
-usable at all. Only full layouts are considered, and the one a card has. The choice is exact: a dynamic programme over the
-cards, whose state is how many of each profile are served so far; of two states that serve alike the better one goes on. Beyond
-STATES of them, more than any queue seen makes, the least promising are dropped.
+Each gets the layout with which, in this order, most slices of claims inside their department's guarantee are served; then most
+slices of the others; then the fewest cards are cut anew; then the most slices are usable at all. Only full layouts are
+considered, and the one a card has. The choice is exact: a dynamic programme over the cards, whose state is how many of each
+profile are served so far; of two states that serve alike the better one goes on. Beyond STATES of them, more than any queue
+seen makes, the least promising are dropped.
 """
 
 from collections import Counter
@@ -75,7 +75,7 @@ def _full_placements(product: str, profiles: tuple[str, ...]) -> tuple[frozenset
     places = [(name, start) for name, profile in table.items() for start in profile.starts]
     width = max((start + table[name].size for name, start in places), default=0)
     open_: list[tuple[int, tuple[Place, ...]]] = [(0, ())]
-    found: set[frozenset[Place]] = set()
+    placements: set[frozenset[Place]] = set()
     while open_:
         at, chosen = open_.pop()
         if at < width:
@@ -83,8 +83,8 @@ def _full_placements(product: str, profiles: tuple[str, ...]) -> tuple[frozenset
             next_ = (place for place in places if place[1] == at and _fits(table, place, chosen))
             open_ += [(at + table[place[0]].size, (*chosen, place)) for place in next_]
         elif chosen and not any(_fits(table, place, chosen) for place in places):
-            found.add(frozenset(chosen))
-    return tuple(sorted(found, key=sorted))
+            placements.add(frozenset(chosen))
+    return tuple(sorted(placements, key=sorted))
 
 
 def _fits(table: Mapping[str, Profile], place: Place, chosen: Iterable[Place]) -> bool:
@@ -167,9 +167,9 @@ def propose_named(
     proposals = []
     for config, layout in sorted(named.items()):
         served = tuple(dict(layout).get(each.profile, 0) * len(cards) for each in demand)
-        found = _proposal(cards, (layout,) * len(cards), _worth(product, served, demand), config)
+        proposal = _proposal(cards, (layout,) * len(cards), _worth(product, served, demand), config)
         usable = sum(PRODUCTS[product][name].size * count for name, count in layout)
-        proposals.append(((found.inside, found.other, -len(found.changed), usable), found))
+        proposals.append(((proposal.inside, proposal.other, -len(proposal.changed), usable), proposal))
     if not proposals:
         raise ValueError(f"no configuration is known of {product}")
     return max(proposals, key=lambda each: each[0])[1]
