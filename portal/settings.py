@@ -332,6 +332,7 @@ SPECTACULAR_SETTINGS = {
         "ClusterKindEnum": "quotas.models.ClusterKind",
         "GroupRoleEnum": "portal.api.group_rules.ROLES",
         "KindEnum": "workloads.models.Kind",
+        "PresetKindEnum": "workloads.models.CHOICES",
         "RoleEnum": "portal.models.Role.values",
         "StateEnum": "workloads.models.State",
     },

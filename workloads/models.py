@@ -70,6 +70,13 @@ class Image(models.Model):
         """Those that operators entered; the others are what work from elsewhere runs in."""
         return cls.objects.exclude(kinds=[Kind.EXTERNAL.value])
 
+    @classmethod
+    def to_enter(cls, name: str) -> Image:
+        """A new entry of the catalogue, to be filled in and saved: in the row that work from elsewhere has left, if any."""
+        row = cls.objects.filter(name=name, kinds=[Kind.EXTERNAL.value]).first() or cls(name=name)
+        row.title, row.kinds, row.active = "", [], True
+        return row
+
     def serves(self, kind: str) -> bool:
         return not self.kinds or kind in self.kinds
 

@@ -22,7 +22,7 @@ from quotas.models import Cluster
 from workloads.api.fields import Cores
 from workloads.api.setups import SetupIn, SetupOut
 from workloads.api.shapes import image_named, pool_named
-from workloads.models import Image, Kind, Preset
+from workloads.models import CHOICES, Image, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
 from workloads.runtime.setups import Setup
@@ -48,7 +48,7 @@ class PresetOut(serializers.ModelSerializer[Preset]):
 class PresetChange(Strict):
     title = serializers.CharField(max_length=100, required=False)
     description = serializers.CharField(max_length=200, allow_blank=True, required=False)
-    kind = serializers.ChoiceField(Kind.choices, required=False)
+    kind = serializers.ChoiceField(CHOICES, required=False)
     pool = serializers.CharField(max_length=60, required=False)
     image = serializers.CharField(max_length=200, required=False, help_text="Its name.")
     pods = serializers.IntegerField(min_value=1, max_value=MOST, required=False)
@@ -68,7 +68,7 @@ class PresetChange(Strict):
 class PresetIn(PresetChange):
     id = serializers.SlugField(max_length=40)
     title = serializers.CharField(max_length=100)
-    kind = serializers.ChoiceField(Kind.choices)
+    kind = serializers.ChoiceField(CHOICES)
     pool = serializers.CharField(max_length=60)
     image = serializers.CharField(max_length=200, help_text="Its name.")
 
@@ -149,9 +149,7 @@ class ImageOut(serializers.ModelSerializer[Image]):
 
 class ImageChange(Strict):
     title = serializers.CharField(max_length=100, required=False)
-    kinds = serializers.ListField(
-        child=serializers.ChoiceField(Kind.choices), required=False, help_text="Empty: for all."
-    )
+    kinds = serializers.ListField(child=serializers.ChoiceField(CHOICES), required=False, help_text="Empty: for all.")
     interpreter = serializers.CharField(
         max_length=300, allow_blank=True, required=False, help_text="Embedded cluster only."
     )
@@ -177,15 +175,18 @@ class Images(ApiView):
         """For operators."""
         self.actor.require_operator()
         values = self.read(ImageIn)
-        if Image.objects.filter(name=values["name"]).exists():
+        if Image.catalogue().filter(name=values["name"]).exists():
             raise Invalid(N_("Image %(name)s already exists."), field="name", name=values["name"])
-        row = images_and_presets.save_image(actor=self.actor, image=Image(**values))
+        image = Image.to_enter(values["name"])
+        for name, value in values.items():
+            setattr(image, name, value)
+        row = images_and_presets.save_image(actor=self.actor, image=image)
         return Response(ImageOut(row).data, status=201, headers={"Location": reverse("api:image", args=[row.pk])})
 
 
 class ImageView(ApiView):
     def row(self, pk: int) -> Image:
-        row = Image.objects.filter(pk=pk).first()
+        row = Image.catalogue().filter(pk=pk).first()
         if row is None or not (row.active or self.actor.may(Right.OPERATE, None)):
             raise NotVisible
         return row

@@ -330,12 +330,12 @@ class Images(Section):
     new: ClassVar[Values] = {"title": "", "kinds": [], "interpreter": "", "min_driver": None, "active": True}
 
     def stored(self, key: Key | None = None) -> dict[Key, Values]:
-        rows = Image.objects.filter(name=key[0]) if key else Image.catalogue()
+        rows = Image.catalogue().filter(name=key[0]) if key else Image.catalogue()
         return {(row.name,): {name: getattr(row, name) for name in self.names} for row in rows}
 
     def write(self, actor: Actor, key: Key, wanted: Values) -> None:
         _now, values = self.merged(key, wanted)
-        row = Image.objects.filter(name=key[0]).first() or Image(name=key[0])
+        row = Image.catalogue().filter(name=key[0]).first() or Image.to_enter(key[0])
         for name, value in values.items():
             setattr(row, name, value)
         images_and_presets.save_image(actor=actor, image=row)
@@ -390,9 +390,9 @@ class Presets(Section):
         row = Preset.objects.filter(slug=key[0]).first() or Preset(slug=key[0])
         row.pool = _pool(values.pop("pool"), "pool")
         name = values.pop("image")
-        image = Image.objects.filter(name=name).first()
+        image = Image.catalogue().filter(name=name).first()
         if image is None:
-            raise absent(name, Image.objects.values_list("name", flat=True), "image")
+            raise absent(name, Image.catalogue().values_list("name", flat=True), "image")
         row.image = image
         for field, value in values.items():
             setattr(row, field, value)

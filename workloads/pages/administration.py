@@ -137,6 +137,12 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
         }
         help_texts = {"interpreter": gettext_lazy("Embedded cluster only.")}
 
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if self.instance.pk is None:
+            self.instance = Image.to_enter(name)
+        return name
+
 
 class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
     seen = conflicts.SeenField()
@@ -154,6 +160,7 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         label=gettext_lazy("Pool"),
         widget=PoolSelect({"data-resets": "units_per_pod cores_per_pod"}),
     )
+    image = forms.ModelChoiceField(Image.catalogue(), label=gettext_lazy("Image"))
     units_per_pod = LineInput(
         label=gettext_lazy("Amount per pod"), initial="1", max_length=LONGEST,
         help_text=gettext_lazy("In the unit shown beside the pool, or with a unit: 10 GiB, 2 cards, half a card, 25 %."),
@@ -175,7 +182,6 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             "pods": gettext_lazy("Pods"),
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
-            "image": gettext_lazy("Image"),
             "max_runtime": gettext_lazy("Maximum runtime (s)"),
             "setup": gettext_lazy("Options of this type"),
             "order": gettext_lazy("Order"),
@@ -227,7 +233,7 @@ def images(request: HttpRequest) -> HttpResponse:
 @once
 def image(request: HttpRequest, image: int | None = None) -> HttpResponse:
     actor = operator_of(request)
-    row = get_object_or_404(Image, pk=image) if image else Image()
+    row = get_object_or_404(Image.catalogue(), pk=image) if image else Image()
     form = ImageForm(request.POST or None, instance=row, initial={versions.FIELD: images_and_presets.mark_of(row)})
 
     def save(row: Image, seen: str) -> Image:
@@ -261,7 +267,7 @@ def _edited(
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(name)s was saved.") % {"name": row.title})
+            messages.success(request, _("%(name)s was saved.") % {"name": form.instance.title})
             return redirect("workloads:images")
     context = {"form": form, "title": row.title if row.pk else new}
     return render(request, "workloads/operator_form.html", context, status=conflicts.status_of(form))

@@ -25,7 +25,7 @@ def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
     actor.require_operator()
     image.full_clean(exclude=MAY_BE_EMPTY)
     with durable():
-        before = _facts(Image.objects.select_for_update(no_key=True).filter(pk=image.pk).first(), IMAGE_FIELDS)
+        before = _facts(Image.catalogue().select_for_update(no_key=True).filter(pk=image.pk).first(), IMAGE_FIELDS)
         versions.check(before or {}, seen)
         image.save()
         after = _facts(image, IMAGE_FIELDS)

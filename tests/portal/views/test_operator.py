@@ -217,6 +217,21 @@ current-context: c
     assert not AuditEntry.objects.filter(action="cluster.added").exists()
 
 
+def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(client, operator):
+    hidden = Image.objects.create(name="demo/train:1", title="demo/train:1", kinds=["external"], active=False)
+    assert client.get(f"/operator/images/{hidden.pk}/").status_code == 404
+    preset = text(client.get("/operator/presets/new/"))
+    assert f'value="{hidden.pk}">demo/train:1' not in preset
+    data = {"name": "demo/train:1", "title": "Training", "kinds": ["external"], "active": "on"}
+    assert text(client.post("/operator/images/new/", data), 422)
+    saved = client.post("/operator/images/new/", data | {"kinds": ["job"]}, follow=True)
+    assert "Training was saved." in text(saved)
+    row = Image.objects.get()
+    assert (row.pk, row.title, row.kinds, row.active) == (hidden.pk, "Training", ["job"], True)
+    assert AuditEntry.objects.get(action="image.added").before is None
+    assert "already exists" in text(client.post("/operator/images/new/", data | {"kinds": ["job"]}), 422)
+
+
 def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
     data = {"name": "demo/train:1", "title": "Training", "kinds": ["job"], "active": "on"}
     assert client.post("/operator/images/new/", data).status_code == 302

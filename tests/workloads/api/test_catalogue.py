@@ -67,6 +67,22 @@ def test_every_refusal_names_its_field(root: Any) -> None:
     assert (Image.objects.count(), Preset.objects.count()) == (1, 1)
 
 
+def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(root: Any) -> None:
+    hidden = Image.objects.create(name=IMAGE["name"], title="?", kinds=["external"], active=False)
+    assert root.get(f"{API}images/{hidden.pk}/").status_code == 404
+    assert root.patch(f"{API}images/{hidden.pk}/", {"title": "x"}).status_code == 404
+    refused = root.post(API + "images/", IMAGE | {"kinds": ["external"]})
+    assert (refused.status_code, refused.json()["errors"][0]["attr"]) == (422, "kinds.0")
+    made = root.post(API + "images/", IMAGE)
+    assert (made.status_code, made.json()["id"]) == (201, str(hidden.pk))
+    row = Image.objects.get()
+    assert (row.title, row.kinds, row.min_driver, row.active) == ("Torch", ["job"], 535, True)
+    assert AuditEntry.objects.get().action == "image.added"
+    assert root.post(API + "images/", IMAGE).status_code == 422
+    refused = root.post(API + "presets/", PRESET | {"kind": "external"})
+    assert (refused.status_code, refused.json()["errors"][0]["attr"]) == (422, "kind")
+
+
 def test_capacity_is_set_looked_at_and_never_below_what_is_promised(root: Any, vision: Department) -> None:
     pool = Pool.objects.get()
     make.quota(vision, pool, 24_576)

@@ -292,3 +292,20 @@ def test_amounts_times_and_memory_are_read_as_people_write_them(vision: Departme
     assert values["departments"]["vision"]["user_caps"] == {"a100": "2 cards"}
     assert apply("departments: {vision: {user_caps: {a100: no limit}}}").changes[0].after is None
     assert apply("departments: {vision: {user_caps: {a100: null}}}").changes == ()
+
+
+def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(pool: Pool) -> None:
+    hidden = Image.objects.create(name="python:3.11", title="?", kinds=["external"], active=False)
+    text = "images: {'python:3.11': {title: Python}}\n"
+    preset = "presets: {p: {title: P, kind: job, pool: a100, image: 'python:3.11'}}"
+    assert faults(preset) == [(1, "presets.p.image", "does_not_exist")]
+    assert changes(apply(text + preset))[:2] == [
+        'images["python:3.11"].title: None → Python', 'images["python:3.11"].active: None → true',
+    ]  # fmt: skip
+    row = Image.objects.get()
+    assert (row.pk, row.title, row.kinds, row.active) == (hidden.pk, "Python", [], True)
+    assert AuditEntry.objects.get(action="image.added").before is None
+    assert apply(text + preset).changes == ()
+    assert faults("images: {'python:3.11': {kinds: [external]}}") == [
+        (1, 'images["python:3.11"].kinds.0', "invalid_choice")
+    ]
