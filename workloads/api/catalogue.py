@@ -134,8 +134,10 @@ class PresetView(ApiView):
     def patch(self, request: Request, preset: str) -> Response:
         """For operators. What is not `active` is no longer offered."""
         self.actor.require_operator()
-        row = filled(self.row(preset), self.read(PresetChange))
-        return Response(PresetOut(images_and_presets.save_preset(actor=self.actor, preset=row)).data)
+        row = self.row(preset)
+        seen = images_and_presets.mark_of(row)
+        row = images_and_presets.save_preset(actor=self.actor, preset=filled(row, self.read(PresetChange)), seen=seen)
+        return Response(PresetOut(row).data)
 
 
 class ImageOut(serializers.ModelSerializer[Image]):
@@ -200,9 +202,10 @@ class ImageView(ApiView):
         """For operators. What is not `active` is no longer offered."""
         self.actor.require_operator()
         row = self.row(image)
+        seen = images_and_presets.mark_of(row)
         for name, value in self.read(ImageChange).items():
             setattr(row, name, value)
-        return Response(ImageOut(images_and_presets.save_image(actor=self.actor, image=row)).data)
+        return Response(ImageOut(images_and_presets.save_image(actor=self.actor, image=row, seen=seen)).data)
 
 
 class ClusterOut(serializers.ModelSerializer[Cluster]):

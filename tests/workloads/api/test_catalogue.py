@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from portal.api.base import ApiView
 from portal.models import AuditEntry, Department, Role
 from quotas.models import Pool
 from tests import builders as make
 from tests.clients import person, program
+from workloads.api import catalogue
 from workloads.models import Image, Preset
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +83,30 @@ def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(root:
     assert root.post(API + "images/", IMAGE).status_code == 422
     refused = root.post(API + "presets/", PRESET | {"kind": "external"})
     assert (refused.status_code, refused.json()["errors"][0]["attr"]) == (422, "kind")
+
+
+@pytest.mark.parametrize(
+    ("view", "path"), [(catalogue.ImageView, "images/{id}/"), (catalogue.PresetView, "presets/quick/")]
+)
+def test_a_change_that_another_one_overtakes_is_refused(
+    root: Any, monkeypatch: pytest.MonkeyPatch, view: type[ApiView], path: str
+) -> None:
+    image = root.post(API + "images/", IMAGE).json()["id"]
+    root.post(API + "presets/", PRESET)
+    url, read, meanwhile = API + path.format(id=image), view.read, [{"active": False}]
+
+    def overtaken(*given: Any) -> Any:
+        """The first has read what is stored when the second comes."""
+        if meanwhile:
+            assert root.patch(url, meanwhile.pop()).status_code == 200
+        return read(*given)
+
+    monkeypatch.setattr(view, "read", overtaken)
+    refused = root.patch(url, {"title": "First"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "changed_meanwhile")
+    assert root.get(url).json()["active"] is False
+    done = root.patch(url, {"title": "First"}).json()
+    assert (done["title"], done["active"]) == ("First", False)
 
 
 def test_capacity_is_set_looked_at_and_never_below_what_is_promised(root: Any, vision: Department) -> None:
