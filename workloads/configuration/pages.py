@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -50,16 +51,19 @@ class FileForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def configuration(request: HttpRequest) -> HttpResponse:
-    """A file is looked at first; the same text, sent with the mark of its plan, is applied."""
+    """A file is looked at first; the same text, sent with the mark of its plan, is applied. A plan that has changed in between
+    is shown again."""
     actor = operator_of(request)
     form, planned = FileForm(request.POST or None, request.FILES or None), None
     if request.method == "POST" and form.is_valid():
         source = form.cleaned_data["source"] or PASTED
+        carry_out = partial(plan.apply, actor=actor, text=form.cleaned_data["text"], source=source)
         try:
-            planned = plan.apply(
-                actor=actor, text=form.cleaned_data["text"], source=source, dry_run="apply" not in request.POST,
-                confirmed=request.POST.get(confirm.FIELD, ""),
-            )  # fmt: skip
+            try:
+                planned = carry_out(dry_run="apply" not in request.POST, confirmed=request.POST.get(confirm.FIELD, ""))
+            except plan.PlanChanged as changed:
+                form.add_error(None, changed.detail)
+                planned = carry_out(dry_run=True)
         except Unreadable as problem:
             form.add_error(None, problem.detail)
         except plan.Refused as refused:

@@ -52,6 +52,23 @@ def test_a_file_is_looked_at_and_then_applied(client: Client) -> None:
     assert "all of the file is so already" in again.content.decode()
 
 
+def test_a_plan_that_has_changed_is_shown_again_and_not_applied(client: Client) -> None:
+    def fields(page: Any) -> dict[str, str]:
+        return {name: hidden(page.content.decode(), name) for name in ("text", "source", "confirmed")} | {"apply": "1"}
+
+    seen = fields(client.post(URL, {"text": LESS}))
+    Quota.objects.update(guaranteed=6)
+    page: Any = client.post(URL, seen)
+    text = page.content.decode()
+    assert page.status_code == 422
+    assert "no longer what you have seen" in text
+    assert '<span class="diff-before">6 cards</span>' in text
+    assert (Quota.objects.get().guaranteed, AuditEntry.objects.count()) == (6, 0)
+    again = fields(page)
+    assert again["confirmed"] != seen["confirmed"]
+    assert (client.post(URL, again).status_code, Quota.objects.get().guaranteed) == (302, 4)
+
+
 def test_what_is_wrong_is_told_by_line_with_the_text_as_it_was(client: Client) -> None:
     for text, sentence in (
         (LESS.replace("4 cards", "40 cards"), "Line 3, departments.vision.quotas.a100.guaranteed: The guarantees"),
