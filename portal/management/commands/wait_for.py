@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import connections
 
 from portal.server.health import reason_against
 
@@ -26,4 +27,5 @@ class Command(BaseCommand):
             if missing != reason or time.monotonic() - said_at > REPEATED:
                 self.stderr.write(missing)
                 reason, said_at = missing, time.monotonic()
+            connections.close_all()  # one that the database has dropped never answers again
             time.sleep(EVERY)
