@@ -40,6 +40,13 @@ def together() -> Iterator[None]:
             _joined.reset(token)
 
 
+def keep_alive() -> None:
+    """Between two long computations in one transaction: PostgreSQL ends one that asks nothing for a minute, as of a process
+    that is gone (idle_in_transaction_session_timeout)."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
 def is_lock_timeout(error: OperationalError) -> bool:
     if connection.vendor == "postgresql":
         return getattr(error.__cause__, "sqlstate", "") in {"55P03", "40P01"}  # lock not available, deadlock

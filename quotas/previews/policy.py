@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 
 from portal.access import Actor
 from portal.infra.confirm import Break
+from portal.infra.locks import keep_alive
 from portal.models import Department
 from portal.text.words import amount, duration
 from quotas.engine import types as e
@@ -217,6 +218,7 @@ def calls(
         for id in sorted((id for id, units in left.items() if units > 0), key=lambda id: (-left[id], id))[:PROBED]:
             probe = recall_for_engine(e.DepartmentId(id), e.PoolId(pool.slug), left[id], before.now)
             today, then = Call.of(before, probe), Call.of(after, probe)
+            keep_alive()
             if today != then:
                 text = _(
                     "If %(department)s requested the other %(units)s of its guaranteed quota in %(pool)s now: "

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from portal.access import Actor
 from portal.infra.confirm import Break
+from portal.infra.locks import keep_alive
 from portal.models import Department
 from quotas.engine import types as e
 from quotas.engine.what_if import what_if, with_claim
@@ -45,7 +46,10 @@ class Foresight:
         """Who would be recalled, start or wait at once, and what it means for whom later. `moved`: slugs of departments with
         another place or weight; `lending`: (department, pool) that lend otherwise; `breaks`: what else it breaks."""
         pairs = list(zip(self._before, map(self._snapshot, self._groups), strict=True))
-        differences = [what_if(before, after) for before, after in pairs]
+        differences = []
+        for before, after in pairs:
+            differences.append(what_if(before, after))
+            keep_alive()
         sentences: list[tuple[str, Break | None]] = []
         for (before, after), difference in zip(pairs, differences, strict=True):
             pools = list(Pool.objects.filter(slug__in=[pool.id for pool in after.pools]))
