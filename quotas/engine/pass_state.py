@@ -116,10 +116,10 @@ class Departures:
 class Hold:
     """Units and places kept for a pending claim. There are two kinds: a reservation waits for leavers, a hold proper for room.
 
-    `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, the
-    `free_part` is kept for it now, and the rest is expected `from_leavers`. `unsettled` ones came with the snapshot, or are to
-    be looked at again. `starts_by` is when it could start at the latest, if that is known, and `drawn` what it will draw from
-    its department's recalls.
+    `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, as much as
+    possible is expected `from_leavers`; only the rest, the `free_part`, is kept for it now. `unsettled` ones came with the
+    snapshot, or are to be looked at again. `starts_by` is when it could start at the latest, if that is known, and `drawn` what
+    it will draw from its department's recalls.
     """
 
     claim: Claim

@@ -78,7 +78,7 @@ class PlanningPass:
         self.state = state
         self.answers: dict[ClaimId, Decision] = {}
         self._holds = Holds(state)
-        self._spared: set[ClaimId] = set()
+        self._let_stay: set[ClaimId] = set()
 
     def run(self) -> None:
         """Answer all claims of the pool (steps 1 to 6), then say why the waiting ones wait."""
@@ -522,10 +522,10 @@ class PlanningPass:
                 and state.may_return(leaver)
             ):
                 state.unpreempt(leaver)
-                self._spared.add(leaver.id)
+                self._let_stay.add(leaver.id)
 
     def withdrawn(self) -> list[ClaimId]:
         """Step 7: who was let stay, and whoever else may, now that all have their answers."""
         if self.state.pool.cluster_unreachable_since is None:
             self._let_leavers_stay()
-        return sorted(self._spared)
+        return sorted(self._let_stay)

@@ -323,7 +323,7 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
 class Cost(NamedTuple):
     """Of a set of victims, in the order of rule 15."""
 
-    units_spared: int  # of its own department for a preemptor inside its guarantee, of others for a borrower
+    units_of_spared: int  # taken from whom it should spare: its own department, or for a borrower the others
     fair: Change
     below_guarantee: int  # units by which departments fall below
     priority: int  # of the most important victim

@@ -150,8 +150,8 @@ def _over(budget: SpentBudget) -> OverBudget:
 
 
 def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
-    """The same without the back-off, which does not stop a claim with a reservation. With `itself_counted` its user's usage has
-    the claim in it."""
+    """Paused, over a budget that lets nothing start, or over its user's cap: `not_now` without what only forbids to borrow, as
+    the back-off, which does not stop a claim with a reservation. With `itself_counted` its user's usage has the claim in it."""
     if state.departments[claim.department].paused:
         return DepartmentPaused()
     budget = state.budgets.get(claim.id)
@@ -182,7 +182,8 @@ def _outside(account: Account, claim: Claim, asked: int) -> Reason:
 
 
 def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
-    """What the quotas say against it; `NotEnough` here: units that its department may use."""
+    """What the quotas say against it, holds and reservations counted as used; `NotEnough` here: units that its department may
+    use."""
     account, asked = state.ledger[claim.department], state.asked(claim)
     inside = state.inside(claim)
     if claim.must_stay_inside and not inside:
@@ -197,10 +198,26 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
     short = asked - max(0, state.ledger.available(claim.department))
     if short <= 0:
         return []
+    held = _held_for(state, claim, asked)
+    if held is not None:
+        return [held]
     own = {each.id for each in account.upwards()}
     idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
     largest_kept, keeper = max(idle, default=(0, account.id))  # named only where it alone would be enough
     return [NotLent(keeper, largest_kept)] if largest_kept >= short else [NotEnough(state.pool.id, short)]
+
+
+def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
+    """For whom the units are held that are free, but that the claim's department may not use as long as they are."""
+    if state.free_now.row[state.pool_slot] + state.units_held < asked:
+        return None
+    with state.trial() as trial:
+        for id in state.holds_of_free:
+            if id != claim.id:
+                trial.uncharge_hold(state.holds[id])
+                if state.ledger.available(claim.department) >= asked:
+                    return HeldFor(id)
+    return None
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:

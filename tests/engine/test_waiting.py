@@ -191,3 +191,12 @@ def test_what_a_department_keeps_is_not_kept_from_its_own_team() -> None:
     tree = [a_department("x", 4, lend_limit=0), a_department("a", parent="x"), a_department("rest", 4)]
     claims = [holding("h", "rest", 4), pending("w", "a", 6)]
     assert answers(a_snapshot(a_pool(8), tree, claims))["w"].reasons == (NotEnough("gpu", 2),)
+
+
+def test_units_that_are_held_for_a_colleague_are_not_called_missing() -> None:
+    """Two of eight cards are free, held for the gang of four that is first in line: nothing is lacking but its turn."""
+    full = [holding("own", "a", 4, preemptible=False), holding("b1", "b", 2, preemptible=False)]
+    waiting = [pending("gang", "a", 4, submitted_at=-100), pending("small", "a", 2)]
+    plan = answers(a_snapshot(a_pool(8), [a_department("a", 8), a_department("b")], [*full, *waiting]))
+    assert plan["gang"].reasons == (NotEnough("gpu", 2),)
+    assert plan["small"].reasons == (HeldFor("gang"),)
