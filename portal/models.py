@@ -178,6 +178,17 @@ class DirectoryReading(models.Model):
         return f"{self.provider} at {self.tried_at}"
 
 
+class MissingProvider(models.Model):
+    """An identity provider that has given groups and is not in the settings any more, found by the job that reads directories.
+    What it gave ends some time after `since`: a process may run with other settings than the rest for a while."""
+
+    provider = models.CharField(max_length=30, unique=True)
+    since = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.provider} missing since {self.since}"
+
+
 class Invitation(models.Model):
     """A link that makes its first user a member; only its digest is kept."""
 

@@ -68,6 +68,12 @@ KINDS: dict[str, Kind] = {
     "cluster.measured": Kind(
         N_("Use is measured again on a cluster"), N_("What pods use on %(cluster)s is measured again."), webhooks=False,
     ),
+    "provider.missing": Kind(
+        N_("An identity provider is missing in the settings"),
+        N_("%(provider)s is not in the settings of the portal any more. What its groups gave ends at %(ends_at)s unless it comes "
+            "back before."),
+        mail=True, webhooks=False,
+    ),
     "workload.withdrawn": Kind(
         N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
     ),

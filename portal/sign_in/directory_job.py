@@ -38,7 +38,7 @@ class TooManyLose(Exception):
 
 
 def read_all() -> None:
-    """Reads every directory, then applies the rules: what a provider gave that is not configured any more ends here."""
+    """Reads every directory, then applies the rules: what a provider gave that has long been missing in the settings ends."""
     for directory in directories():
         try:
             read(directory)
@@ -46,6 +46,7 @@ def read_all() -> None:
             log.warning("directory.away", directory=directory.key, error=str(error))
         except TooManyLose as error:
             log.warning("directory.too_many_lose", directory=directory.key, people=len(error.people))
+    group_rules.note_missing(timezone.now())
     group_rules.apply_to_all()
 
 

@@ -15,6 +15,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.db import IntegrityError
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -26,13 +27,14 @@ from portal.accounts.tokens import end_unbacked_tokens
 from portal.errors import N_, Invalid
 from portal.infra.confirm import Break
 from portal.infra.locks import durable
-from portal.models import Department, GroupRule, Membership, Role, SeenGroups, User
+from portal.models import Department, GroupRule, Membership, MissingProvider, Role, SeenGroups, User
 from portal.notify import notices
 from portal.notify.events import emit
 from portal.sign_in.entitlements import Changes, Entitled, Held, Rule, changes_to, entitled_to
 
 LONGEST = 255
 MOST_RULES = 1000
+GRACE = dt.timedelta(days=1)  # so long a provider that is missing in the settings still counts
 log = structlog.get_logger(__name__)
 
 
@@ -158,12 +160,13 @@ def _effect(
 
 def everybody() -> list[tuple[User, dict[str, list[str]]]]:
     """Everybody with a provider's account, or with what a rule once gave, and their groups (provider → names), by user
-    name. A provider that is not configured any more says nothing."""
+    name. A provider whose say has `ended` says nothing."""
     people: dict[int, tuple[User, dict[str, list[str]]]] = {}
+    gone = ended()
     rows = SeenGroups.objects.select_related("account__user").order_by("account__user__username")
     for row in rows:
         _user, groups = people.setdefault(row.account.user_id, (row.account.user, {}))
-        if row.account.provider in configured():
+        if row.account.provider not in gone:
             groups.setdefault(row.account.provider, []).extend(row.groups)
     given = Q(memberships__from_rules=True) | Q(operator_from_rules=True)
     for user in User.objects.filter(given).exclude(pk__in=people).distinct():
@@ -173,15 +176,31 @@ def everybody() -> list[tuple[User, dict[str, list[str]]]]:
 
 def groups_of(user: User) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    for row in SeenGroups.objects.filter(account__user=user, account__provider__in=configured()).select_related(
-        "account"
-    ):
+    heard = SeenGroups.objects.filter(account__user=user).exclude(account__provider__in=ended())
+    for row in heard.select_related("account"):
         groups.setdefault(row.account.provider, []).extend(row.groups)
     return groups
 
 
 def configured() -> set[str]:
     return {each.key for each in settings.IDENTITY_PROVIDERS}
+
+
+def note_missing(now: dt.datetime) -> None:
+    """Remembers since when providers that have given groups are not configured, and tells operators of new ones."""
+    heard = set(SeenGroups.objects.values_list("account__provider", flat=True).distinct())
+    MissingProvider.objects.filter(Q(provider__in=configured()) | ~Q(provider__in=heard)).delete()
+    for provider in sorted(heard - configured()):
+        with durable():
+            _row, new = MissingProvider.objects.get_or_create(provider=provider, defaults={"since": now})
+            if new:
+                ends = (now + GRACE).isoformat()
+                notices.tell("provider.missing", to=User.operators(), provider=provider, ends_at=ends)
+
+
+def ended() -> set[str]:
+    """Providers that have been missing for longer than GRACE: what they gave ends."""
+    return set(MissingProvider.objects.filter(since__lte=timezone.now() - GRACE).values_list("provider", flat=True))
 
 
 def pure(rows: Iterable[GroupRule]) -> list[Rule]:

@@ -21,7 +21,7 @@ from portal.infra import confirm
 from portal.infra.confirm import Break
 from portal.infra.providers.identity_providers import IdentityProvider
 from portal.infra.providers.ldap_client import DirectoryAway
-from portal.models import Department, DirectoryReading, GroupRule, Role
+from portal.models import Department, DirectoryReading, GroupRule, MissingProvider, Role
 from portal.names import LineInput
 from portal.sign_in import directory_job, group_rules
 from portal.sign_in.directory_login import directories
@@ -84,6 +84,9 @@ def rules(request: HttpRequest) -> HttpResponse:
     people = group_rules.effects(rows)
     context = {
         "rules": [(row, label_of(row.provider), row.provider in group_rules.configured()) for row in rows],
+        "missing": [
+            (row.provider, row.since + group_rules.GRACE) for row in MissingProvider.objects.order_by("provider")
+        ],
         "page": Paginator(people, PER_PAGE).get_page(request.GET.get("page")),
         "form": form,
         "providers": settings.IDENTITY_PROVIDERS,

@@ -66,6 +66,8 @@ def url_of(item: InboxItem) -> str:
         )
     if item.kind in {"cluster.not_measured", "cluster.measured"}:
         return address("workloads:metrics", {"cluster": item.data.get("cluster", "")})
+    if item.kind == "provider.missing":
+        return address("portal:operator_groups", {})
     if item.department is None:
         return ""
     where = {"department": item.department.slug}

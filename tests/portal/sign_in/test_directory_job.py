@@ -17,7 +17,7 @@ from django.utils import timezone
 from portal.access import Actor
 from portal.infra.providers import directories
 from portal.infra.providers.ldap_client import DirectoryAway
-from portal.models import ApiToken, DirectoryReading, InboxItem, Membership, Role, SeenGroups, User
+from portal.models import ApiToken, DirectoryReading, InboxItem, Membership, MissingProvider, Role, SeenGroups, User
 from portal.sign_in import directory_job, group_rules
 from portal.sign_in.directory_job import TooManyLose
 from portal.tasks import read_directories
@@ -190,6 +190,9 @@ def test_a_directory_that_is_removed_from_the_settings_ends_what_it_gave(corp: S
     (mia,) = arrive(corp, "mia")
     token = program(mia, Membership.objects.get(user=mia).department)
     settings.IDENTITY_PROVIDERS = ()
+    read_directories()
+    assert by_rules() == {"mia"}, "not at once: one process may have other settings than the rest"
+    MissingProvider.objects.update(since=timezone.now() - group_rules.GRACE)
     read_directories()
     assert by_rules() == set()
     assert token.get("/api/v1/departments/vision/").status_code == 401

@@ -16,8 +16,18 @@ from portal.access import Actor
 from portal.accounts import members, users
 from portal.errors import Invalid, Problem
 from portal.infra.providers.identity_providers import OpenIdConnect
-from portal.models import AuditEntry, Department, GroupRule, InboxItem, Membership, Role, SeenGroups, User
-from portal.sign_in import group_rules, identities
+from portal.models import (
+    AuditEntry,
+    Department,
+    GroupRule,
+    InboxItem,
+    Membership,
+    MissingProvider,
+    Role,
+    SeenGroups,
+    User,
+)
+from portal.sign_in import directory_job, group_rules, identities
 from portal.sign_in.claims import cleaned, groups_of, said_at
 from tests import builders as make
 from tests.clients import person, program
@@ -217,8 +227,25 @@ class TestRules:
         come(one, at=NOW + dt.timedelta(1))
         assert roles(mia) == {"vision": "member"}, "the other provider still gives it"
         settings.IDENTITY_PROVIDERS = PROVIDERS[:1]
-        come(one, at=NOW + dt.timedelta(2))
-        assert roles(mia) == {}, "a provider that is not configured gives nothing"
+        directory_job.read_all()
+        assert roles(mia) == {"vision": "member"}, "a process may have other settings than the rest"
+        told = InboxItem.objects.get(kind="provider.missing")
+        assert (told.user, told.data["provider"]) == (root.user, "other")
+        MissingProvider.objects.update(since=timezone.now() - dt.timedelta(days=1))
+        directory_job.read_all()
+        assert roles(mia) == {}, "a provider that stays missing gives nothing"
+
+    def test_a_provider_that_comes_back_within_a_day_keeps_what_it_gave(
+        self, root: Actor, vision: Department, settings: Any
+    ) -> None:
+        rule(root, vision)
+        mia = come(account(), "gpu")
+        settings.IDENTITY_PROVIDERS = PROVIDERS[1:]
+        directory_job.read_all()
+        settings.IDENTITY_PROVIDERS = PROVIDERS
+        directory_job.read_all()
+        assert not MissingProvider.objects.exists()
+        assert roles(mia) == {"vision": "member"}
 
     def test_an_older_word_of_the_provider_never_replaces_a_newer_one(self, root: Actor, vision: Department) -> None:
         rule(root, vision)
