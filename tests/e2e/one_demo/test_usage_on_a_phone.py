@@ -19,7 +19,8 @@ def test_no_figure_hides_beyond_the_edge(person: Callable[..., Any], language: s
     oscar = person("oscar", language=language, width=390, theme="dark")
     page = oscar.go("/d/vision/budgets/new/")
     page.fill("#id_hours", "10")
-    page.locator("main button.btn-primary").click()
+    with page.expect_navigation():  # to the end: before its style sheets are there nothing stands where it will
+        page.locator("main button.btn-primary").click()
     expect(page.locator("main .quota-bar")).to_be_visible()
     assert page.evaluate(HIDDEN) == []
     for address in ("/usage/", "/usage/?group=department,person,pool,kind", "/usage/?group=person"):
