@@ -162,11 +162,11 @@ def everybody() -> list[tuple[User, dict[str, list[str]]]]:
     """Everybody with a provider's account, or with what a rule once gave, and their groups (provider → names), by user
     name. A provider whose say has `ended` says nothing."""
     people: dict[int, tuple[User, dict[str, list[str]]]] = {}
-    gone = ended()
+    silent = ended()
     rows = SeenGroups.objects.select_related("account__user").order_by("account__user__username")
     for row in rows:
         _user, groups = people.setdefault(row.account.user_id, (row.account.user, {}))
-        if row.account.provider not in gone:
+        if row.account.provider not in silent:
             groups.setdefault(row.account.provider, []).extend(row.groups)
     given = Q(memberships__from_rules=True) | Q(operator_from_rules=True)
     for user in User.objects.filter(given).exclude(pk__in=people).distinct():

@@ -157,7 +157,7 @@ NAMED_BY_MACHINES |= {
     f"ExternalWork.{name}" for name in ("name", "pod", "pod_uid", "submitted_by", "submitted_with", "status", "api")
 }
 # in the settings, and by an identity provider
-NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider"}
+NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider", "MissingProvider.provider"}
 
 
 def test_every_column_for_a_name_has_the_rule() -> None:

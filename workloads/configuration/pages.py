@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
+from portal import names
 from portal.access import operator_of
 from portal.infra import confirm
 from workloads.configuration import plan
@@ -31,14 +32,14 @@ class FileForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false", "class": "font-monospace"}),
         help_text=gettext_lazy("YAML. What it does not name stays as it is."),
     )
-    source = forms.CharField(required=False, max_length=plan.LONGEST_SOURCE, widget=forms.HiddenInput)
+    source = names.LineInput(required=False, max_length=plan.LONGEST_SOURCE, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
         """`text` of the file, if there is one."""
         data = super().clean() or self.cleaned_data
         file = data.get("file")
         if file is not None:
-            data["source"] = file.name[: plan.LONGEST_SOURCE]
+            data["source"] = names.cleaned(file.name, name=False)[: plan.LONGEST_SOURCE]
             try:
                 data["text"] = file.read().decode()
             except UnicodeDecodeError:
