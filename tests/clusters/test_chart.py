@@ -215,6 +215,39 @@ def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, var
         assert template["spec"]["automountServiceAccountToken"] is talks
 
 
+KEYS = {"SECRET_KEY": "a", "ENCRYPTION_KEYS": "b", "METRICS_TOKEN": "c", "POSTGRES_PASSWORD": "d", "DATABASE_URL": "e"}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("variant", ["trial"])
+@pytest.mark.parametrize(
+    ("name", "left_out", "more", "sentence"),
+    [
+        ("portal-gpu-quota-portal-keys", (), ("--set", "keys.existingSecret="), ""),
+        ("portal-gpu-quota-portal-keys", ("METRICS_TOKEN", "DATABASE_URL"), ("--set", "keys.existingSecret="), ""),
+        ("portal-gpu-quota-portal-keys", ("ENCRYPTION_KEYS",), ("--set", "keys.existingSecret="), "restore it from its backup"),
+        ("other", (), ("--set", "keys.existingSecret="), "restore it from its backup, or name another in keys.existingSecret"),
+        ("keys", (), (), ""),
+        ("keys", ("POSTGRES_PASSWORD",), (), "the Secret keys (keys.existingSecret) has no POSTGRES_PASSWORD"),
+        ("keys", ("DATABASE_URL",), (), "the Secret keys (keys.existingSecret) has no DATABASE_URL"),
+    ],
+)  # fmt: skip
+def test_an_upgrade_needs_the_keys_that_are_there(
+    admin: Admin, namespace: str, values: Path, name: str, left_out: tuple[str, ...], more: tuple[str, ...], sentence: str
+) -> None:  # fmt: skip
+    data = {key: value for key, value in KEYS.items() if key not in left_out}
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    where = ("--namespace", namespace, "--values", values, f"--kubeconfig={admin.state / 'admin.kubeconfig'}")
+    kept = {"metadata": owned(namespace) | {"name": name}, "stringData": data}
+    assert admin.call("POST", path, kept)["kind"] == "Secret"
+    try:
+        answer = helm("template", "portal", CHART, *where, "--dry-run=server", "--is-upgrade", *more)
+    finally:
+        admin.call("DELETE", f"{path}/{name}")
+    assert (answer.returncode == 0) is (sentence == ""), answer.stderr
+    assert sentence in answer.stderr
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("variant", ["trial"])
 def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
