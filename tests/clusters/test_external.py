@@ -169,6 +169,8 @@ def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_porta
         {"metadata": {"labels": {admission.ADMIT_TO: bed.nlp.slug}}},
         {"metadata": {"annotations": {admission.SUBMITTED_BY: "bob"}}},
         {"metadata": {"annotations": {admission.ADMITTED: "x"}}},
+        {"metadata": {"annotations": {"gpu-fraction": "0.9"}}},
+        {"metadata": {"labels": {"sharedgpu/gpu_request": "1.0"}}},
     ):
         answer = bed.admin.call("PATCH", pods(bed, name="mine"), patch, STRATEGIC, "alice")
         assert answer["code"] in (403, 422), answer
@@ -183,26 +185,53 @@ def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_porta
     ]
 
 
-def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: ExternalBed, admin: Admin) -> None:
-    free = f"{bed.name}-free"
-    admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": free}})
+@pytest.fixture
+def free(bed: ExternalBed, admin: Admin) -> Iterator[str]:
+    """A namespace that is tied to nothing."""
+    name = f"{bed.name}-free"
+    admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    until_usable(admin, name)
+    yield name
+    admin.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def test_no_pod_gets_marks_of_the_policies_that_they_did_not_write(bed: ExternalBed, free: str) -> None:
+    path = f"/api/v1/namespaces/{free}/pods"
+    with_gate = pod("gate", FOREVER)
+    with_gate["spec"]["schedulingGates"] = [{"name": admission.ADMISSION}]
+    for where, made in (
+        (path, with_gate),
+        (path, pod("by", FOREVER, annotations={admission.SUBMITTED_BY: "alice"})),
+        (path, pod("tied", FOREVER, annotations={admission.TIED_BY: admission.NAMESPACE})),
+        (pods(bed), pod("none", FOREVER, cards=0, annotations={admission.SUBMITTED_BY: ""})),
+    ):
+        answer = bed.admin.call("POST", where, made, user="bob")
+        assert answer["code"] in (403, 422), answer
+        assert "leave them out" in answer["message"]
+    bed.call("POST", path, pod("outside", FOREVER), user="bob")
+    later = {"metadata": {"labels": {admission.ADMIT_TO: bed.vision.slug}}}
+    answer = bed.admin.call("PATCH", f"{path}/outside", later, STRATEGIC, "bob")
+    assert answer["code"] in (403, 422), answer
+    forged = {admission.SUBMITTED_BY: "alice", admission.TIED_BY: admission.NAMESPACE}
+    tied = bed.call("POST", pods(bed, "nlp"), pod("over", FOREVER, annotations=forged), user="bob")
+    assert tied["metadata"]["annotations"][admission.SUBMITTED_BY] == "bob"
+    assert gated(tied)
+
+
+def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: ExternalBed, free: str) -> None:
     path, label = f"/api/v1/namespaces/{free}/pods", {admission.ADMIT_TO: bed.vision.slug}
-    try:
-        until_usable(admin, free)
-        bed.call("POST", path, pod("hers", FOREVER, labels=label), user="alice")
-        bed.call("POST", path, pod("his", FOREVER, labels=label), user="bob")
-        outside = bed.call("POST", path, pod("nobodys", FOREVER), user="bob")
-        assert not gated(outside)
-        bed.until_running("hers")
-        bed.until(
-            lambda: "no account" in bed.call("GET", f"{path}/his")["metadata"]["annotations"].get(admission.STATUS, "")
-        )
-        bed.until(lambda: bed.call("GET", f"{path}/nobodys")["status"]["phase"] == "Running")
-        inventory.refresh(bed.cluster)
-        assert sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1  # nobody's alone
-        assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
-    finally:
-        admin.call("DELETE", f"/api/v1/namespaces/{free}")
+    bed.call("POST", path, pod("hers", FOREVER, labels=label), user="alice")
+    bed.call("POST", path, pod("his", FOREVER, labels=label), user="bob")
+    outside = bed.call("POST", path, pod("nobodys", FOREVER), user="bob")
+    assert not gated(outside)
+    bed.until_running("hers")
+    bed.until(
+        lambda: "no account" in bed.call("GET", f"{path}/his")["metadata"]["annotations"].get(admission.STATUS, "")
+    )
+    bed.until(lambda: bed.call("GET", f"{path}/nobodys")["status"]["phase"] == "Running")
+    inventory.refresh(bed.cluster)
+    assert sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1  # nobody's alone
+    assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
 
 
 def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalBed, admin: Admin) -> None:

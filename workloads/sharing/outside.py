@@ -17,6 +17,11 @@ from workloads.sharing.nodes import GPU_RESOURCE, LARGEST, listing, mapping, not
 
 OVER = ("Succeeded", "Failed")
 MARKS = (kai.FRACTION, kai.MEMORY)  # annotations that ask for a part of a card without a resource
+ASKING = (
+    ("annotations", kai.FRACTION), ("annotations", kai.MEMORY), ("annotations", kai.DEVICES),
+    ("labels", f"{kubeshare.PREFIX}gpu_request"), ("labels", f"{kubeshare.PREFIX}gpu_limit"),
+)  # fmt: skip
+"""What besides resources says how much GPU a pod asks for: (where in its metadata, key)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ of RBAC (verb `admit` on `admission` in the group `gpu-quota-portal`), so that n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from workloads.kubernetes.manifests.labels import MANAGED_BY, PREFIX
+from workloads.sharing.outside import ASKING
 
 Json = dict[str, Any]
 
@@ -90,6 +92,11 @@ def _of(place: str, what: str, key: str) -> str:
     """The value of a label or annotation, '' where there is none."""
     marks = f"{place}.metadata.{what}"
     return f"(has({marks}) && '{key}' in {marks} ? {marks}['{key}'] : '')"
+
+
+def _has(place: str, key: str) -> str:
+    """Whether it has the annotation, be it empty."""
+    return f"(has({place}.metadata.annotations) && '{key}' in {place}.metadata.annotations)"
 
 
 def _constraints(operations: list[str], rules: list[tuple[str, str]]) -> Json:
@@ -191,44 +198,57 @@ def _apply(expression: str) -> Json:
 
 
 def _guard() -> list[Json]:
-    """Nobody but the portal lifts the gate, changes what a pod is charged to, or says that it was let in."""
+    """Nobody but the portal lifts the gate, changes what a pod is charged to or asks for, or says that it was let in; nobody
+    makes a pod that looks as if the policies had written on it."""
 
     def gated(place: str) -> str:
         gates = f"{place}.spec.schedulingGates"
         return f"(has({gates}) && {gates}.exists(gate, gate.name == '{ADMISSION}'))"
 
     marks = [("labels", ADMIT_TO), ("annotations", SUBMITTED_BY), ("annotations", TIED_BY), ("annotations", ADMITTED)]
-    same = " && ".join(f"{_of('object', what, key)} == {_of('oldObject', what, key)}" for what, key in marks)
     updated = "(request.operation == 'UPDATE')"
+    forged = f"({gated('object')} || {_has('object', TIED_BY)} || {_has('object', SUBMITTED_BY)})"
+
+    def same(marks: Iterable[tuple[str, str]]) -> str:
+        return " && ".join(f"{_of('object', what, key)} == {_of('oldObject', what, key)}" for what, key in marks)
+
+    old_label = _of("oldObject", "labels", ADMIT_TO)
+    rules = [
+        (
+            f"{updated} || !{forged} || (variables.to != '' && ({ASKS_FOR_A_GPU}))",
+            "The scheduling gate and the annotations tied-by and submitted-by are written by the portal's policies: "
+            "leave them out.",
+        ),
+        (
+            f"!({updated} && {gated('oldObject')} && !{gated('object')})",
+            f"The scheduling gate {ADMISSION} is lifted by the portal when the department's quota allows it; "
+            f"the pod's annotation {STATUS} says what it waits for.",
+        ),
+        (
+            f"!{updated} || ({same(marks)})",
+            f"The label {ADMIT_TO} and the annotations that the portal and its policies write cannot be added or changed: "
+            "delete the pod and make it again.",
+        ),
+        (
+            f"!{updated} || {old_label} == '' || ({same(ASKING)})",
+            f"What a pod with the label {ADMIT_TO} asks for cannot be changed: delete the pod and make it again.",
+        ),
+        (
+            f"{updated} || {_of('object', 'annotations', ADMITTED)} == ''",
+            f"The annotation {ADMITTED} is written by the portal only: leave it out.",
+        ),
+    ]
     return _policy(
         "ValidatingAdmissionPolicy",
         "gate",
         {
             "matchConstraints": _constraints(["CREATE", "UPDATE"], [("", "pods")]),
-            "variables": [{"name": "portal", "expression": IS_PORTAL}],
+            "variables": [*_TO, {"name": "portal", "expression": IS_PORTAL}],
             "validations": [
-                {
-                    "expression": f"!({updated} && {gated('oldObject')} && !{gated('object')}) || variables.portal",
-                    "message": f"The scheduling gate {ADMISSION} is lifted by the portal when the department's quota allows it; "
-                    f"the pod's annotation {STATUS} says what it waits for.",
-                },
-                {
-                    "expression": f"!{updated} || {_of('oldObject', 'labels', ADMIT_TO)} == '' || ({same}) || variables.portal",
-                    "message": f"The label {ADMIT_TO} and the annotations that the portal's policies wrote cannot be changed: "
-                    "delete the pod and make it again.",
-                },
-                {
-                    "expression": f"{updated} || {_of('object', 'annotations', ADMITTED)} == '' || variables.portal",
-                    "message": f"The annotation {ADMITTED} is written by the portal only: leave it out.",
-                },
-                {
-                    "expression": f"!{updated} || {_of('oldObject', 'annotations', ADMITTED)} != '' || "
-                    f"{_of('object', 'annotations', ADMITTED)} == '' || variables.portal",
-                    "message": f"The annotation {ADMITTED} is written by the portal only.",
-                },
+                {"expression": f"({rule}) || variables.portal", "message": message} for rule, message in rules
             ],
         },
-    )  # fmt: skip
+    )
 
 
 def _role() -> list[Json]:
