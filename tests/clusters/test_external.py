@@ -234,6 +234,25 @@ def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: Ex
     assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
 
 
+def test_who_submitted_a_job_cannot_be_forged_on_it(bed: ExternalBed, free: str) -> None:
+    """One that is tied by the label of its pods alone has no name, and none can be written on it, at once or later."""
+    path = f"/apis/batch/v1/namespaces/{free}/jobs"
+    forged = {admission.SUBMITTED_BY: "alice", admission.SUBMITTED_WITH: "kubectl", "own": "kept"}
+    made = job("forged", FOREVER, labels={admission.ADMIT_TO: bed.vision.slug})
+    made["metadata"]["annotations"] = forged
+    assert bed.call("POST", path, made, user="bob")["metadata"]["annotations"] == {"own": "kept"}
+    patch = {"metadata": {"annotations": forged}}
+    changed = bed.call("PATCH", f"{path}/forged", patch, user="bob", kind=STRATEGIC)
+    assert changed["metadata"]["annotations"] == {"own": "kept"}
+    tied = job("tied", FOREVER)
+    tied["metadata"]["annotations"] = forged
+    assert bed.call("POST", jobs(bed, "nlp"), tied, user="bob")["metadata"]["annotations"][
+        admission.SUBMITTED_BY
+    ] == "bob"  # fmt: skip
+    changed = bed.call("PATCH", jobs(bed, "nlp", "tied"), patch, user="bob", kind=STRATEGIC)
+    assert changed["metadata"]["annotations"][admission.SUBMITTED_BY] == "bob"
+
+
 def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalBed, admin: Admin) -> None:
     bed.call("POST", pods(bed), pod("runs", FOREVER), user="alice")
     runs = bed.until_running("runs")

@@ -119,7 +119,8 @@ def _submitter(pod: Json, chain: Chain) -> tuple[str, str]:
     """Of the topmost object that a person, or something outside of the cluster's own controllers, made. A pod that no
     controller made speaks for itself, whatever it says who owns it."""
     own = notes(pod).get(admission.SUBMITTED_BY, "") if pod else ""
-    objects = (pod,) if own and not own.startswith("system:") else (*reversed(chain), *([pod] if pod else ()))
+    above = [owner for owner in reversed(chain) if kind_of(owner["apiVersion"], owner["kind"]) in admission.REMEMBERED]
+    objects = (pod,) if own and not own.startswith("system:") else (*above, *([pod] if pod else ()))
     for obj in objects:
         by = notes(obj).get(admission.SUBMITTED_BY, "")
         if by and not by.startswith(CONTROLLERS):

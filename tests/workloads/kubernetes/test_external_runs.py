@@ -94,6 +94,11 @@ def test_a_pod_that_no_controller_made_speaks_for_itself() -> None:
     assert run.submitted_by == "mallory"
 
 
+def test_what_no_policy_writes_says_nothing_of_who_submitted_it() -> None:
+    [run] = external_runs.runs([(pod("a", "apps/v1", "ReplicaSet"), [owner("apps/v1", "ReplicaSet", {})])])
+    assert run.submitted_by == ""
+
+
 @pytest.mark.parametrize(
     ("status", "phase"),
     [

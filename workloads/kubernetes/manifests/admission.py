@@ -61,6 +61,8 @@ OWNERS = (
     OwnerKind(KUBEFLOW, "MPIJob", "mpijobs", POLICY),
     OwnerKind("argoproj.io", "Workflow", "workflows", above=True),
 )
+REMEMBERED = tuple(owner for owner in OWNERS if owner.kind != "ReplicaSet")
+"""On which a policy writes who submitted them; a ReplicaSet has what its Deployment's controller copies there."""
 BY_KIND = {(owner.group, owner.kind): owner for owner in OWNERS}
 
 
@@ -161,14 +163,15 @@ def _gate() -> list[Json]:
 
 
 def _remember() -> list[Json]:
-    """Objects that make pods: who submitted them, which an update does not change. A name that cannot be written (a kind that
-    the API server has only just got to know) keeps nothing from being made."""
+    """Objects that make pods: who submitted them, which an update does not change; nobody writes it himself. A name that cannot
+    be written (a kind that the API server has only just got to know) keeps nothing from being made."""
     old_by, old_with = (_of("oldObject", "annotations", key) for key in (SUBMITTED_BY, SUBMITTED_WITH))
     made = "request.operation == 'CREATE'"
     noted = _annotate("string(request.userInfo.username)", "string(variables.manager)")
     unchanged = _annotate(f"string({old_by})", f"string({old_with})")
-    rules = [(owner.group, owner.plural) for owner in OWNERS if owner.kind != "ReplicaSet"]
-    chosen = f"{made} ? (variables.to == '' ? [] : {noted}) : ({old_by} == '' ? [] : {unchanged})"
+    rules = [(owner.group, owner.plural) for owner in REMEMBERED]
+    nobody = _without_notes()
+    chosen = f"{made} ? (variables.to == '' ? {nobody} : {noted}) : ({old_by} == '' ? {nobody} : {unchanged})"
     return _policy(
         "MutatingAdmissionPolicy",
         "owners",
@@ -182,12 +185,22 @@ def _remember() -> list[Json]:
     )
 
 
+AT = "'/metadata/annotations/' + jsonpatch.escapeKey('{}')"
+
+
+def _without_notes() -> str:
+    taken = (
+        f"({_has('object', key)} ? [JSONPatch{{op: 'remove', path: {AT.format(key)}}}] : [])"
+        for key in (SUBMITTED_BY, SUBMITTED_WITH)
+    )
+    return f"({' + '.join(taken)})"
+
+
 def _annotate(by: str, using: str) -> str:
     """As a JSON patch, which needs no schema: those of custom resources reach the policies late."""
-    at = "'/metadata/annotations/' + jsonpatch.escapeKey('{}')"
     first = "JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}"
     ops = ", ".join(
-        f"JSONPatch{{op: 'add', path: {at.format(key)}, value: {value}}}"
+        f"JSONPatch{{op: 'add', path: {AT.format(key)}, value: {value}}}"
         for key, value in ((SUBMITTED_BY, by), (SUBMITTED_WITH, using))
     )
     return f"((has(object.metadata.annotations) ? [] : [{first}]) + [{ops}])"
