@@ -291,6 +291,7 @@ class ExternalWork(models.Model):
     uid = models.CharField(max_length=63)
     pod = models.CharField(max_length=253, blank=True)  # where each pod of the object is admitted by itself
     pod_uid = models.CharField(max_length=63, blank=True)
+    asked = models.JSONField(default=dict)  # of each pod: sharing.outside.asked
     bound = models.PositiveIntegerField(default=1)  # number of the attempt for which `key` was found or made
     missing_since = models.DateTimeField(null=True)  # it was found without pods
     submitted_by = models.CharField(max_length=253, blank=True)  # as the cluster names them
@@ -308,7 +309,7 @@ class ExternalWork(models.Model):
 
     @property
     def ref(self) -> ExternalRef:
-        return ExternalRef(self.api, self.kind, self.namespace, self.name, self.uid, self.pod, self.pod_uid)
+        return ExternalRef(self.api, self.kind, self.namespace, self.name, self.uid, self.pod, self.pod_uid, self.asked)
 
     @property
     def sentence(self) -> str:

@@ -13,7 +13,7 @@ from workloads.kubernetes.manifests.labels import PREFIX
 from workloads.runtime.external import ExternalPod, ExternalRef, ExternalRun
 from workloads.runtime.phases import Phase
 from workloads.sharing.nodes import listing, mapping, texts
-from workloads.sharing.outside import requests, wants_a_gpu
+from workloads.sharing.outside import asked, wants_a_gpu
 
 Json = Mapping[str, Any]
 Chain = Sequence[Json]  # what made a pod, the nearest first
@@ -79,14 +79,13 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
     single = kind is None or kind.each
     by, using = _submitter(sample, chain)
     finished, reason, message = (None, "", "") if single or owner is None else _end_of(owner)
-    asked = {tuple(sorted(_asked(pod).items())) for pod in pods}
     return ExternalRun(
         ref=ref,
         department=texts(sample["metadata"].get("labels")).get(ADMIT_TO, "") if sample else "",
         wanted=1 if single else max(1, _size(chain, pods)),
         pods=tuple(map(_pod, sorted(pods, key=lambda pod: str(pod["metadata"]["name"])))),
         by_namespace=own.get(admission.TIED_BY) == admission.NAMESPACE,
-        alike=len(asked) < 2,
+        alike=all(asked(pod) == asked(sample) for pod in pods),
         submitted_by=by,
         submitted_with=using,
         settings=_settings(sample, owner),
@@ -99,11 +98,6 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
         reason=reason,
         message=message,
     )
-
-
-def _asked(pod: Json) -> dict[str, float]:
-    """What it asks for beside what every pod of one job may ask for differently: the GPU."""
-    return {name: amount for name, amount in requests(pod).items() if "/" in name}
 
 
 def _settings(sample: Json, owner: Json | None) -> dict[str, str]:
@@ -243,6 +237,7 @@ def _pod(pod: Json) -> ExternalPod:
         node=pod["spec"].get("nodeName", ""),
         phase=phase,
         gated=is_gated(pod),
+        asked=asked(pod),
         leaving=leaving,
         exit_code=bad.get("exitCode") if phase in (Phase.SUCCEEDED, Phase.FAILED) else None,
         reason=reason[:60],

@@ -20,6 +20,7 @@ from workloads.kubernetes.manifests.tolerations import tolerations
 from workloads.kubernetes.pod_commands import STRATEGIC_PATCH, Orders, now, path_of
 from workloads.runtime.base import NoSuchRun, Refused, RunSpec, Unreachable
 from workloads.runtime.external import ExternalRef, ExternalRun
+from workloads.sharing.outside import asked
 
 Json = dict[str, Any]
 DEPTH = 4  # owners above a pod: Job, JobSet, TrainJob
@@ -78,8 +79,9 @@ class Externals:
     # what should be ---------------------------------------------------------------------------------------------------
 
     def ensure(self, spec: RunSpec) -> None:
-        """Lets the pods go where the plan has room for them: all at once when all are there, and later those that their
-        controller made in place of others. Raises Refused where the API server will not have it so."""
+        """Lets the pods go where the plan has room for them, those that ask for what was planned: all at once when all are
+        there, and later those that their controller made in place of others. Raises Refused where the API server will not
+        have it so."""
         ref = spec.ref.external
         run = self.find(ref) if ref is not None else None
         if ref is None or run is None:
@@ -88,7 +90,8 @@ class Externals:
             self._suspend(ref, None)
             return
         by_uid = {pod["metadata"]["uid"]: pod for pod in self.pods(ref)}
-        gated = [by_uid[pod.uid] for pod in run.live if pod.gated and pod.leaving is None and pod.uid in by_uid]
+        waiting = [pod for pod in run.live if pod.gated and pod.leaving is None and pod.asked == ref.asked]
+        gated = [by_uid[pod.uid] for pod in waiting if pod.uid in by_uid]
         inside = [by_uid[pod.uid] for pod in run.live if not pod.gated and pod.uid in by_uid]
         if not inside and len(gated) < spec.pods:
             return
@@ -149,10 +152,13 @@ class Externals:
         self.orders.patch(path(ref.api, kind.plural, ref.namespace, ref.name), patch)
 
     def make_again(self, manifest: Mapping[str, Any]) -> str | None:
-        """Creates a pod that nobody owns again, behind the gate; its uid, or None while the one before is still there."""
+        """Creates a pod that nobody owns again, behind the gate; its uid, or None while the one before is still there. Raises
+        Refused where its people made another of its name that asks for something else."""
         meta = manifest["metadata"]
         collection = path("v1", "pods", meta["namespace"])
         existing = self.api.get(f"{collection}/{meta['name']}")
+        if existing is not None and is_gated(existing) and asked(existing) != asked(manifest):
+            raise Refused("another pod of this name asks for something else", code="replaced")
         if existing is not None and is_gated(existing):
             return str(existing["metadata"]["uid"])
         if existing is not None:

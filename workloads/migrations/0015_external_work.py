@@ -29,6 +29,7 @@ class Migration(migrations.Migration):
                 ('uid', models.CharField(max_length=63)),
                 ('pod', models.CharField(blank=True, max_length=253)),
                 ('pod_uid', models.CharField(blank=True, max_length=63)),
+                ('asked', models.JSONField(default=dict)),
                 ('bound', models.PositiveIntegerField(default=1)),
                 ('missing_since', models.DateTimeField(null=True)),
                 ('submitted_by', models.CharField(blank=True, max_length=253)),

@@ -35,7 +35,7 @@ from workloads.requests.pod_amounts import Amount, amount_of
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, settings_of
 from workloads.requests.text_fields import SECONDS, parts_of
 from workloads.requests.verdict import refuse_impossible
-from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase
+from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
 from workloads.runtime.external import Admits
 from workloads.sharing.nodes import PRODUCT, texts
 from workloads.sharing.outside import Offered, requests
@@ -114,12 +114,12 @@ def _latest_attempts(rows: Any) -> dict[int, Attempt]:
 
 
 def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> ExternalWork | None:
-    """The oldest workload of the same object whose own pod is gone: the new pod takes its place."""
+    """The oldest workload of the same object whose own pod is gone: the new pod takes its place if it asks for the same."""
     if not run.ref.pod_uid:
         return None
     free = [
         row for row in rows
-        if row.uid == run.ref.uid and row.pod_uid and row.workload.finished_at is None
+        if row.uid == run.ref.uid and row.pod_uid and row.asked == run.asked and row.workload.finished_at is None
         and not ((other := runs.get(row.key or "")) and other.live)
     ]  # fmt: skip
     return min(free, key=lambda row: row.workload_id, default=None)
@@ -153,10 +153,14 @@ def _observed(
     if row.missing_since is not None or (row.bound < attempt.number and state is not State.STOPPING):
         ExternalWork.objects.filter(pk=row.pk).update(missing_since=None, bound=attempt.number)
     inside = [pod for pod in live if not pod.gated]
-    waiting = [pod for pod in live if pod.gated and pod.leaving is None]
+    gated = [pod for pod in live if pod.gated and pod.leaving is None]
+    waiting = [pod for pod in gated if pod.asked == row.asked]
     if not inside:
         if state is State.STOPPING:
             return None  # what is left waits behind the gate and holds nothing
+        if gated and not waiting:  # its people changed what it asks for: that is another workload
+            _let_go(row, now)
+            return None
         return _with(news, gated=state in ON_CLUSTER and len(waiting) >= row.workload.pods)
     running = [pod for pod in inside if pod.phase is Phase.RUNNING]
     first = (running or inside)[0]
@@ -209,7 +213,7 @@ def _without_pods(
     if row.workload.finished_at is not None or state is State.STOPPING:
         return None
     if row.kind == "Pod" and again:
-        _make_again(row, driver)
+        _make_again(row, driver, now)
         return None
     if run is None or (run.suspended and not run.suspended_by_portal):
         _let_go(row, now)
@@ -223,9 +227,12 @@ def _without_pods(
     return news if state in ON_CLUSTER else None
 
 
-def _make_again(row: ExternalWork, driver: Admits) -> None:
+def _make_again(row: ExternalWork, driver: Admits, now: dt.datetime) -> None:
     try:
         uid = driver.make_external_again(row.manifest or {})
+    except Refused:
+        _let_go(row, now)
+        return
     except ClusterError as error:
         log.warning("external.not_made_again", run=str(row), error=str(error))
         return
@@ -284,6 +291,7 @@ def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workloa
             ExternalWork.objects.create(
                 workload=workload, cluster=cluster, key=ref.key, api=ref.api, kind=ref.kind, namespace=ref.namespace,
                 name=ref.name, uid=ref.uid, pod=ref.pod, pod_uid=ref.pod_uid, manifest=run.manifest,
+                asked=dict(run.asked),
                 submitted_by=run.submitted_by[:253], submitted_with=run.submitted_with[:40],
             )  # fmt: skip
             new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.sharing import SYSTEMS, Request, Settings
+from workloads.sharing import SYSTEMS, Request, Settings, timeslicing, whole
 from workloads.sharing.api import Json
-from workloads.sharing.nodes import GPU_RESOURCE
+from workloads.sharing.nodes import GPU_RESOURCE, listing, mapping
 from workloads.sharing.outside import Offered, of_system, requests
 
 PIECES = frozenset({"whole", "vgpu", "volcano-number", "timeslicing", "mps"})  # cards or replicas, however many
@@ -23,7 +23,9 @@ class Amount:
 
 
 def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") -> Amount | None:
-    """None where cards of this kind cannot give what the pod asks for, or cannot be asked like that."""
+    """None where cards of this kind cannot give all the GPU that the pod asks for, or cannot be asked like that."""
+    if listing(mapping(pod.get("spec")).get("resourceClaims")):
+        return None
     if offer.sharing in BY_CLAIM or offer.sharing not in SYSTEMS:
         return None
     asked = requests(pod)
@@ -31,20 +33,25 @@ def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") 
     if not parts or sum(part.units for part in parts) <= 0:
         return None
     total = sum(part.units for part in parts)
-    if offer.sharing == "mig":
-        known = len(parts) == 1 and bool(parts[0].profile)
-        return Amount(total, profile=parts[0].profile) if known else None
-    if offer.sharing in PIECES:
-        return Amount(total)
-    if len(parts) > 1 and any(part.units != offer.units_per_card for part in parts):
-        return None  # a part of each of several cards
     amount = Amount(total, parts[0].cores or None)
+    if offer.sharing == "mig":
+        if len(parts) > 1 or not parts[0].profile:
+            return None
+        amount = Amount(total, profile=parts[0].profile)
+    elif offer.sharing in PIECES:
+        amount = Amount(total)
+    elif len(parts) > 1 and any(part.units != offer.units_per_card for part in parts):
+        return None  # a part of each of several cards
     return amount if _is_its_way(pod, amount, offer, settings, product) else None
 
 
 def _is_its_way(pod: Json, amount: Amount, offer: Offered, settings: Settings, product: str) -> bool:
-    """Whether the system itself would have asked by these resources: there are several that give out memory."""
+    """Whether the system itself would have asked by these resources and no others: what it does not count is not charged."""
     names = {name for name, value in requests(pod).items() if value > 0 and GPU_RESOURCE.match(name)}
-    request = Request(product, amount.units, cores=amount.cores, units_per_card=offer.units_per_card)
+    request = Request(
+        product, amount.units, cores=amount.cores, units_per_card=offer.units_per_card, profile=amount.profile or None
+    )
     own = set(SYSTEMS[offer.sharing].manifest(request, settings).limits)
+    if offer.sharing in ("timeslicing", "mps"):
+        own |= {whole.RESOURCE, timeslicing.SHARED}  # renamed or not, a replica is a replica
     return {name.removesuffix("-percentage") for name in names} <= own

@@ -26,6 +26,7 @@ class ExternalRef:
     uid: str
     pod: str = ""
     pod_uid: str = ""
+    asked: Mapping[str, float | str] = field(default_factory=dict, compare=False)  # of each pod, as it was admitted
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.pod or self.name}"
@@ -43,6 +44,7 @@ class ExternalPod:
     node: str
     phase: Phase
     gated: bool  # waits for the portal
+    asked: Mapping[str, float | str] = field(default_factory=dict, compare=False)  # how much GPU: sharing.outside.asked
     leaving: dt.timedelta | None = None  # it has been told to stop, with so much grace
     exit_code: int | None = None
     reason: str = ""
@@ -78,6 +80,11 @@ class ExternalRun:
     @property
     def live(self) -> tuple[ExternalPod, ...]:
         return tuple(pod for pod in self.pods if pod.phase in (Phase.PENDING, Phase.RUNNING))
+
+    @property
+    def asked(self) -> Mapping[str, float | str]:
+        """What one of its pods asks for; all of them, where they are alike."""
+        return next((pod.asked for pod in (*self.live, *self.pods)), {})
 
     @property
     def waits(self) -> bool:

@@ -89,6 +89,19 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
+def asked(pod: Json) -> dict[str, float | str]:
+    """All that says how much GPU it asks for, to be compared with another pod's: resources that a plugin gives out, marks,
+    number of claims."""
+    meta = mapping(pod.get("metadata"))
+    amounts: dict[str, float | str] = {name: value for name, value in requests(pod).items() if "/" in name and value}
+    for where, key in ASKING:
+        if key in (marks := texts(meta.get(where))):
+            amounts[key] = marks[key][:60].replace("\0", "?")
+    if claims := listing(mapping(pod.get("spec")).get("resourceClaims")):
+        amounts["claims"] = len(claims)
+    return amounts
+
+
 def occupies_node(pod: Json) -> bool:
     """Whether the pod occupies something: it has a node and is not over."""
     placed = mapping(pod.get("spec")).get("nodeName")

@@ -127,6 +127,14 @@ def test_a_pod_is_made_again_as_its_people_wrote_it() -> None:
     assert not {"uid", "resourceVersion"} & set(manifest["metadata"])
 
 
+def test_pods_are_alike_that_ask_for_the_same_by_resources_and_marks() -> None:
+    job = owner("batch/v1", "Job", {"parallelism": 2, "template": GPU})
+    one, other = pod("a", "batch/v1", "Job"), pod("b", "batch/v1", "Job", annotations={"gpu-fraction": "0.5"})
+    [run] = external_runs.runs([(one, [job]), (other, [job])])
+    assert not run.alike
+    assert [each.asked for each in run.pods] == [{"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1, "gpu-fraction": "0.5"}]
+
+
 def test_pods_with_the_label_alone_are_none_of_ours() -> None:
     free = pod("a")
     del free["spec"]["schedulingGates"]

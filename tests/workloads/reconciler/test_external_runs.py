@@ -46,13 +46,31 @@ def alice(vision: Department) -> User:
     return make.member(vision, username="alice")
 
 
-def run(uid: str = "u1", pods: int = 1, **changes: Any) -> ExternalRun:
+def run(uid: str = "u1", pods: int = 1, pods_: tuple[ExternalPod, ...] = (), **changes: Any) -> ExternalRun:
     ref = ExternalRef("batch/v1", "Job", "lab", "train", uid)
     own = tuple(ExternalPod(f"train-{n}", f"{uid}-{n}", "", Phase.PENDING, gated=True) for n in range(pods))
     made = ExternalRun(
-        ref, "vision", pods, own, by_namespace=True, submitted_by="alice", submitted_with="kubectl", sample=SAMPLE
+        ref,
+        "vision",
+        pods,
+        pods_ or own,
+        by_namespace=True,
+        submitted_by="alice",
+        submitted_with="kubectl",
+        sample=SAMPLE,
     )
     return replace(made, **changes)
+
+
+def replica(uid: str, cards: int = 2, **changes: Any) -> ExternalRun:
+    """The one pod of a Deployment, which asks for so many cards. `changes`: of the pod."""
+    ref = ExternalRef("apps/v1", "Deployment", "lab", "web", "d1", f"web-{uid}", uid)
+    own = ExternalPod(f"web-{uid}", uid, "", Phase.PENDING, gated=True, asked={"nvidia.com/gpu": float(cards)})
+    return run(ref=ref, pods_=(replace(own, **changes),), sample=asking(cards))
+
+
+def asking(cards: int) -> dict[str, Any]:
+    return {"metadata": {}, "spec": {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": cards}}}]}}
 
 
 class Cluster:
@@ -175,6 +193,37 @@ def test_what_is_resumed_after_its_end_is_a_new_workload(pool: Pool, alice: User
     looked(pool, cluster)
     assert Workload.objects.count() == 2
     assert ExternalWork.objects.get(workload=first).key is None
+
+
+def test_the_next_pod_of_a_replica_goes_on_with_its_workload_only_if_it_asks_for_the_same(
+    pool: Pool, alice: User
+) -> None:
+    cluster = Cluster(replica("p1"))
+    looked(pool, cluster)
+    cluster.runs = (replica("p2"),)
+    looked(pool, cluster)
+    assert ExternalWork.objects.get().key == "p2"
+    cluster.runs = (replica("p3", cards=4),)
+    looked(pool, cluster)
+    rows = ExternalWork.objects.order_by("pk")
+    assert [(row.key, row.workload.units_per_pod) for row in rows] == [("p2", 2), ("p3", 4)]
+
+
+def test_an_object_whose_pods_ask_for_something_else_now_is_another_workload(pool: Pool, alice: User) -> None:
+    def waiting(cards: int) -> ExternalRun:
+        pod = ExternalPod("train-0", f"p{cards}", "", Phase.PENDING, gated=True, asked={"nvidia.com/gpu": cards})
+        return run(pods_=(pod,), sample=asking(cards))
+
+    cluster = Cluster(waiting(1))
+    looked(pool, cluster)
+    cluster.runs = (waiting(8),)
+    looked(pool, cluster)
+    first = Workload.objects.get()
+    assert first.cancel_requested_at is not None
+    Workload.objects.filter(pk=first.pk).update(finished_at=timezone.now(), state="cancelled")
+    first.attempts.update(removed_at=timezone.now())
+    looked(pool, cluster)
+    assert Workload.objects.exclude(pk=first.pk).get().units_per_pod == 8
 
 
 def test_pages_say_who_submitted_it_and_offer_nothing_that_only_the_portals_own_has(

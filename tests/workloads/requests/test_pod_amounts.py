@@ -45,6 +45,22 @@ def test_memory_is_read_by_the_system_whose_resource_it_is() -> None:
     assert amount_of(hami, GPUSHARE, Settings()) is None
 
 
+@pytest.mark.parametrize(("offer", "pod"), [
+    (WHOLE, asking("nvidia.com/gpu", 1, **{"nvidia.com/mig-1g.10gb": 7})),
+    (WHOLE, asking("nvidia.com/gpu", 1, **{"volcano.sh/gpu-memory": 4000})),
+    (MIG, asking("nvidia.com/mig-3g.40gb", 1, **{"nvidia.com/gpu": 4})),
+    (Offered("timeslicing", 4), asking("nvidia.com/gpu.shared", 1, **{"aliyun.com/gpu-mem": 8})),
+    (WHOLE, {"metadata": {}, "spec": {**asking("nvidia.com/gpu", 1)["spec"], "resourceClaims": [{"name": "more"}]}}),
+])  # fmt: skip
+def test_what_asks_for_more_than_the_system_counts_is_not_its(offer: Offered, pod: dict[str, Any]) -> None:
+    assert amount_of(pod, offer, Settings()) is None
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu.shared"])
+def test_replicas_of_cards_are_asked_for_by_either_name(resource: str) -> None:
+    assert amount_of(asking(resource, 1), Offered("timeslicing", 4), Settings()) == Amount(1)
+
+
 @pytest.mark.parametrize("system", ["dra", "dra-mig", "unknown"])
 def test_devices_that_are_only_claimed_later_cannot_be_read(system: str) -> None:
     assert amount_of(asking("nvidia.com/gpu", 1), Offered(system, 1), Settings()) is None
