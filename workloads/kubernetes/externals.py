@@ -16,6 +16,7 @@ from workloads.kubernetes import external_runs, pod_status
 from workloads.kubernetes.api import Api
 from workloads.kubernetes.external_runs import Chain, is_gated
 from workloads.kubernetes.manifests import PREFIX, RECLAIM_AT, WORKLOAD, Options, admission
+from workloads.kubernetes.manifests.admission import OwnerKind
 from workloads.kubernetes.manifests.tolerations import tolerations
 from workloads.kubernetes.pod_commands import STRATEGIC_PATCH, Orders, now, path_of
 from workloads.runtime.base import NoSuchRun, Refused, RunSpec, Unreachable
@@ -86,8 +87,9 @@ class Externals:
         run = self.find(ref) if ref is not None else None
         if ref is None or run is None:
             return
-        if run.suspended and run.suspended_by_portal:
-            self._suspend(ref, None)
+        if run.suspended_by_portal:
+            self._resume(ref, suspended=run.suspended)
+        if run.suspended:
             return
         by_uid = {pod["metadata"]["uid"]: pod for pod in self.pods(ref)}
         waiting = [pod for pod in run.live if pod.gated and pod.leaving is None and pod.asked == ref.asked]
@@ -132,7 +134,7 @@ class Externals:
         """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds."""
         kind = admission.kind_of(ref.api, ref.kind)
         if kind is not None and kind.suspend:
-            self._suspend(ref, now())
+            self._patch_owner(ref, kind, True, now())
         for pod in self.pods(ref):
             meta, own = pod["metadata"], int(pod["spec"].get("terminationGracePeriodSeconds") or 0)
             left = meta.get("deletionGracePeriodSeconds") if meta.get("deletionTimestamp") else None
@@ -141,14 +143,21 @@ class Externals:
                 continue
             self.orders.delete(path_of(pod), meta["uid"], max(1, min(own, grace)))
 
-    def _suspend(self, ref: ExternalRef, at: str | None) -> None:
+    def _resume(self, ref: ExternalRef, *, suspended: bool) -> None:
+        """Takes away the portal's mark; one that its people resumed stays as they have it, or what they suspend next would be
+        taken for the portal's."""
         kind = admission.kind_of(ref.api, ref.kind)
-        if kind is None or not kind.suspend:
-            return
-        value: Any = at is not None
+        if kind is not None and kind.suspend:
+            self._patch_owner(ref, kind, False if suspended else None, None)
+
+    def _patch_owner(self, ref: ExternalRef, kind: OwnerKind, suspend: bool | None, at: str | None) -> None:
+        """`suspend`: None leaves the field as it is."""
+        value: Any = suspend
         for name in reversed(kind.suspend):
             value = {name: value}
-        patch = value | {"metadata": {"uid": ref.uid, "annotations": {admission.SUSPENDED: at}}}
+        patch = (value if suspend is not None else {}) | {
+            "metadata": {"uid": ref.uid, "annotations": {admission.SUSPENDED: at}}
+        }
         self.orders.patch(path(ref.api, kind.plural, ref.namespace, ref.name), patch)
 
     def make_again(self, manifest: Mapping[str, Any]) -> str | None:

@@ -215,7 +215,7 @@ def _without_pods(
     if row.kind == "Pod" and again:
         _make_again(row, driver, now)
         return None
-    if run is None or (run.suspended and not run.suspended_by_portal):
+    if run is None or (run.suspended and not (again and run.suspended_by_portal)):
         _let_go(row, now)
         return None
     if alone:

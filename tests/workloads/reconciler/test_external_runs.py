@@ -18,7 +18,7 @@ from quotas.models import Claim, Pool
 from tests import builders as make
 from workloads import actions
 from workloads.files import volumes
-from workloads.models import ExternalWork, Image, Workload
+from workloads.models import Attempt, ExternalWork, Image, Workload
 from workloads.reconciler import external_runs
 from workloads.runtime.base import Unreachable
 from workloads.runtime.external import ExternalPod, ExternalRef, ExternalRun
@@ -182,6 +182,24 @@ def test_what_was_taken_away_in_the_cluster_is_asked_to_stop(pool: Pool, alice: 
     cluster.runs = ()
     looked(pool, cluster)
     assert Workload.objects.get().cancel_requested_at is not None
+
+
+@pytest.mark.parametrize(("bound", "by_portal", "taken_away"), [
+    (1, True, False),  # the portal suspended it, and nothing of its next attempt has been there yet
+    (2, True, True),  # it was resumed, the mark is old
+    (1, False, True),
+])  # fmt: skip
+def test_what_its_people_suspend_is_taken_away_also_after_the_portal_had_suspended_it(
+    pool: Pool, alice: User, bound: int, by_portal: bool, taken_away: bool
+) -> None:
+    cluster = Cluster(run())
+    looked(pool, cluster)
+    Workload.objects.update(attempts_made=2)
+    Attempt.objects.update(number=2)
+    ExternalWork.objects.update(bound=bound)
+    cluster.runs = (run(pods=0, suspended=True, suspended_by_portal=by_portal),)
+    looked(pool, cluster)
+    assert (Workload.objects.get().cancel_requested_at is not None) is taken_away
 
 
 def test_what_is_resumed_after_its_end_is_a_new_workload(pool: Pool, alice: User) -> None:
