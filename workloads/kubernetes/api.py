@@ -28,6 +28,10 @@ PIECE = 1 << 20  # bytes
 Json = Mapping[str, Any]
 
 
+class NotServed(Unreachable):
+    """The server does not know this group and version: a 404 for the path, not for one object."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response: status below 500 (401 and 429 are Unreachable instead) with its parsed body; or a 500 that says the
@@ -127,6 +131,8 @@ class Api:
         try:
             parsed = orjson.loads(answer.data or b"{}")
         except orjson.JSONDecodeError as error:
+            if answer.status == 404:
+                raise NotServed(f"{method} {path}: the server does not know this version") from error
             raise Unreachable(f"{method} {path}: an answer that is not JSON") from error
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(_short(error)) from error

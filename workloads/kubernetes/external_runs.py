@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from workloads.sharing.nodes import listing, mapping, texts
 from workloads.sharing.outside import asked, wants_a_gpu
 
 Json = Mapping[str, Any]
+NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+API = re.compile(r"([a-z0-9.-]{1,253}/)?v[0-9a-z]{1,62}")  # as in `apiVersion`
 Chain = Sequence[Json]  # what made a pod, the nearest first
 
 GOOD, BAD = frozenset({"Complete", "Completed", "Succeeded"}), frozenset({"Failed"})  # conditions of owners
@@ -34,12 +37,25 @@ def is_concerned(pod: Json) -> bool:
 
 
 def notes(obj: Json) -> dict[str, str]:
-    return texts(obj["metadata"].get("annotations"))
+    return {key: _text(value) for key, value in texts(obj["metadata"].get("annotations")).items()}
+
+
+def _text(value: object) -> str:
+    """Whatever somebody wrote, without what no database takes."""
+    return str(value or "").replace("\0", "\ufffd")
+
+
+def is_owned(obj: Json) -> bool:
+    return any(mapping(owner).get("controller") for owner in listing(obj["metadata"].get("ownerReferences")))
 
 
 def controller_of(obj: Json) -> Json | None:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
+    """The reference to what made it. Anybody may write one on a pod: None for what names no object."""
+    for owner in map(mapping, listing(obj["metadata"].get("ownerReferences"))):
+        if owner.get("controller"):
+            named = NAME.fullmatch(str(owner.get("name"))) and API.fullmatch(str(owner.get("apiVersion")))
+            return owner if named and owner.get("kind") and owner.get("uid") else None
+    return None
 
 
 def top(chain: Chain) -> tuple[Json, OwnerKind] | None:
@@ -90,7 +106,7 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
         submitted_with=using,
         settings=_settings(sample, owner),
         sample=sample,
-        manifest=_manifest(sample) if sample and owner is None and not controller_of(sample) else None,
+        manifest=_manifest(sample) if sample and owner is None and not is_owned(sample) else None,
         status=own.get(admission.STATUS, ""),
         suspended=bool(owner is not None and kind is not None and kind.suspend and _at(owner, kind.suspend)),
         suspended_by_portal=owner is not None and admission.SUSPENDED in notes(owner),
@@ -209,9 +225,9 @@ def _end_of(owner: Json) -> tuple[Phase | None, str, str]:
     for condition in map(mapping, listing(status.get("conditions"))):
         if condition.get("status") == "True" and condition.get("type") in GOOD | BAD:
             phase = Phase.SUCCEEDED if condition["type"] in GOOD else Phase.FAILED
-            return phase, str(condition.get("reason", "")), str(condition.get("message", ""))
+            return phase, _text(condition.get("reason")), _text(condition.get("message"))
     ray = RAY.get(str(status.get("jobStatus", "")))
-    return ray, str(status.get("reason") or "") if ray else "", str(status.get("message") or "") if ray else ""
+    return ray, _text(status.get("reason")) if ray else "", _text(status.get("message")) if ray else ""
 
 
 def _pod(pod: Json) -> ExternalPod:
@@ -240,8 +256,8 @@ def _pod(pod: Json) -> ExternalPod:
         asked=asked(pod),
         leaving=leaving,
         exit_code=bad.get("exitCode") if phase in (Phase.SUCCEEDED, Phase.FAILED) else None,
-        reason=reason[:60],
-        message=message[:500],
+        reason=_text(reason)[:60],
+        message=_text(message)[:500],
         started_at=min((at for at in begun if at), default=None),
         finished_at=max((at for end in ends if (at := pod_status.time(end.get("finishedAt")))), default=None),
         displaced_at=pod_status.unschedulable_since(pod),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads.kubernetes import external_runs, pod_status
-from workloads.kubernetes.api import Api
+from workloads.kubernetes.api import Api, NotServed
 from workloads.kubernetes.external_runs import Chain, is_gated
 from workloads.kubernetes.manifests import PREFIX, RECLAIM_AT, WORKLOAD, Options, admission
 from workloads.kubernetes.manifests.admission import OwnerKind
@@ -234,33 +234,45 @@ class _Owners:
             uids[reference["apiVersion"], reference["kind"]].add(reference["uid"])
         for (api, name), several in uids.items():
             kind = admission.kind_of(api, name)
-            if kind is not None and len(several) > ONE_BY_ONE:
-                for item in self.api.list(path(api, kind.plural))[0]:
-                    self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
+            if kind is None or len(several) <= ONE_BY_ONE:
+                continue
+            try:
+                listed, _version = self.api.list(path(api, kind.plural))
+            except NotServed:
+                continue
+            for item in listed:
+                self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
 
     def with_chains(self, pods: Iterable[Json]) -> list[tuple[Json, Chain]]:
         """Without the pods of an owner that is gone: they go, too, and are no run of their own meanwhile."""
         return [(pod, chain) for pod in pods if (chain := self.above(pod)) is not None]
 
     def above(self, pod: Json) -> Chain | None:
-        """Its owners of known kinds, the nearest first; None where one of them is not there any more."""
+        """Its owners of known kinds, the nearest first, up to one that the server does not serve in this version; None where one
+        of them is not there any more."""
         chain: list[Json] = []
         obj: Mapping[str, Any] = pod
         while len(chain) < DEPTH and (reference := external_runs.controller_of(obj)) is not None:
-            meta = pod["metadata"]
-            owner = self._read(
-                reference["apiVersion"], reference["kind"], meta["namespace"], reference["name"], reference["uid"]
-            )
-            if owner is None and admission.kind_of(reference["apiVersion"], reference["kind"]) is not None:
-                return None
-            if owner is None:
+            api, kind = reference["apiVersion"], reference["kind"]
+            if admission.kind_of(api, kind) is None:
                 break
+            try:
+                owner = self._read(api, kind, pod["metadata"]["namespace"], reference["name"], reference["uid"])
+            except NotServed:
+                break
+            if owner is None:
+                return None
             chain.append(owner)
             obj = owner
         return chain
 
     def of(self, ref: ExternalRef) -> Json | None:
-        return self._read(ref.api, ref.kind, ref.namespace, ref.name, ref.uid)
+        """Itself; of what is not served in its version no more than that it may still be there."""
+        try:
+            return self._read(ref.api, ref.kind, ref.namespace, ref.name, ref.uid)
+        except NotServed:
+            meta = {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
+            return {"apiVersion": ref.api, "kind": ref.kind, "metadata": meta}
 
     def _read(self, api: str, name_of_kind: str, namespace: str, name: str, uid: str) -> Json | None:
         kind = admission.kind_of(api, name_of_kind)

@@ -89,7 +89,10 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
                 del rows[old]
                 rows[key] = before
         elif run.waits and run.department:
-            _register_or_tell(cluster, driver, run, now)
+            try:
+                _register_or_tell(cluster, driver, run, now)
+            except Exception:  # what somebody wrote is no trouble of the others'
+                log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())
     seen: dict[str, Observed] = {}
     for key, row in rows.items():
@@ -325,8 +328,8 @@ def _request(cluster: Cluster, run: ExternalRun, department: Department) -> Work
         raise NotRead("its pods ask for different amounts of GPU, which one request cannot")
     pool, amount = _pool(cluster, run, department)
     asked, ref, containers = requests(run.sample), run.ref, (run.sample.get("spec") or {}).get("containers") or [{}]
-    name = names.tidy(run.settings.get("name", ""))[:100] or (ref.pod or ref.name)[:100]
-    image_name = str(containers[0].get("image") or "?")[:200]
+    name = names.cleaned(names.tidy(run.settings.get("name", ""))[:100]) or (ref.pod or ref.name)[:100]
+    image_name = names.cleaned(str(containers[0].get("image") or "?")[:200], name=False) or "?"
     image, _made = Image.objects.get_or_create(
         name=image_name, defaults={"title": image_name[:100], "kinds": [Kind.EXTERNAL.value], "active": False}
     )

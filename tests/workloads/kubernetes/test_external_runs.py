@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from workloads.kubernetes import external_runs
-from workloads.kubernetes.manifests import admission
+from workloads.kubernetes.api import Api, NotServed
+from workloads.kubernetes.externals import Externals
+from workloads.kubernetes.manifests import Options, admission
 from workloads.management.commands.admission_policies import text
+from workloads.runtime.external import ExternalRef
 from workloads.runtime.phases import Phase
 from workloads.sharing.nodes import GPU_RESOURCE
 
@@ -133,6 +136,63 @@ def test_pods_are_alike_that_ask_for_the_same_by_resources_and_marks() -> None:
     [run] = external_runs.runs([(one, [job]), (other, [job])])
     assert not run.alike
     assert [each.asked for each in run.pods] == [{"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1, "gpu-fraction": "0.5"}]
+
+
+def reference(**changes: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "o", "controller": True} | changes
+
+
+@pytest.mark.parametrize("changes", [
+    {"name": "../../nodes"}, {"name": "o/status"}, {"name": "O"}, {"name": ""}, {"apiVersion": "batch/v1/x"},
+    {"apiVersion": "batch"}, {"uid": ""}, {"kind": None},
+])  # fmt: skip
+def test_a_reference_that_names_no_object_ends_the_chain(changes: dict[str, Any]) -> None:
+    lone = pod("a", by="alice")
+    lone["metadata"]["ownerReferences"] = [reference(**changes)]
+    assert external_runs.controller_of(lone) is None
+    [run] = external_runs.runs([(lone, [])])
+    assert (run.ref.kind, run.manifest) == ("Pod", None)
+    lone["metadata"]["ownerReferences"] = [reference()]
+    assert external_runs.controller_of(lone) == reference()
+
+
+class Served:
+    """A cluster with these pods; `jobs` by name, of which it may not serve the version."""
+
+    def __init__(self, pods: list[dict[str, Any]], jobs: dict[str, dict[str, Any]] | None) -> None:
+        self.pods, self.jobs = pods, jobs
+
+    def list(self, path: str, **query: Any) -> tuple[list[dict[str, Any]], str]:
+        if path.endswith("/pods"):
+            return self.pods, "1"
+        raise AssertionError(path)
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        if self.jobs is None:
+            raise NotServed(path)
+        return self.jobs.get(path.rpartition("/")[2])
+
+
+def listed(api: Served, *known: ExternalRef) -> list[tuple[str, str, int]]:
+    runs = Externals(cast(Api, api), Options()).listed(known)
+    return [(run.ref.kind, run.ref.key, len(run.pods)) for run in runs]
+
+
+def test_a_version_that_is_not_served_ends_the_chain_and_concludes_nothing_of_what_is_known() -> None:
+    pods, known = [pod("a", "batch/v1", "Job")], ExternalRef("batch/v1", "Job", "lab", "o", "o")
+    other = owner("batch/v1", "Job", {})
+    assert listed(Served(pods, None), known) == [("Pod", "a", 1), ("Job", "o", 0)]
+    assert listed(Served(pods, {}), known) == []
+    assert listed(Served(pods, {"o": other}), known) == []  # one of the same name
+    other["metadata"]["uid"] = "o"
+    assert listed(Served(pods, {"o": other}), known) == [("Job", "o", 1)]
+
+
+def test_what_no_database_takes_is_no_part_of_what_is_read() -> None:
+    lone = pod("a", by="alice", annotations={admission.STATUS: "a\0b", "gpu-fraction": "\0"})
+    lone["status"] = {"phase": "Failed", "reason": "x\0", "message": "y\0"}
+    [run] = external_runs.runs([(lone, [])])
+    assert "\0" not in f"{run.status}{run.pods[0].reason}{run.pods[0].message}{run.pods[0].asked}"
 
 
 def test_pods_with_the_label_alone_are_none_of_ours() -> None:

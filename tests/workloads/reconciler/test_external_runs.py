@@ -176,6 +176,27 @@ def test_its_annotations_are_the_fields_of_the_form(pool: Pool, alice: User) -> 
     assert Claim.objects.get().priority == -3
 
 
+def test_names_are_cleaned_as_those_of_forms(pool: Pool, alice: User) -> None:
+    sample = {**SAMPLE, "spec": {"containers": [{**SAMPLE["spec"]["containers"][0], "image": "a\0b"}]}}  # type: ignore[index]
+    looked(pool, Cluster(run(settings={"name": "night\u202ely\0"}, sample=sample)))
+    assert (Workload.objects.get().name, Image.objects.get().name) == ("nightly", "a b")
+
+
+def test_one_that_cannot_be_read_keeps_no_other_from_being_admitted(
+    pool: Pool, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = external_runs.register
+
+    def fails_once(cluster: Any, run: ExternalRun, **facts: Any) -> Workload | None:
+        if run.ref.uid == "bad":
+            raise KeyError("spec")
+        return real(cluster, run, **facts)
+
+    monkeypatch.setattr(external_runs, "register", fails_once)
+    looked(pool, Cluster(run("bad"), run("good")))
+    assert ExternalWork.objects.get().key == "good"
+
+
 def test_what_was_taken_away_in_the_cluster_is_asked_to_stop(pool: Pool, alice: User) -> None:
     cluster = Cluster(run())
     looked(pool, cluster)
