@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -79,6 +80,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
     rows = {row.key or "": row for row in ExternalWork.objects.filter(concerned, cluster=cluster).exclude(key=None)
             .select_related(*ROWS)}  # fmt: skip
     runs: dict[str, ExternalRun] = {run.ref.key: run for run in driver.external([row.ref for row in rows.values()])}
+    leaving = _leaving(rows.values(), runs)
     for key, run in runs.items():
         if key in rows or not run.pods:
             continue
@@ -88,6 +90,8 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
             if _rebind(before, run.ref.key, pod=run.ref.pod, pod_uid=run.ref.pod_uid):
                 del rows[old]
                 rows[key] = before
+        elif run.ref.pod_uid and leaving[place := _place(run.ref.uid, run.asked)]:
+            leaving[place] -= 1  # its place becomes free
         elif run.waits and run.department:
             try:
                 _register_or_tell(cluster, driver, run, now)
@@ -126,6 +130,19 @@ def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> E
         and not ((other := runs.get(row.key or "")) and other.live)
     ]  # fmt: skip
     return min(free, key=lambda row: row.workload_id, default=None)
+
+
+def _place(uid: str, asked: Mapping[str, float | str]) -> tuple[object, ...]:
+    return (uid, *sorted(asked.items()))
+
+
+def _leaving(rows: Iterable[ExternalWork], runs: Mapping[str, ExternalRun]) -> Counter[tuple[object, ...]]:
+    """Replicas whose pods still have their grace, by what their next ones must be."""
+    return Counter(
+        _place(row.uid, row.asked) for row in rows
+        if row.pod_uid and row.workload.finished_at is None
+        and (run := runs.get(row.key or "")) is not None and run.live and all(pod.leaving is not None for pod in run.live)
+    )  # fmt: skip
 
 
 def _rebind(row: ExternalWork, key: str, **fields: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -246,6 +247,21 @@ def test_the_next_pod_of_a_replica_goes_on_with_its_workload_only_if_it_asks_for
     looked(pool, cluster)
     rows = ExternalWork.objects.order_by("pk")
     assert [(row.key, row.workload.units_per_pod) for row in rows] == [("p2", 2), ("p3", 4)]
+
+
+def test_a_pod_that_takes_the_place_of_one_that_still_has_its_grace_waits_for_it(pool: Pool, alice: User) -> None:
+    cluster = Cluster(replica("p1"))
+    looked(pool, cluster)
+    old = replica("p1", gated=False, phase=Phase.RUNNING, leaving=dt.timedelta(seconds=30))
+    cluster.runs = (old, replica("p2"))
+    looked(pool, cluster)
+    assert ExternalWork.objects.get().key == "p1"
+    cluster.runs = (old, replica("p2"), replica("p3"))  # it was scaled up meanwhile
+    looked(pool, cluster)
+    assert sorted(ExternalWork.objects.values_list("key", flat=True)) == ["p1", "p3"]
+    cluster.runs = (replica("p2"), replica("p3"))
+    looked(pool, cluster)
+    assert sorted(ExternalWork.objects.values_list("key", flat=True)) == ["p2", "p3"]
 
 
 def test_an_object_whose_pods_ask_for_something_else_now_is_another_workload(pool: Pool, alice: User) -> None:
