@@ -24,6 +24,7 @@ from workloads.runtime.external import ExternalRef, ExternalRun
 from workloads.sharing.outside import asked
 
 Json = dict[str, Any]
+SUSPENDING = dt.timedelta(seconds=30)  # by then the controller of what is suspended has deleted its pods
 DEPTH = 4  # owners above a pod: Job, JobSet, TrainJob
 ONE_BY_ONE = 20  # owners of a kind that are read one by one; more are listed
 
@@ -131,15 +132,19 @@ class Externals:
             self._event(ref, "Preempted", sentence[0].upper() + sentence[1:], warning=True)
 
     def stop(self, ref: ExternalRef, grace: int) -> None:
-        """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds."""
+        """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds. Of what takes no
+        notice of being suspended the pods are deleted in the end."""
         kind = admission.kind_of(ref.api, ref.kind)
-        if kind is not None and kind.suspend:
-            self._patch_owner(ref, kind, True, now())
+        obeys = kind is not None and bool(kind.suspend)
+        if kind is not None and obeys:
+            owner = _Owners(self.api).of(ref)
+            since = (external_runs.notes(owner).get(admission.SUSPENDED) if owner is not None else None) or now()
+            self._patch_owner(ref, kind, True, since)
+            obeys = not _is_over(since, SUSPENDING)
         for pod in self.pods(ref):
             meta, own = pod["metadata"], int(pod["spec"].get("terminationGracePeriodSeconds") or 0)
             left = meta.get("deletionGracePeriodSeconds") if meta.get("deletionTimestamp") else None
-            by_owner = kind is not None and bool(kind.suspend) and left is None
-            if pod_status.is_over(pod) or by_owner or (left is not None and left <= max(1, grace)):
+            if pod_status.is_over(pod) or (obeys and left is None) or (left is not None and left <= max(1, grace)):
                 continue
             self.orders.delete(path_of(pod), meta["uid"], max(1, min(own, grace)))
 
@@ -209,6 +214,15 @@ class Externals:
                 "count": 1,
             }
             self.api.call("POST", path("v1", "events", ref.namespace), event)  # nobody depends on it
+
+
+def _is_over(since: str, wait: dt.timedelta) -> bool:
+    """Also where it is no time of the past: people may write there, too."""
+    try:
+        left = dt.datetime.fromisoformat(since) + wait - dt.datetime.now(dt.UTC)
+    except (ValueError, TypeError, OverflowError):
+        return True
+    return not dt.timedelta() <= left <= wait + dt.timedelta(seconds=5)
 
 
 def _pinned(pod: Json, node: str) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from workloads.kubernetes import external_runs
-from workloads.kubernetes.api import Api, NotServed
+from workloads.kubernetes.api import Answer, Api, NotServed
 from workloads.kubernetes.externals import Externals
 from workloads.kubernetes.manifests import Options, admission
 from workloads.management.commands.admission_policies import text
@@ -186,6 +187,35 @@ def test_a_version_that_is_not_served_ends_the_chain_and_concludes_nothing_of_wh
     assert listed(Served(pods, {"o": other}), known) == []  # one of the same name
     other["metadata"]["uid"] = "o"
     assert listed(Served(pods, {"o": other}), known) == [("Job", "o", 1)]
+
+
+class Written(Served):
+    """Remembers what is asked of it."""
+
+    def __init__(self, *served: Any) -> None:
+        super().__init__(*served)
+        self.asked: list[tuple[str, str, Any]] = []
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = "", **query: Any) -> Answer:
+        self.asked.append((method, path.rpartition("/")[2], body))
+        return Answer(200, {})
+
+
+@pytest.mark.parametrize(("ago", "deleted"), [(None, False), (5, False), (31, True), (-600, True), ("soon", True)])
+def test_of_what_takes_no_notice_of_being_suspended_the_pods_are_deleted(ago: Any, deleted: bool) -> None:
+    made, inside = owner("batch/v1", "Job", {"suspend": True}), pod("a", "batch/v1", "Job")
+    made["metadata"]["uid"] = "o"
+    at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=ago)).isoformat() if isinstance(ago, int) else ago
+    if at is not None:
+        made["metadata"]["annotations"][admission.SUSPENDED] = at
+    inside["spec"] = {**GPU["spec"], "nodeName": "n1", "terminationGracePeriodSeconds": 60}  # type: ignore[dict-item]
+    inside["metadata"]["annotations"][admission.ADMITTED] = "s-1"
+    api = Written([inside], {"o": made})
+    Externals(cast(Api, api), Options()).stop(ExternalRef("batch/v1", "Job", "lab", "o", "o"), 20)
+    [(_patch, _path, suspended), *deletions] = api.asked
+    assert suspended["spec"] == {"suspend": True}
+    assert at is None or suspended["metadata"]["annotations"][admission.SUSPENDED] == at
+    assert [body["gracePeriodSeconds"] for method, _name, body in deletions] == [20] * deleted
 
 
 def test_what_no_database_takes_is_no_part_of_what_is_read() -> None:
