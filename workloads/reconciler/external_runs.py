@@ -327,7 +327,8 @@ def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workloa
 def _author(cluster: Cluster, run: ExternalRun, department: Department) -> User | None:
     """The account of the same name, if it may submit in the department. Raises NotRead where only a label of its own ties the
     run to the department and nobody who may submit there stands behind it."""
-    name = run.submitted_by.removeprefix(str(cluster.options.get("user_prefix", "")))
+    prefix = str(cluster.options.get("user_prefix", ""))
+    name = run.submitted_by.removeprefix(prefix) if run.submitted_by.startswith(prefix) else ""  # another's namesake
     user = User.objects.filter(username=name, is_active=True).first() if name else None
     if user is not None and Actor(user).may(Right.SUBMIT, department):
         return user

@@ -134,6 +134,16 @@ def test_a_label_needs_somebody_who_may_submit_there_a_namespace_does_not(
     assert ExternalWork.objects.get().submitted_by == who
 
 
+@pytest.mark.parametrize(("who", "author"), [("oidc:alice", "alice"), ("alice", None)])
+def test_where_names_have_a_prefix_one_without_it_is_somebody_else(
+    pool: Pool, alice: User, who: str, author: str | None
+) -> None:
+    pool.group.cluster.options = {"user_prefix": "oidc:"}
+    pool.group.cluster.save()
+    looked(pool, Cluster(run(submitted_by=who)))
+    assert Workload.objects.values_list("author__username", flat=True).get() == author
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no department": ({"department": "audio"}, "there is no department audio"),
     "different amounts": ({"alike": False}, "different amounts"),
