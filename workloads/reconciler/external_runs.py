@@ -164,6 +164,8 @@ def _observed(
     """What the run does, as the attempt's news; None where there is nothing of it that holds anything."""
     state = State(row.workload.state)
     live = run.live if run is not None else ()
+    if row.bound < attempt.number:  # what is left of the attempt before may never be gone: its node may be lost
+        live = tuple(pod for pod in live if pod.leaving is None)
     alone = bool(row.pod_uid) or row.kind == "Pod"
     news = Observed(ref_of(attempt), row.workload.public_id, attempt.number, Phase.PENDING)
     if run is not None and run.finished is not None:
@@ -234,7 +236,7 @@ def _without_pods(
         return None
     if row.kind == "Pod" and again:
         _make_again(row, driver, now)
-        return None
+        return news if state in ON_CLUSTER else None
     if run is None or (run.suspended and not (again and run.suspended_by_portal)):
         _let_go(row, now)
         return None
@@ -440,7 +442,7 @@ def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
         and attempt.claim.answered_at is not None
     ]  # fmt: skip
     for row in sorted(due, key=lambda row: (row.status_at is not None, row.status_at or now))[:TELL_AT_ONCE]:
-        reader = Actor(row.workload.author or User(username=""))
+        reader = Actor(User(username=""))  # whoever may read pods reads it: nothing that only the author may know
         with translation.override("en"):
             situation = situation_of(reader, row.workload, attempts[row.workload_id])
             text = " ".join(["waits.", situation.sentence, *situation.details])[:900]

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from portal.access import Actor
+from portal.access import Actor, Right
 from portal.errors import Invalid, Problem
 from portal.models import Department, User
 from quotas.models import Claim, Pool
@@ -24,6 +24,7 @@ from workloads.reconciler import external_runs
 from workloads.runtime.base import Unreachable
 from workloads.runtime.external import ExternalPod, ExternalRef, ExternalRun
 from workloads.runtime.phases import Phase
+from workloads.status.status_line import Situation
 
 SAMPLE = {"metadata": {}, "spec": {"containers": [
     {"name": "a", "image": "registry/train:1", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1500m", "memory": "1Gi"}}}
@@ -171,6 +172,24 @@ def test_what_cannot_be_admitted_is_told_why_once(pool: Pool, alice: User, what:
     assert len(cluster.told) == 1
 
 
+def test_what_is_written_on_pods_is_what_anybody_may_read(
+    pool: Pool, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = []
+
+    def situation(reader: Actor, *_of: Any) -> Situation:
+        readers.append(reader)
+        return Situation("For the cards of others.")
+
+    monkeypatch.setattr(external_runs, "situation_of", situation)
+    cluster = Cluster(run())
+    looked(pool, cluster)
+    Claim.objects.update(answered_at=timezone.now())
+    looked(pool, cluster)
+    assert cluster.told == ["waits. For the cards of others."]
+    assert not any(reader.may(Right.SEE, Department.objects.get()) for reader in readers)
+
+
 def test_its_annotations_are_the_fields_of_the_form(pool: Pool, alice: User) -> None:
     said = {
         "name": "nightly",
@@ -232,6 +251,22 @@ def test_what_its_people_suspend_is_taken_away_also_after_the_portal_had_suspend
     cluster.runs = (run(pods=0, suspended=True, suspended_by_portal=by_portal),)
     looked(pool, cluster)
     assert (Workload.objects.get().cancel_requested_at is not None) is taken_away
+
+
+def test_what_a_lost_node_keeps_of_the_attempt_before_is_nothing_of_the_next_one(pool: Pool, alice: User) -> None:
+    left = ExternalPod("train-0", "p0", "n1", Phase.RUNNING, gated=False, leaving=dt.timedelta(seconds=5))
+    new = ExternalPod("train-1", "p1", "", Phase.PENDING, gated=True)
+    cluster = Cluster(run())
+    looked(pool, cluster)
+    Workload.objects.update(attempts_made=2)
+    Attempt.objects.update(number=2)
+    cluster.runs = (run(pods_=(left,)),)
+    assert external_runs.look(pool.group.cluster, cluster, now=timezone.now()) == {}
+    assert ExternalWork.objects.get().bound == 1
+    cluster.runs = (run(pods_=(left, new)),)
+    [seen] = external_runs.look(pool.group.cluster, cluster, now=timezone.now()).values()
+    assert (seen.phase, seen.node) == (Phase.PENDING, "")
+    assert ExternalWork.objects.get().bound == 2
 
 
 def test_what_is_resumed_after_its_end_is_a_new_workload(pool: Pool, alice: User) -> None:
