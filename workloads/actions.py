@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
 
@@ -29,7 +28,7 @@ from workloads.models import Attempt, Kind, Workload
 from workloads.reconciler.transitions import new_attempt, record_event, record_ready
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields
 from workloads.requests.validation import check
-from workloads.requests.verdict import refuse_impossible
+from workloads.requests.verdict import refuse_crowding, refuse_impossible
 
 NORMAL_PRIORITY = 0
 
@@ -79,24 +78,6 @@ def submit(
         if also is not None:
             also(workload)
     return workload
-
-
-class QueueFull(Invalid):
-    code = "queue_full"
-    message = N_(
-        "You already have %(waiting)s workloads in the queue; the maximum is %(most)s. Submit again "
-        "when some have started, or stop some of them."
-    )
-
-
-def refuse_crowding(actor: Actor) -> None:
-    """Raises QueueFull if the author has too many queued workloads.
-
-    It keeps one person from filling the queue and takes no lock, so two concurrent submissions may both get in.
-    """
-    waiting = Workload.objects.filter(author=actor.user, state=State.QUEUED).count() if actor.user else 0
-    if waiting >= settings.QUEUED_PER_PERSON:
-        raise QueueFull(waiting=waiting, most=settings.QUEUED_PER_PERSON)
 
 
 def _asked(workload: Workload) -> dict[str, Any]:

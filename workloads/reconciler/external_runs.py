@@ -35,7 +35,7 @@ from workloads.reconciler.transitions import new_attempt
 from workloads.requests.pod_amounts import Amount, amount_of
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, settings_of
 from workloads.requests.text_fields import SECONDS, parts_of
-from workloads.requests.verdict import refuse_impossible
+from workloads.requests.verdict import refuse_crowding, refuse_impossible
 from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
 from workloads.runtime.external import Admits
 from workloads.sharing.nodes import PRODUCT, texts
@@ -292,16 +292,17 @@ def _tell(driver: Admits, run: ExternalRun, text: str) -> None:
 
 
 def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workload | None:
-    """Queues a workload for the run; None if somebody else just did. Raises NotRead, or Impossible."""
+    """Queues a workload for the run; None if somebody else just did. Raises NotRead, QueueFull, or Impossible."""
     department = Department.objects.filter(slug=run.department).first()
+    author = _author(cluster, run, department)
     if department is None:
         raise NotRead("there is no department %(slug)s", slug=run.department)
     if department.children.exists():
         raise NotRead("%(slug)s has teams: name one of them", slug=run.department)
-    author = _author(cluster, run, department)
+    actor, ref = Actor(author), run.ref
+    refuse_crowding(actor)
     request = _request(cluster, run, department)
     refuse_impossible(request.workload(department, author, now=now), request, now=now)
-    actor, ref = Actor(author), run.ref
     try:
         with durable():
             ExternalWork.objects.filter(cluster=cluster, key=ref.key).exclude(workload__finished_at=None).update(
@@ -326,19 +327,20 @@ def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workloa
     return workload
 
 
-def _author(cluster: Cluster, run: ExternalRun, department: Department) -> User | None:
+def _author(cluster: Cluster, run: ExternalRun, department: Department | None) -> User | None:
     """The account of the same name, if it may submit in the department. Raises NotRead where only a label of its own ties the
-    run to the department and nobody who may submit there stands behind it."""
+    run to the department and nobody who may submit there stands behind it; the same where there is no such department, which
+    is nothing to tell a stranger."""
     prefix = str(cluster.options.get("user_prefix", ""))
     name = run.submitted_by.removeprefix(prefix) if run.submitted_by.startswith(prefix) else ""  # another's namesake
     user = User.objects.filter(username=name, is_active=True).first() if name else None
-    if user is not None and Actor(user).may(Right.SUBMIT, department):
+    if user is not None and department is not None and Actor(user).may(Right.SUBMIT, department):
         return user
     if not run.by_namespace:
         raise NotRead(
             "the label names %(department)s, and the user %(user)s has no account in the portal that may submit there; a "
             "namespace that belongs to the department needs none",
-            department=department.slug, user=run.submitted_by or "?",
+            department=run.department, user=run.submitted_by or "?",
         )  # fmt: skip
     return None
 

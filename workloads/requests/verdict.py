@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -35,10 +36,29 @@ from quotas.wording import Teller, clock, named_claims, return_sentence
 from workloads.idle import exemptions
 from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
+from workloads.lifecycle import State
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
 from workloads.requests.validation import check
 from workloads.requests.what_you_get import above_share
+
+
+class QueueFull(Invalid):
+    code = "queue_full"
+    message = N_(
+        "You already have %(waiting)s workloads in the queue; the maximum is %(most)s. Submit again "
+        "when some have started, or stop some of them."
+    )
+
+
+def refuse_crowding(actor: Actor) -> None:
+    """Raises QueueFull if the author has too many queued workloads.
+
+    It keeps one person from filling the queue and takes no lock, so two concurrent submissions may both get in.
+    """
+    waiting = Workload.objects.filter(author=actor.user, state=State.QUEUED).count() if actor.user else 0
+    if waiting >= settings.QUEUED_PER_PERSON:
+        raise QueueFull(waiting=waiting, most=settings.QUEUED_PER_PERSON)
 
 
 class Impossible(Invalid):

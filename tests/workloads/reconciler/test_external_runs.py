@@ -135,6 +135,25 @@ def test_a_label_needs_somebody_who_may_submit_there_a_namespace_does_not(
     assert ExternalWork.objects.get().submitted_by == who
 
 
+def test_a_stranger_with_a_label_is_not_told_which_departments_there_are(pool: Pool, alice: User) -> None:
+    make.department("optics")
+    make.department("team", parent=Department.objects.get(slug="optics"))
+    told = []
+    for slug in ("vision", "optics", "audio"):
+        cluster = Cluster(run(submitted_by="stranger", by_namespace=False, department=slug))
+        looked(pool, cluster)
+        told.append(cluster.told[0].replace(slug, "?"))
+    assert len(set(told)) == 1
+
+
+def test_nobody_fills_the_queue_with_kubectl_either(pool: Pool, alice: User, settings: Any) -> None:
+    settings.QUEUED_PER_PERSON = 1
+    cluster = Cluster(run("u1"), run("u2"))
+    looked(pool, cluster)
+    assert Workload.objects.count() == 1
+    assert "the maximum is 1" in cluster.told[0]
+
+
 @pytest.mark.parametrize(("who", "author"), [("oidc:alice", "alice"), ("alice", None)])
 def test_where_names_have_a_prefix_one_without_it_is_somebody_else(
     pool: Pool, alice: User, who: str, author: str | None
