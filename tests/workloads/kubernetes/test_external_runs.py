@@ -241,6 +241,13 @@ def test_the_policies_look_for_the_resources_that_the_sharing_systems_read() -> 
     assert kinds >= {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"}
 
 
+def test_the_portal_may_change_only_what_it_suspends() -> None:
+    role = next(each for each in admission.objects() if each["kind"] == "ClusterRole")
+    changed = {(group, plural) for rule in role["rules"] if "patch" in rule["verbs"]
+               for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
+    assert changed == {(owner.group, owner.plural) for owner in admission.OWNERS if owner.suspend}
+
+
 GRACE = {"deletionTimestamp": "2026-01-01T00:00:05Z", "deletionGracePeriodSeconds": 5}
 
 

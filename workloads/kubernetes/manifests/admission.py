@@ -266,16 +266,16 @@ def _guard() -> list[Json]:
 
 def _role() -> list[Json]:
     """What the portal needs for it, besides rights/cluster.yaml of deploy/helm."""
-    by_group: dict[str, list[str]] = {}
+    by_rights: dict[tuple[str, bool], list[str]] = {}
     for owner in OWNERS:
-        by_group.setdefault(owner.group, []).append(owner.plural)
+        by_rights.setdefault((owner.group, bool(owner.suspend)), []).append(owner.plural)
     rules: list[Json] = [
         {"apiGroups": [PREFIX], "resources": ["admission"], "verbs": ["admit"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     ]
     rules += [
-        {"apiGroups": [group], "resources": plurals, "verbs": ["get", "list", "patch"]}
-        for group, plurals in by_group.items()
+        {"apiGroups": [group], "resources": plurals, "verbs": ["get", "list", *(["patch"] if suspends else [])]}
+        for (group, suspends), plurals in by_rights.items()
     ]
     name = f"{PREFIX}-admission"
     group = "rbac.authorization.k8s.io"
