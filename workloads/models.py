@@ -296,7 +296,9 @@ class ExternalWork(models.Model):
     missing_since = models.DateTimeField(null=True)  # it was found without pods
     submitted_by = models.CharField(max_length=253, blank=True)  # as the cluster names them
     submitted_with = models.CharField(max_length=40, blank=True)
-    manifest = models.JSONField(null=True)  # of a pod that nobody else would make again
+    manifest = models.TextField(
+        blank=True
+    )  # encrypted JSON, of a pod that nobody else would make again, while it is needed
     status = models.CharField(max_length=900, blank=True)  # what was last said of it in the cluster
     status_at = models.DateTimeField(null=True)
 

@@ -25,6 +25,7 @@ COLUMNS = (
     ("workloads.Workload", "secret_env"),
     ("workloads.Attempt", "secrets"),
     ("workloads.MetricsSource", "secret"),
+    ("workloads.ExternalWork", "manifest"),
 )
 """Every column that holds encrypted text: (model, field). Empty text is not encrypted."""
 

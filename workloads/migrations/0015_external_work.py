@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ('missing_since', models.DateTimeField(null=True)),
                 ('submitted_by', models.CharField(blank=True, max_length=253)),
                 ('submitted_with', models.CharField(blank=True, max_length=40)),
-                ('manifest', models.JSONField(null=True)),
+                ('manifest', models.TextField(blank=True)),
                 ('status', models.CharField(blank=True, max_length=900)),
                 ('status_at', models.DateTimeField(null=True)),
                 ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='quotas.cluster')),

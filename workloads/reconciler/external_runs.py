@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
+import orjson
 import structlog
 from django.db import IntegrityError
 from django.db.models import F, Q
@@ -21,7 +22,8 @@ from django.utils import translation
 
 from portal import audit, names
 from portal.access import Actor, Right
-from portal.errors import Invalid, Problem
+from portal.errors import N_, Invalid, Problem
+from portal.infra.crypt import Undecryptable, decrypt, encrypt
 from portal.infra.locks import durable
 from portal.models import Department, User
 from portal.notify.events import emit
@@ -74,6 +76,9 @@ def seen_of(cluster: Cluster, driver: object, *, now: dt.datetime) -> dict[str, 
 def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Observed]:
     """One listing: registers what is new, lets go of what is gone, and returns what is to be seen of the others, by run name.
     Raises Unreachable."""
+    ExternalWork.objects.filter(cluster=cluster).exclude(manifest="").exclude(workload__finished_at=None).update(
+        manifest=""
+    )
     concerned = Q(workload__finished_at=None) | Q(
         workload__in=Attempt.objects.filter(cluster=cluster, removed_at=None).values("workload")
     )
@@ -251,8 +256,10 @@ def _without_pods(
 
 def _make_again(row: ExternalWork, driver: Admits, now: dt.datetime) -> None:
     try:
-        uid = driver.make_external_again(row.manifest or {})
-    except Refused:
+        text = decrypt(row.manifest, N_("The pod of %(name)s"), row.workload.name)
+        uid = driver.make_external_again(orjson.loads(text))
+    except (Refused, Undecryptable) as error:
+        log.warning("external.not_made_again", run=str(row), error=str(error))
         _let_go(row, now)
         return
     except ClusterError as error:
@@ -313,7 +320,8 @@ def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workloa
             insert(workload)
             ExternalWork.objects.create(
                 workload=workload, cluster=cluster, key=ref.key, api=ref.api, kind=ref.kind, namespace=ref.namespace,
-                name=ref.name, uid=ref.uid, pod=ref.pod, pod_uid=ref.pod_uid, manifest=run.manifest,
+                name=ref.name, uid=ref.uid, pod=ref.pod, pod_uid=ref.pod_uid,
+                manifest=encrypt(orjson.dumps(run.manifest).decode()) if run.manifest else "",
                 asked=dict(run.asked),
                 submitted_by=run.submitted_by[:253], submitted_with=run.submitted_with[:40],
             )  # fmt: skip

@@ -272,6 +272,23 @@ def test_what_its_people_suspend_is_taken_away_also_after_the_portal_had_suspend
     assert (Workload.objects.get().cancel_requested_at is not None) is taken_away
 
 
+def test_a_pod_that_is_made_again_is_kept_unreadable_and_no_longer_than_its_workload(pool: Pool, alice: User) -> None:
+    manifest = {"metadata": {"name": "lone"}, "spec": {"env": "hunter2"}}
+    lone = run(ref=ExternalRef("v1", "Pod", "lab", "lone", "p1"), manifest=manifest)
+    cluster = Cluster(lone)
+    looked(pool, cluster)
+    assert "hunter2" not in ExternalWork.objects.get().manifest
+    Workload.objects.update(attempts_made=2)
+    Attempt.objects.update(number=2)
+    cluster.runs = ()
+    looked(pool, cluster)
+    assert cluster.made == [manifest]
+    assert ExternalWork.objects.get().key == "again"
+    Workload.objects.update(finished_at=timezone.now(), state="cancelled")
+    looked(pool, cluster)
+    assert ExternalWork.objects.get().manifest == ""
+
+
 def test_what_a_lost_node_keeps_of_the_attempt_before_is_nothing_of_the_next_one(pool: Pool, alice: User) -> None:
     left = ExternalPod("train-0", "p0", "n1", Phase.RUNNING, gated=False, leaving=dt.timedelta(seconds=5))
     new = ExternalPod("train-1", "p1", "", Phase.PENDING, gated=True)

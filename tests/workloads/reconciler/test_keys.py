@@ -78,7 +78,7 @@ def test_every_module_that_encrypts_is_known_to_the_command() -> None:
         "portal/notify/webhooks.py", "portal/sign_in/adapters.py", "portal/web/once.py", "portal/web/one_time_secrets.py",
         "workloads/actions.py",
         "workloads/measurement/sources.py", "workloads/notebooks/access.py", "workloads/nodes/cluster_registry.py",
-        "workloads/clusters/run_spec.py",
+        "workloads/clusters/run_spec.py", "workloads/reconciler/external_runs.py",
     }  # fmt: skip
 
 
