@@ -50,26 +50,35 @@ class Externals:
         listed, _version = self.api.list("/api/v1/pods", labelSelector=admission.ADMIT_TO)
         pods = [pod for pod in listed if external_runs.is_concerned(pod)]
         owners = _Owners(self.api)
-        owners.expect(filter(None, map(external_runs.controller_of, pods)))
+        named = [{"apiVersion": ref.api, "kind": ref.kind, "uid": ref.uid} for ref in known]
+        owners.expect([*filter(None, map(external_runs.controller_of, pods)), *named])
         chained = owners.with_chains(pods)
         present = {external_runs.ref_of(pod, chain).key for pod, chain in chained}
         also = [(ref, owner) for ref in known if ref.key not in present and (owner := owners.of(ref)) is not None]
         return external_runs.runs(chained, also)
 
-    def find(self, ref: ExternalRef) -> ExternalRun | None:
-        """This one run, read anew."""
+    def _run(self, ref: ExternalRef, own: list[Json]) -> ExternalRun | None:
+        """This one run, of which these are the pods."""
         owners = _Owners(self.api)
-        pods = owners.with_chains(self.pods(ref))
+        pods = owners.with_chains(own)
         owner = owners.of(ref)
         runs = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
         return next((run for run in runs if run.ref.key == ref.key), None)
 
     def pods(self, ref: ExternalRef) -> list[Json]:
         owners = _Owners(self.api)
-        listed, _version = self.api.list(path("v1", "pods", ref.namespace), labelSelector=admission.ADMIT_TO)
+        name = ref.pod or (ref.name if ref.kind == "Pod" else "")
+        listed = self._named(ref.namespace, name) if name else self._tied(ref.namespace)
         concerned = [pod for pod in listed if external_runs.is_concerned(pod)]
         own = [pod for pod, chain in owners.with_chains(concerned) if external_runs.ref_of(pod, chain).key == ref.key]
         return sorted(own, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def _tied(self, namespace: str) -> list[Json]:
+        return self.api.list(path("v1", "pods", namespace), labelSelector=admission.ADMIT_TO)[0]
+
+    def _named(self, namespace: str, name: str) -> list[Json]:
+        pod = self.api.get(path("v1", "pods", namespace, name))
+        return [pod] if pod is not None else []
 
     def pod(self, ref: ExternalRef, rank: int = 0) -> Json:
         """Raises NoSuchRun."""
@@ -85,14 +94,17 @@ class Externals:
         there, and later those that their controller made in place of others. Raises Refused where the API server will not
         have it so."""
         ref = spec.ref.external
-        run = self.find(ref) if ref is not None else None
-        if ref is None or run is None:
+        if ref is None:
+            return
+        own = self.pods(ref)
+        run = self._run(ref, own)
+        if run is None:
             return
         if run.suspended_by_portal:
             self._resume(ref, suspended=run.suspended)
         if run.suspended:
             return
-        by_uid = {pod["metadata"]["uid"]: pod for pod in self.pods(ref)}
+        by_uid = {pod["metadata"]["uid"]: pod for pod in own}
         waiting = [pod for pod in run.live if pod.gated and pod.leaving is None and pod.asked == ref.asked]
         gated = [by_uid[pod.uid] for pod in waiting if pod.uid in by_uid]
         inside = [by_uid[pod.uid] for pod in run.live if not pod.gated and pod.uid in by_uid]
@@ -254,6 +266,7 @@ class _Owners:
                 listed, _version = self.api.list(path(api, kind.plural))
             except NotServed:
                 continue
+            self._known |= dict.fromkeys(several)  # what is not in the list is gone
             for item in listed:
                 self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
 

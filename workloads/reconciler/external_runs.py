@@ -85,7 +85,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
     rows = {row.key or "": row for row in ExternalWork.objects.filter(concerned, cluster=cluster).exclude(key=None)
             .select_related(*ROWS)}  # fmt: skip
     runs: dict[str, ExternalRun] = {run.ref.key: run for run in driver.external([row.ref for row in rows.values()])}
-    leaving = _leaving(rows.values(), runs)
+    leaving, told = _leaving(rows.values(), runs), 0
     for key, run in runs.items():
         if key in rows or not run.pods:
             continue
@@ -99,7 +99,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
             leaving[place] -= 1  # its place becomes free
         elif run.waits and run.department:
             try:
-                _register_or_tell(cluster, driver, run, now)
+                told += _register_or_tell(cluster, driver, run, now, may_tell=told < TELL_AT_ONCE)
             except Exception:  # what somebody wrote is no trouble of the others'
                 log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())
@@ -279,16 +279,19 @@ def _let_go(row: ExternalWork, now: dt.datetime) -> None:
 # A new one ------------------------------------------------------------------------------------------------------------
 
 
-def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime) -> None:
+def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime, *, may_tell: bool) -> bool:
+    """Whether it was told that it cannot be admitted: some at each look, for that asks the cluster."""
     with translation.override("en"):
         try:
             register(cluster, run, now=now)
-            return
+            return False
         except Problem as problem:
             text = f"cannot be admitted: {problem.detail}"
-    if text[:900] != run.status:
-        log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
-        _tell(driver, run, text)
+    if text[:900] == run.status or not may_tell:
+        return False
+    log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
+    _tell(driver, run, text)
+    return True
 
 
 def _tell(driver: Admits, run: ExternalRun, text: str) -> None:

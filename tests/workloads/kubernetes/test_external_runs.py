@@ -189,6 +189,26 @@ def test_a_version_that_is_not_served_ends_the_chain_and_concludes_nothing_of_wh
     assert listed(Served(pods, {"o": other}), known) == [("Job", "o", 1)]
 
 
+def test_one_pod_is_read_by_its_name_and_many_known_objects_as_a_list() -> None:
+    class Asked(Served):
+        def list(self, path: str, **query: Any) -> tuple[list[dict[str, Any]], str]:
+            asked.append(path)
+            return [], "1"
+
+        def get(self, path: str) -> dict[str, Any] | None:
+            asked.append(path)
+            return None
+
+    asked: list[str] = []
+    externals = Externals(cast(Api, Asked([], {})), Options())
+    externals.pods(ExternalRef("apps/v1", "Deployment", "lab", "web", "d", "web-1", "p"))
+    externals.pods(ExternalRef("v1", "Pod", "lab", "lone", "p"))
+    assert asked == ["/api/v1/namespaces/lab/pods/web-1", "/api/v1/namespaces/lab/pods/lone"]
+    asked.clear()
+    externals.listed([ExternalRef("batch/v1", "Job", "lab", f"j{n}", f"u{n}") for n in range(21)])
+    assert asked[:2] == ["/api/v1/pods", "/apis/batch/v1/jobs"]
+
+
 class Written(Served):
     """Remembers what is asked of it."""
 
