@@ -39,7 +39,7 @@ from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, s
 from workloads.requests.text_fields import SECONDS, parts_of
 from workloads.requests.verdict import refuse_crowding, refuse_impossible
 from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
-from workloads.runtime.external import Admits
+from workloads.runtime.external import Admits, ExternalPod
 from workloads.sharing.nodes import PRODUCT, texts
 from workloads.sharing.outside import Offered, requests
 from workloads.status.status_line import situation_of
@@ -132,9 +132,15 @@ def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> E
     free = [
         row for row in rows
         if row.uid == run.ref.uid and row.pod_uid and row.asked == run.asked and row.workload.finished_at is None
-        and not ((other := runs.get(row.key or "")) and other.live)
+        and not _live(row, row.workload.attempts_made, runs.get(row.key or ""))
     ]  # fmt: skip
     return min(free, key=lambda row: row.workload_id, default=None)
+
+
+def _live(row: ExternalWork, number: int, run: ExternalRun | None) -> tuple[ExternalPod, ...]:
+    """The pods of its attempt of that number. What is left of the one before may never be gone: its node may be lost."""
+    live = run.live if run is not None else ()
+    return tuple(pod for pod in live if pod.leaving is None) if row.bound < number else live
 
 
 def _place(uid: str, asked: Mapping[str, float | str]) -> tuple[object, ...]:
@@ -146,7 +152,8 @@ def _leaving(rows: Iterable[ExternalWork], runs: Mapping[str, ExternalRun]) -> C
     return Counter(
         _place(row.uid, row.asked) for row in rows
         if row.pod_uid and row.workload.finished_at is None
-        and (run := runs.get(row.key or "")) is not None and run.live and all(pod.leaving is not None for pod in run.live)
+        and (live := _live(row, row.workload.attempts_made, runs.get(row.key or "")))
+        and all(pod.leaving is not None for pod in live)
     )  # fmt: skip
 
 
@@ -168,9 +175,7 @@ def _observed(
 ) -> Observed | None:
     """What the run does, as the attempt's news; None where there is nothing of it that holds anything."""
     state = State(row.workload.state)
-    live = run.live if run is not None else ()
-    if row.bound < attempt.number:  # what is left of the attempt before may never be gone: its node may be lost
-        live = tuple(pod for pod in live if pod.leaving is None)
+    live = _live(row, attempt.number, run)
     alone = bool(row.pod_uid) or row.kind == "Pod"
     news = Observed(ref_of(attempt), row.workload.public_id, attempt.number, Phase.PENDING)
     if run is not None and run.finished is not None:
@@ -245,7 +250,7 @@ def _without_pods(
     if run is None or (run.suspended and not (again and run.suspended_by_portal)):
         _let_go(row, now)
         return None
-    if alone:
+    if alone and not (run is not None and run.live):  # those live that are left of the attempt before
         if row.missing_since is None:
             ExternalWork.objects.filter(pk=row.pk).update(missing_since=now)
         elif now - row.missing_since > MISSING:

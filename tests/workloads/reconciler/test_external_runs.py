@@ -315,6 +315,22 @@ def test_what_a_lost_node_keeps_of_the_attempt_before_is_nothing_of_the_next_one
     assert ExternalWork.objects.get().bound == 2
 
 
+def test_a_replica_on_a_lost_node_goes_on_with_its_next_pod_and_is_not_missing_meanwhile(
+    pool: Pool, alice: User
+) -> None:
+    left = replica("p1", gated=False, phase=Phase.RUNNING, leaving=dt.timedelta(seconds=5))
+    cluster = Cluster(replica("p1"))
+    looked(pool, cluster)
+    Workload.objects.update(attempts_made=2)
+    Attempt.objects.update(number=2)
+    cluster.runs = (left,)
+    looked(pool, cluster)
+    assert ExternalWork.objects.get().missing_since is None
+    cluster.runs = (left, replica("p2"))
+    looked(pool, cluster)
+    assert ExternalWork.objects.get().key == "p2"
+
+
 def test_what_is_resumed_after_its_end_is_a_new_workload(pool: Pool, alice: User) -> None:
     cluster = Cluster(run())
     looked(pool, cluster)
