@@ -239,7 +239,7 @@ def test_who_submitted_a_job_cannot_be_forged_on_it(bed: ExternalBed, free: str)
     path = f"/apis/batch/v1/namespaces/{free}/jobs"
     forged = {admission.SUBMITTED_BY: "alice", admission.SUBMITTED_WITH: "kubectl", "own": "kept"}
     made = job("forged", FOREVER, labels={admission.ADMIT_TO: bed.vision.slug})
-    made["metadata"]["annotations"] = forged
+    made["metadata"] |= {"annotations": forged, "labels": {"own": "x"}}  # without any it gets those of its pods
     assert bed.call("POST", path, made, user="bob")["metadata"]["annotations"] == {"own": "kept"}
     patch = {"metadata": {"annotations": forged}}
     changed = bed.call("PATCH", f"{path}/forged", patch, user="bob", kind=STRATEGIC)

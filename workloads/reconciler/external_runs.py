@@ -85,7 +85,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
     rows = {row.key or "": row for row in ExternalWork.objects.filter(concerned, cluster=cluster).exclude(key=None)
             .select_related(*ROWS)}  # fmt: skip
     runs: dict[str, ExternalRun] = {run.ref.key: run for run in driver.external([row.ref for row in rows.values()])}
-    leaving, told = _leaving(rows.values(), runs), 0
+    leaving, refusals = _leaving(rows.values(), runs), 0
     for key, run in runs.items():
         if key in rows or not run.pods:
             continue
@@ -99,7 +99,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
             leaving[place] -= 1  # its place becomes free
         elif run.waits and run.department:
             try:
-                told += _register_or_tell(cluster, driver, run, now, may_tell=told < TELL_AT_ONCE)
+                refusals += _register_or_tell(cluster, driver, run, now, may_tell=refusals < TELL_AT_ONCE)
             except Exception:  # what somebody wrote is no trouble of the others'
                 log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())

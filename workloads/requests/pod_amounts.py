@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from workloads.sharing import SYSTEMS, Request, Settings, timeslicing, whole
+from workloads.sharing import SYSTEMS, Request, Settings
 from workloads.sharing.api import Json
 from workloads.sharing.nodes import GPU_RESOURCE, listing, mapping
 from workloads.sharing.outside import Offered, of_system, requests
@@ -51,7 +51,7 @@ def _is_its_way(pod: Json, amount: Amount, offer: Offered, settings: Settings, p
     request = Request(
         product, amount.units, cores=amount.cores, units_per_card=offer.units_per_card, profile=amount.profile or None
     )
-    own = set(SYSTEMS[offer.sharing].manifest(request, settings).limits)
-    if offer.sharing in ("timeslicing", "mps"):
-        own |= {whole.RESOURCE, timeslicing.SHARED}  # renamed or not, a replica is a replica
+    renamed = replace(request, product=f"{product}-SHARED")  # or not: a replica is a replica
+    manifest = SYSTEMS[offer.sharing].manifest
+    own = {name for each in (request, renamed) for name in manifest(each, settings).limits}
     return {name.removesuffix("-percentage") for name in names} <= own
