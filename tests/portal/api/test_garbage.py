@@ -51,6 +51,7 @@ def filled(path: str) -> str:
         "pool": "a100",
         "username": "alice",
         "node": "1",
+        "image": "1",
         "path": "a/b",
         "cluster": "here",
     }
