@@ -59,6 +59,7 @@ EVENTS = {
     "pool.price_changed": N_("Pool price changed"),
     "preset.added": N_("Preset added"),
     "preset.changed": N_("Preset changed"),
+    "provider.missing": N_("Identity provider missing"),
     "quota.changed": N_("Quota changed"),
     "quota.requested": N_("Quota requested"),
     "quota.request_approved": N_("Quota request approved"),
