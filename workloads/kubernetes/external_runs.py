@@ -277,7 +277,4 @@ def _phase(pod: Json) -> Phase:
 
 def _taken_by(status: Json) -> str:
     """Who evicted it, as the condition DisruptionTarget says; "" if nobody did."""
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            return str(condition.get("reason", ""))
-    return ""
+    return str((pod_status.disruption_of(status) or {}).get("reason", ""))

@@ -18,7 +18,7 @@ from workloads.kubernetes.external_runs import Chain, is_gated
 from workloads.kubernetes.manifests import PREFIX, RECLAIM_AT, WORKLOAD, Options, admission
 from workloads.kubernetes.manifests.admission import OwnerKind
 from workloads.kubernetes.manifests.tolerations import tolerations
-from workloads.kubernetes.pod_commands import STRATEGIC_PATCH, Orders, now, path_of
+from workloads.kubernetes.pod_commands import STRATEGIC_PATCH, Orders, now, path_of, written
 from workloads.runtime.base import NoSuchRun, Refused, RunSpec, Unreachable
 from workloads.runtime.external import ExternalRef, ExternalRun
 from workloads.sharing.outside import asked
@@ -57,16 +57,15 @@ class Externals:
         also = [(ref, owner) for ref in known if ref.key not in present and (owner := owners.of(ref)) is not None]
         return external_runs.runs(chained, also)
 
-    def _run(self, ref: ExternalRef, own: list[Json]) -> ExternalRun | None:
+    def _run(self, ref: ExternalRef, own: list[Json], owners: _Owners) -> ExternalRun | None:
         """This one run, of which these are the pods."""
-        owners = _Owners(self.api)
         pods = owners.with_chains(own)
         owner = owners.of(ref)
         runs = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
         return next((run for run in runs if run.ref.key == ref.key), None)
 
-    def pods(self, ref: ExternalRef) -> list[Json]:
-        owners = _Owners(self.api)
+    def pods(self, ref: ExternalRef, owners: _Owners | None = None) -> list[Json]:
+        owners = owners or _Owners(self.api)
         name = ref.pod or (ref.name if ref.kind == "Pod" else "")
         listed = self._named(ref.namespace, name) if name else self._tied(ref.namespace)
         concerned = [pod for pod in listed if external_runs.is_concerned(pod)]
@@ -96,8 +95,9 @@ class Externals:
         ref = spec.ref.external
         if ref is None:
             return
-        own = self.pods(ref)
-        run = self._run(ref, own)
+        owners = _Owners(self.api)
+        own = self.pods(ref, owners)
+        run = self._run(ref, own, owners)
         if run is None:
             return
         if run.suspended_by_portal:
@@ -135,13 +135,11 @@ class Externals:
             raise Refused(answer.message, code="refused")
 
     def announce(self, ref: ExternalRef, reclaim_at: dt.datetime | None) -> None:
-        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        text = written(reclaim_at)
         sentence = f"preempted: the cards go back at {text}; save your work" if text else "admitted"
-        for pod in self.pods(ref):
-            notes = {RECLAIM_AT: text, admission.STATUS: sentence}
-            self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
+        pods = self._noted(ref, {RECLAIM_AT: text, admission.STATUS: sentence})
         if text:
-            self._event(ref, "Preempted", sentence[0].upper() + sentence[1:], warning=True)
+            self._event(ref, pods, "Preempted", sentence[0].upper() + sentence[1:], warning=True)
 
     def stop(self, ref: ExternalRef, grace: int) -> None:
         """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds. Of what takes no
@@ -198,21 +196,25 @@ class Externals:
 
     def tell(self, ref: ExternalRef, text: str, *, event: bool) -> None:
         """Writes what the portal says of it where kubectl shows it."""
-        for pod in self.pods(ref):
-            notes = {admission.STATUS: text[:900]}
-            self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
+        pods = self._noted(ref, {admission.STATUS: text[:900]})
         if event:
-            self._event(ref, "WaitsForQuota", text)
+            self._event(ref, pods, "WaitsForQuota", text)
 
-    def _event(self, ref: ExternalRef, reason: str, text: str, *, warning: bool = False) -> None:
-        """On the object and on its first pod, which is what people look at."""
-        pods = [] if ref.kind == "Pod" else self.pods(ref)[:1]
-        seen = [{"apiVersion": ref.api, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}]
+    def _noted(self, ref: ExternalRef, notes: Json) -> list[Json]:
+        """Its pods, with these annotations from now on."""
+        pods = self.pods(ref)
         for pod in pods:
+            self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
+        return pods
+
+    def _event(self, ref: ExternalRef, pods: list[Json], reason: str, text: str, *, warning: bool = False) -> None:
+        """On the object and on its first pod, which is what people look at."""
+        seen = [{"apiVersion": ref.api, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}]
+        for pod in pods[:1] if ref.kind != "Pod" else ():
             meta = pod["metadata"]
             named = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
             seen.append({"apiVersion": "v1", "kind": "Pod", **named})
-        at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        at = written(dt.datetime.now(dt.UTC))
         for involved in seen:
             event = {
                 "metadata": {"generateName": f"{involved['name'][:200]}.", "namespace": ref.namespace},

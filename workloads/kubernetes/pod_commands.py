@@ -27,7 +27,7 @@ class Orders:
     api: Api
 
     def announce(self, pod: Json, reclaim_at: dt.datetime | None) -> None:
-        text = reclaim_at and reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        text = written(reclaim_at)
         self.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
 
     def stop(self, pod: Json, grace: int) -> None:
@@ -74,6 +74,11 @@ class Orders:
         answer = self.api.call("DELETE", path, body)
         if not answer.ok and answer.status not in (404, 409):
             raise Unreachable(answer.message)
+
+
+def written(at: dt.datetime | None) -> str | None:
+    """The time as Kubernetes writes it: in UTC, to the second; None for none."""
+    return None if at is None else at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def now() -> str:

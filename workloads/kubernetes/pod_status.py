@@ -73,13 +73,18 @@ def _taken_by(pod: Json) -> str:
     status = pod["status"]
     if STOPPED_AT in pod["metadata"]["annotations"]:
         return ""
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            taken_at = time(condition.get("lastTransitionTime"))
-            return "" if taken_at is not None and _ended_before(pod, taken_at) else str(condition.get("reason", ""))
+    if (disruption := disruption_of(status)) is not None:
+        taken_at = time(disruption.get("lastTransitionTime"))
+        return "" if taken_at is not None and _ended_before(pod, taken_at) else str(disruption.get("reason", ""))
     if (reason := str(status.get("reason", ""))) in TAKEN_AWAY | REFUSED_BY_KUBELET:
         return reason
     return "Deleted" if _deleted_by_others(pod) else ""
+
+
+def disruption_of(status: Json) -> Json | None:
+    """The condition that says who evicted the pod, and why."""
+    conditions = status.get("conditions") or ()
+    return next((each for each in conditions if each["type"] == "DisruptionTarget" and each["status"] == "True"), None)
 
 
 def _phase(pod: Json, ended: bool) -> Phase:

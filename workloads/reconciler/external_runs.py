@@ -39,7 +39,7 @@ from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, s
 from workloads.requests.text_fields import SECONDS, parts_of
 from workloads.requests.verdict import refuse_crowding, refuse_impossible
 from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
-from workloads.runtime.external import Admits, ExternalPod
+from workloads.runtime.external import Admits, ExternalPod, ExternalRef
 from workloads.sharing.nodes import PRODUCT, texts
 from workloads.sharing.outside import Offered, requests
 from workloads.status.status_line import situation_of
@@ -193,11 +193,11 @@ def _observed(
         if gated and not waiting:  # its people changed what it asks for: that is another workload
             _let_go(row, now)
             return None
-        return _with(news, gated=state in ON_CLUSTER and len(waiting) >= row.workload.pods)
+        return replace(news, gated=state in ON_CLUSTER and len(waiting) >= row.workload.pods)
     running = [pod for pod in inside if pod.phase is Phase.RUNNING]
     first = (running or inside)[0]
     grace = dt.timedelta(seconds=max(1, attempt.grace))
-    return _with(
+    return replace(
         news,
         phase=Phase.RUNNING if running else Phase.PENDING,
         stopping=all(pod.leaving is not None and pod.leaving <= grace for pod in inside),
@@ -210,14 +210,10 @@ def _observed(
     )
 
 
-def _with(news: Observed, **facts: Any) -> Observed:
-    return replace(news, **facts)
-
-
 def _ended(news: Observed, run: ExternalRun, phase: Phase) -> Observed:
     over = [pod for pod in run.pods if pod.phase not in (Phase.PENDING, Phase.RUNNING)]
     bad = next((pod for pod in over if pod.exit_code), over[-1] if over else None)
-    return _with(
+    return replace(
         news,
         phase=phase,
         exit_code=(0 if phase is Phase.SUCCEEDED else bad.exit_code if bad else None),
@@ -238,7 +234,7 @@ def _without_pods(
     if run is not None and run.pods and alone and not again:
         pod = run.pods[-1]
         phase = Phase.LOST if row.pod_uid else pod.phase  # a controller makes a replica again, whatever it exited with
-        return _with(
+        return replace(
             news, phase=phase, exit_code=pod.exit_code, reason=pod.reason, message=pod.message, node=pod.node,
             started_at=pod.started_at, finished_at=pod.finished_at,
         )  # fmt: skip
@@ -295,15 +291,15 @@ def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: d
     if text[:900] == run.status or not may_tell:
         return False
     log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
-    _tell(driver, run, text)
+    _tell(driver, run.ref, text, event=True)
     return True
 
 
-def _tell(driver: Admits, run: ExternalRun, text: str) -> None:
+def _tell(driver: Admits, ref: ExternalRef, text: str, *, event: bool) -> None:
     try:
-        driver.tell_external(run.ref, text, event=True)
+        driver.tell_external(ref, text, event=event)
     except ClusterError as error:
-        log.warning("external.not_told", run=str(run.ref), error=str(error))
+        log.warning("external.not_told", run=str(ref), error=str(error))
 
 
 def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workload | None:
@@ -413,7 +409,7 @@ def _pool(cluster: Cluster, run: ExternalRun, department: Department) -> tuple[P
     return max(fitting, key=lambda each: own.get(each[0].pk, 0))
 
 
-WRONG = "%(prefix)s/%(name)s: %(value)s is no %(what)s"
+WRONG = "gpu-quota-portal/%(name)s: %(value)s is no %(what)s"
 
 
 def _number(settings: Mapping[str, str], name: str) -> int:
@@ -421,7 +417,7 @@ def _number(settings: Mapping[str, str], name: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise NotRead(WRONG, prefix="gpu-quota-portal", name=name, value=text[:40], what="whole number") from None
+        raise NotRead(WRONG, name=name, value=text[:40], what="whole number") from None
     if not -1000 <= value <= 0:
         raise NotRead("priorities above 0 are for operators; %(value)s is not from -1000 to 0", value=value)
     return value
@@ -437,14 +433,14 @@ def _seconds(settings: Mapping[str, str]) -> int | None:
         seconds = 0
     if not 1 <= seconds <= LONGEST:
         what = "duration of at most 30 days, such as 8h"
-        raise NotRead(WRONG, prefix="gpu-quota-portal", name="max-runtime", value=text[:40], what=what)
+        raise NotRead(WRONG, name="max-runtime", value=text[:40], what=what)
     return seconds
 
 
 def _truth(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = settings.get(name, "")
     if text not in ("", "true", "false"):
-        raise NotRead(WRONG, prefix="gpu-quota-portal", name=name, value=text[:40], what="true or false")
+        raise NotRead(WRONG, name=name, value=text[:40], what="true or false")
     return default if not text else text == "true"
 
 
@@ -467,7 +463,4 @@ def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
         is_new = NUMBERS.sub("#", text) != NUMBERS.sub("#", row.status)
         ExternalWork.objects.filter(pk=row.pk).update(status=text, status_at=now)
         if text != row.status:
-            try:
-                driver.tell_external(row.ref, text, event=is_new)
-            except ClusterError as error:
-                log.warning("external.not_told", run=str(row), error=str(error))
+            _tell(driver, row.ref, text, event=is_new)
