@@ -91,6 +91,7 @@ def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int
         labels = {admission.ADMIT_TO: department.slug}
         admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": bed.home(word), "labels": labels}})
         until_usable(admin, bed.home(word))
+        until_admitted(admin, bed.home(word))
     try:
         yield bed
     finally:
@@ -108,6 +109,13 @@ def until_usable(admin: Admin, namespace: str) -> None:
             admin.call("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default").get("kind") == "ServiceAccount"
         )
     )
+
+
+def until_admitted(admin: Admin, namespace: str) -> None:
+    """The server reads policies and namespaces' labels from caches: what comes before them is let through as it is."""
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry-run"}, "spec": spec_of("true")}
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldManager=kubectl-create"
+    eventually(lambda: "schedulingGates" in admin.call("POST", path, made, user="alice").get("spec", {}))
 
 
 def container(command: str, cards: int = 1) -> dict[str, Any]:

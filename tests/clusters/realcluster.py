@@ -68,7 +68,8 @@ class Admin:
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", user: str = ""
     ) -> Any:
-        """`user`: as this person, who may do what an editor of namespaces may (`researchers`)."""
+        """What the server answered: an object, or a Status of why not.
+        `user`: as this person, who may do what an editor of namespaces may (`researchers`)."""
         who = {"Impersonate-User": user, "Impersonate-Group": "researchers"} if user else {}
         request = urllib.request.Request(
             self.server + path,
@@ -80,7 +81,10 @@ class Admin:
             with urllib.request.urlopen(request, timeout=15, context=self.tls) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            return json.load(error)
+            told = error.read().decode()
+            if not told.startswith("{"):  # words alone: for a path that the server does not know yet
+                return {"kind": "Status", "status": "Failure", "code": error.code, "message": told}
+            return json.loads(told)
 
     def path_of(self, document: dict[str, Any]) -> str:
         group = document["apiVersion"]
@@ -115,10 +119,7 @@ class Admin:
         served = [each["name"] for each in document["spec"]["versions"] if each["served"]]
         if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
             return False
-        try:
-            listed = self.call("GET", f"/apis/{document['spec']['group']}/{served[0]}")
-        except json.JSONDecodeError:  # no page yet
-            return False
+        listed = self.call("GET", f"/apis/{document['spec']['group']}/{served[0]}")
         return document["spec"]["names"]["plural"] in {each["name"] for each in listed.get("resources", [])}
 
     @contextlib.contextmanager
