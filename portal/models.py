@@ -337,6 +337,8 @@ class NoticePreference(models.Model):
 
 class WebhookShape(models.TextChoices):
     GENERIC = "generic", _("signed JSON")
+    SLACK = "slack", _("Slack")
+    TEAMS = "teams", _("Microsoft Teams")
     WECOM = "wecom", _("WeCom (企业微信)")
     FEISHU = "feishu", _("Feishu (飞书)")
     DINGTALK = "dingtalk", _("DingTalk (钉钉)")
@@ -348,6 +350,7 @@ class Webhook(models.Model):
     url = models.URLField(_("address"), max_length=500)
     shape = models.CharField(max_length=10, choices=WebhookShape.choices, default=WebhookShape.GENERIC)
     secret = models.TextField(blank=True)  # encrypted (portal/infra/crypt.py)
+    language = models.CharField(_("language"), max_length=10, choices=settings.LANGUAGES, default="en", db_default="en")
     kinds = models.JSONField(default=list, blank=True)  # empty: all
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

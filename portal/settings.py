@@ -300,7 +300,7 @@ vars().update(environ.Env.email_url_config(EMAIL_URL))
 EMAIL_TIMEOUT = 8  # s for each step of a mail; Django's default waits for ever
 DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "gpu-portal@localhost")
 # Webhooks go only to these hosts (exact names, or ".example.org" for all below it).
-WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,oapi.dingtalk.com")
+WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,oapi.dingtalk.com,hooks.slack.com")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.contrib.auth.tokens import default_token_generator
 from django.core.mail import EmailMessage
 from django.db.models import F, Min, Q, QuerySet
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.http import int_to_base36
 from django.utils.translation import gettext
@@ -28,9 +28,10 @@ from django.utils.translation import gettext
 from portal.errors import N_, Problem
 from portal.infra.crypt import decrypt
 from portal.infra.locks import durable
-from portal.models import InboxItem, SendingLane, User, Webhook, WebhookDelivery, WebhookShape
+from portal.models import InboxItem, SendingLane, User, Webhook, WebhookDelivery
 from portal.names import printable
 from portal.notify import notices, safe_http
+from portal.notify.pages import page_of
 from portal.notify.webhook_shapes import Message, refusal
 from portal.notify.webhook_shapes import outgoing as shaped
 from portal.text.zones import zone_of
@@ -155,13 +156,12 @@ def _count_failure(webhook: int, error: str, now: dt.datetime) -> None:
 def attempt(row: WebhookDelivery) -> tuple[int | None, str]:
     """Sends once; returns (HTTP status, reason for the refusal or "")."""
     hook = row.webhook
-    with translation.override("en" if hook.shape == WebhookShape.GENERIC else "zh-hans"):
-        text = notices.sentence(row.kind, row.data)
-    address = link(hook.department.slug, str(row.data.get("workload", "")))
-    if hook.shape != WebhookShape.GENERIC and address:
-        text = f"{text}\n{address}"
+    path = page_of(row.kind, hook.department.slug, str(row.data.get("workload", "")), row.data)
+    address = settings.BASE_URL + (path or reverse("portal:inbox"))
+    with translation.override(hook.language):
+        text, open_page = notices.sentence(row.kind, row.data), gettext("Open in the portal")
     facts = {**row.data, "department": hook.department.slug, "at": row.created_at.isoformat(), "link": address}
-    message = Message(f"{row.pk}", row.kind, text, facts, time.time())
+    message = Message(f"{row.pk}", row.kind, text, facts, time.time(), address, open_page)
     try:
         secret = decrypt(hook.secret, N_("The secret of the webhook %(name)s"), hook.name)
         request = shaped(hook.shape, hook.url, secret, message)
@@ -171,18 +171,6 @@ def attempt(row: WebhookDelivery) -> tuple[int | None, str]:
     except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
         return None, f"{type(error).__name__}: {error}"
     return answer.status, refusal(hook.shape, answer.status, answer.body)
-
-
-def link(department: str, workload: str, item: int | None = None) -> str:
-    """Where to read more: the workload's page, or what the line `item` of the reader's inbox is about."""
-    try:
-        if workload:
-            return settings.BASE_URL + reverse("workloads:detail", args=[department, workload])
-        if item is not None:
-            return settings.BASE_URL + reverse("portal:inbox_item", args=[item])
-        return settings.BASE_URL + reverse("portal:inbox")
-    except NoReverseMatch:
-        return ""
 
 
 def mail(item: InboxItem, *, now: dt.datetime) -> bool:
@@ -211,7 +199,9 @@ def letter(item: InboxItem, user: User) -> EmailMessage:
     """The mail in its reader's language and time zone; its subject is the beginning of the sentence."""
     with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
         text = notices.sentence(item.kind, item.data)
-        address = link(item.department.slug if item.department else "", item.workload, item.pk)
+        department = item.department.slug if item.department else ""
+        path = page_of(item.kind, department, item.workload, item.data) if item.workload else ""
+        address = settings.BASE_URL + (path or reverse("portal:inbox_item", args=[item.pk]))
         foot = gettext("You can choose in the inbox settings which of these are sent by mail.")
         if item.kind == "user.password_forgotten":
             address, foot = password_link(user), ""

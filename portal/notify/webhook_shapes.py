@@ -2,13 +2,18 @@
 
 | shape | body | signature | taken when |
 |---|---|---|---|
-| generic | JSON with kind, text, facts | `X-Portal-Signature: t=<s>,v1=<hex HMAC-SHA256 of "t.body">` | 2xx |
+| generic | JSON with id, kind, text, facts | Standard Webhooks; also `X-Portal-Signature`, as in 0.1.0 | 2xx |
+| Slack incoming webhook | text with a link | none, the key is in the address | 2xx |
+| Microsoft Teams, Workflows | message with an Adaptive Card | none, the key is in the address | 2xx |
 | WeCom group robot | msgtype text | none, the key is in the address | errcode 0 |
 | Feishu custom bot | msg_type text | timestamp (s) and sign in the body; key "t\\nsecret", empty message | code 0 |
 | DingTalk custom robot | msgtype text | timestamp (ms) and sign in the query; key secret, message "t\\nsecret" | errcode 0 |
 
-Sources: developer.work.weixin.qq.com/document/path/91770, open.feishu.cn/document/client-docs/bot-v3/add-custom-bot,
-open.dingtalk.com/document/robots/customize-robot-security-settings.
+Sources: github.com/standard-webhooks/standard-webhooks (spec/standard-webhooks.md),
+docs.slack.dev/messaging/sending-messages-using-incoming-webhooks,
+learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using,
+developer.work.weixin.qq.com/document/path/91770,
+open.feishu.cn/document/client-docs/bot-v3/add-custom-bot, open.dingtalk.com/document/robots/customize-robot-security-settings.
 """
 
 from __future__ import annotations
@@ -24,16 +29,28 @@ from urllib.parse import urlencode
 
 from portal.models import WebhookShape
 
+PREFIX = "whsec_"
+"""Begins a secret of Standard Webhooks; base64 of the key follows."""
+PLAIN = {WebhookShape.GENERIC, WebhookShape.SLACK, WebhookShape.TEAMS}
+"""Those whose status says all."""
+KEY_BYTES = range(24, 65)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One notice to be sent; `now` in seconds since 1970, `id` the same for every try."""
+    """One notice to be sent; `now` in seconds since 1970, `id` the same for every try, `link` the page it is about."""
 
     id: str
     kind: str
     text: str
     facts: Mapping[str, Any]
     now: float
+    link: str = ""
+    open_page: str = ""  # what the link is called
+
+    @property
+    def text_and_link(self) -> str:
+        return f"{self.text}\n{self.link}" if self.link else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +62,12 @@ class Outgoing:
 
 def outgoing(shape: str, url: str, secret: str, message: Message) -> Outgoing:
     match shape:
+        case WebhookShape.SLACK:
+            return _json(url, _slack(message))
+        case WebhookShape.TEAMS:
+            return _json(url, _teams(message))
         case WebhookShape.WECOM:
-            return _json(url, {"msgtype": "text", "text": {"content": message.text}})
+            return _json(url, {"msgtype": "text", "text": {"content": message.text_and_link}})
         case WebhookShape.FEISHU:
             return _feishu(url, secret, message)
         case WebhookShape.DINGTALK:
@@ -61,22 +82,67 @@ def _json(url: str, data: Mapping[str, Any], headers: Mapping[str, str] | None =
 
 
 def _generic(url: str, secret: str, message: Message) -> Outgoing:
+    """Signed twice: as Standard Webhooks, and in the header that receivers know from 0.1.0."""
     data = {"id": message.id, "kind": message.kind, "text": message.text, "facts": dict(message.facts)}
-    plain = _json(url, data, {"X-Portal-Event": message.kind, "X-Portal-Delivery": message.id})
+    at = int(message.now)
+    headers = {
+        "webhook-id": message.id, "webhook-timestamp": str(at),
+        "X-Portal-Event": message.kind, "X-Portal-Delivery": message.id,
+    }  # fmt: skip
+    plain = _json(url, data, headers)
     if not secret:
         return plain
-    signed = signature(secret, plain.body, int(message.now))
-    return Outgoing(url, plain.body, {**plain.headers, "X-Portal-Signature": signed})
+    signatures = {
+        "webhook-signature": standard_signature(secret, message.id, at, plain.body),
+        "X-Portal-Signature": signature(secret, plain.body, at),
+    }
+    return Outgoing(url, plain.body, {**plain.headers, **signatures})
+
+
+def standard_key(secret: str) -> bytes | None:
+    """The key that signs: what `whsec_` says in base64, any other secret as it is. None: `whsec_` with no such key."""
+    if not secret.startswith(PREFIX):
+        return secret.encode()
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        return None
+    return key if len(key) in KEY_BYTES else None
+
+
+def standard_signature(secret: str, identity: str, at: int, body: bytes) -> str:
+    key = standard_key(secret) or secret.encode()  # one stored before `whsec_` meant something
+    digest = hmac.new(key, f"{identity}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """The signature header. The time is part of what is signed, so that an old message cannot be replayed."""
+    """The signature header of 0.1.0. The time is part of what is signed, so that an old message cannot be replayed."""
     digest = hmac.new(secret.encode(), str(at).encode() + b"." + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
 
+def _slack(message: Message) -> dict[str, Any]:
+    """Of its markup only our own link: a name cannot call everybody, nor look like a link to elsewhere."""
+    text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return {"text": f"{text}\n<{message.link}|{message.open_page}>" if message.link else text, "unfurl_links": False}
+
+
+def _teams(message: Message) -> dict[str, Any]:
+    """A run of text has no markup, as a TextBlock would."""
+    text = {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": message.text}]}
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",
+        "body": [text],
+    }  # fmt: skip
+    if message.link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": message.open_page, "url": message.link}]
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
 def _feishu(url: str, secret: str, message: Message) -> Outgoing:
-    data: dict[str, Any] = {"msg_type": "text", "content": {"text": message.text}}
+    data: dict[str, Any] = {"msg_type": "text", "content": {"text": message.text_and_link}}
     if secret:
         at = str(int(message.now))
         digest = hmac.new(f"{at}\n{secret}".encode(), b"", hashlib.sha256).digest()
@@ -89,14 +155,17 @@ def _dingtalk(url: str, secret: str, message: Message) -> Outgoing:
         at = str(int(message.now * 1000))
         digest = hmac.new(secret.encode(), f"{at}\n{secret}".encode(), hashlib.sha256).digest()
         url += ("&" if "?" in url else "?") + urlencode({"timestamp": at, "sign": base64.b64encode(digest).decode()})
-    return _json(url, {"msgtype": "text", "text": {"content": message.text}})
+    return _json(url, {"msgtype": "text", "text": {"content": message.text_and_link}})
 
 
 def refusal(shape: str, status: int, body: bytes) -> str:
     """Why the receiver refused the message; "" if it accepted it. The chat services answer 200 even when they refuse."""
     if not 200 <= status < 300:
-        return f"HTTP {status}"
-    if shape == WebhookShape.GENERIC:
+        why = (
+            body.decode(errors="replace").strip() if shape == WebhookShape.SLACK else ""
+        )  # no_service, invalid_payload
+        return f"HTTP {status}: {why[:80]}" if why else f"HTTP {status}"
+    if shape in PLAIN:
         return ""
     try:
         answer = json.loads(body)

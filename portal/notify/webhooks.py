@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import Sequence
 
 from portal import audit, names
@@ -13,6 +15,7 @@ from portal.infra.crypt import encrypt
 from portal.infra.locks import durable
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.notify import notices, outbox, safe_http
+from portal.notify.webhook_shapes import KEY_BYTES, PREFIX, standard_key
 
 MOST = 20
 
@@ -22,7 +25,12 @@ class TooManyWebhooks(Problem):
     message = N_("%(department)s already has %(count)s webhooks, the maximum. Delete one first.")
 
 
-def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
+def new_secret() -> str:
+    """A secret of Standard Webhooks."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def checked(name: str, url: str, shape: str, secret: str, kinds: Sequence[str]) -> str:
     """The name, tidied. Raises Invalid with the field at fault; NotAllowed for a host the operator does not allow."""
     name = names.checked(name)
     if not name:
@@ -32,6 +40,11 @@ def checked(name: str, url: str, shape: str, kinds: Sequence[str]) -> str:
     unknown = sorted(set(kinds) - set(notices.SETTABLE))
     if unknown:
         raise Invalid(N_("There are no notifications of type %(kinds)s."), field="kinds", kinds=", ".join(unknown))
+    if standard_key(secret) is None:
+        raise Invalid(
+            N_("After whsec_ there must be base64 of %(least)s to %(most)s bytes. Leave the field empty, and one is made."),
+            field="secret", least=KEY_BYTES.start, most=KEY_BYTES.stop - 1,
+        )  # fmt: skip
     safe_http.check(url)
     return name
 
@@ -44,6 +57,7 @@ def add_webhook(
     url: str,
     shape: str,
     secret: str = "",
+    language: str = "en",
     kinds: Sequence[str] = (),
 ) -> Webhook:
     """Adds a webhook for these kinds of notices (none: all). The secret is stored encrypted and never shown again.
@@ -51,7 +65,7 @@ def add_webhook(
     Raises Forbidden, Invalid, NotAllowed, TooManyWebhooks.
     """
     actor.require(Right.STEER, department)
-    name = checked(name, url, shape, kinds)
+    name = checked(name, url, shape, secret, kinds)
     with durable():
         Department.objects.select_for_update(no_key=True, of=("self",)).get(pk=department.pk)  # the count must hold
         count = department.webhooks.count()
@@ -63,6 +77,7 @@ def add_webhook(
             url=url,
             shape=shape,
             secret=encrypt(secret),
+            language=language,
             kinds=list(dict.fromkeys(kinds)),
         )
         audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_audit_values(hook))
@@ -86,7 +101,7 @@ def change_webhook(
     Raises Conflict, and what `add_webhook` raises.
     """
     actor.require(Right.STEER, webhook.department)
-    name = checked(name, url, shape, kinds)
+    name = checked(name, url, shape, secret or "", kinds)
     if secret is None and safe_http.host_of(url) != safe_http.host_of(webhook.url) and webhook.secret:
         raise Invalid(N_("For another host, enter the secret again."), field="secret")
     was_active = webhook.active
@@ -155,6 +170,7 @@ def _audit_values(webhook: Webhook) -> dict[str, object]:
         "name": webhook.name,
         "host": safe_http.host_of(webhook.url),
         "shape": webhook.shape,
+        "language": webhook.language,
         "kinds": webhook.kinds,
         "active": webhook.active,
     }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -21,8 +19,8 @@ from portal.infra import versions
 from portal.infra.locks import durable
 from portal.models import InboxItem, NoticePreference, User
 from portal.notify import notices
+from portal.notify.pages import page_of
 from portal.text.numbers import natural
-from portal.web.navigation import address
 from portal.web.pages import render_part
 
 PER_PAGE = 50
@@ -60,43 +58,7 @@ def _reader(request: HttpRequest) -> User:
 
 def url_of(item: InboxItem) -> str:
     """The address that the line links to; "" if its department is gone, or it is of none."""
-    if item.kind in {"node.quarantined", "node.quarantine_ended"}:
-        return address("quotas:node_health", {"node": item.data.get("node", "")}) or address(
-            "quotas:operator_nodes", {}
-        )
-    if item.kind in {"cluster.not_measured", "cluster.measured"}:
-        return address("workloads:metrics", {"cluster": item.data.get("cluster", "")})
-    if item.kind == "provider.missing":
-        return address("portal:operator_groups", {})
-    if item.department is None:
-        return ""
-    where = {"department": item.department.slug}
-    if item.workload:
-        return address("workloads:detail", where | {"workload": item.workload})
-    if item.kind == "usage.month":
-        return _month_of(item)
-    if request := str(item.data.get("request", "")):
-        return address("quotas:request", where | {"quota_request": request})
-    page = {
-        "quota.changed": "quotas:quotas",
-        "token.expiring": "portal:tokens",
-        "member.removed": "",
-        "webhook.failing": "portal:webhooks",
-    }
-    own = "quotas:budgets" if item.kind.startswith("budget.") else "quotas:department"
-    name = page.get(item.kind, own)
-    return address(name, {} if name == "portal:tokens" else where) if name else ""
-
-
-def _month_of(item: InboxItem) -> str:
-    """The usage report that a monthly one tells of."""
-    page, month = address("quotas:usage", {}), str(item.data.get("month", ""))
-    try:
-        first = dt.date.fromisoformat(f"{month}-01")
-    except ValueError:
-        return page
-    last = (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
-    return f"{page}?{urlencode({'department': item.department and item.department.slug, 'from': first, 'until': last})}"
+    return page_of(item.kind, item.department.slug if item.department else "", item.workload, item.data)
 
 
 @login_required

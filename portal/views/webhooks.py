@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.access import Actor, NotVisible, Right, actor_of, department_for
@@ -20,6 +21,7 @@ from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.names import NameInput
 from portal.notify import notices
 from portal.notify import webhooks as actions
+from portal.web import one_time_secrets
 from portal.web.forms import blame
 from portal.web.once import once
 from portal.web.pages import render_part
@@ -36,8 +38,12 @@ class WebhookForm(forms.Form):
         max_length=200,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text=gettext_lazy("Signs the messages. Stored encrypted and never shown again."),
+        help_text=gettext_lazy(
+            "Signs the messages; stored encrypted. For signed JSON, leave empty to have one made and shown once; Slack, "
+            "Microsoft Teams and WeCom have none."
+        ),
     )
+    language = forms.ChoiceField(label=gettext_lazy("Language"), choices=settings.LANGUAGES)
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("Notifications"),
         required=False,
@@ -60,14 +66,18 @@ class WebhookForm(forms.Form):
 def webhooks(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
-    form = WebhookForm(request.POST or None)
+    form = WebhookForm(request.POST or None, initial={"language": get_language()})
     if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
+        made = actions.new_secret() if given["shape"] == WebhookShape.GENERIC and not given["secret"] else ""
         try:
-            actions.add_webhook(actor=actor, department=dept, **form.cleaned_data)
+            actions.add_webhook(actor=actor, department=dept, **given | {"secret": given["secret"] or made})
         except Problem as problem:
             blame(form, problem)
         else:
             messages.success(request, _("The webhook was added. You can test it now."))
+            if made:
+                return one_time_secrets.redirect_with(request, request.path, secret=made)
             return redirect("portal:webhooks", dept.slug)
     return _page(request, dept, form, status=422 if form.errors else 200)
 
@@ -83,6 +93,7 @@ def _page(request: HttpRequest, department: Department, form: WebhookForm, statu
         "deliveries": deliveries,
         "on_their_way": any(row.sent_at is None and not row.error for row in deliveries),
         "may_steer": True,
+        "secret": one_time_secrets.revealed(request).get("secret", ""),
     }
     if status == 200:
         return render_part(request, "portal/webhooks.html", context, part="deliveries")

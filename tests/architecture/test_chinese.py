@@ -16,7 +16,7 @@ GLOSSARY = dict(ROW.findall((ROOT / "docs" / "glossary.md").read_text()))
 GLOSSARY.pop("term")  # the head of each table
 
 # Where English uses the word in another sense, or as a verb.
-OTHER_SENSES = re.compile(r"failed attempts|[Tt]ime slices?|claims its|%%?\(\w+\)s|%\w|\?preset=")
+OTHER_SENSES = re.compile(r"failed attempts|[Tt]ime slices?|claims its|Microsoft Teams|%%?\(\w+\)s|%\w|\?preset=")
 NOT_HELD = {"queue"}  # a position in the queue is 排队, the queue itself 队列
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import standardwebhooks
 from django.utils import timezone
 
 from portal.access import Actor, Forbidden
@@ -46,9 +47,14 @@ def owner(vision: Department) -> Actor:
     return Actor(user)
 
 
-def hook(owner: Actor, vision: Department, receiver: Receiver, shape: str = "generic") -> Webhook:
+def hook(
+    owner: Actor, vision: Department, receiver: Receiver, shape: str = "generic", secret: str = SECRET,
+    language: str = "en",
+) -> Webhook:  # fmt: skip
     url = f"{receiver.rule}/hook?key=k"
-    return webhooks.add_webhook(actor=owner, department=vision, name="ci", url=url, shape=shape, secret=SECRET)
+    return webhooks.add_webhook(
+        actor=owner, department=vision, name="ci", url=url, shape=shape, secret=secret, language=language
+    )
 
 
 def fail(vision: Department) -> WebhookDelivery:
@@ -79,6 +85,83 @@ def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Departme
     assert sent["text"] == "train failed: its command exited with an error."
     row.refresh_from_db()
     assert (row.status, row.error, row.tries) == (200, "", 1)
+
+
+@pytest.mark.parametrize("secret", [webhooks.new_secret(), "whsec_" + base64.b64encode(b"k" * 24).decode(), SECRET])
+def test_the_library_of_standard_webhooks_verifies_what_arrives(
+    owner: Actor, vision: Department, receiver: Receiver, secret: str
+) -> None:
+    hook(owner, vision, receiver, secret=secret)
+    row = fail(vision)
+    receiver.status = 500
+    outbox.send_due()
+    receiver.status = 200
+    assert outbox.send_due(now=timezone.now() + dt.timedelta(seconds=11)) == 1
+    library = standardwebhooks.Webhook(secret if secret.startswith("whsec_") else secret.encode())
+    first, again = [(headers, body) for _path, headers, body in receiver.received]
+    for headers, body in (first, again):
+        assert library.verify(body, headers)["text"] == "train failed: its command exited with an error."
+        assert headers["webhook-id"] == str(row.pk)  # the same for every try
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        library.verify(first[1].replace(b"train", b"drain"), first[0])
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        library.verify(first[1], first[0] | {"webhook-timestamp": str(int(first[0]["webhook-timestamp"]) - 1)})
+
+
+@pytest.mark.parametrize(
+    "secret", ["whsec_", "whsec_short", "whsec_" + base64.b64encode(b"k" * 23).decode(), "whsec_ä"]
+)
+def test_a_secret_that_promises_a_key_must_have_one(
+    owner: Actor, vision: Department, receiver: Receiver, secret: str
+) -> None:
+    with pytest.raises(Invalid, match="24 to 64 bytes") as refused:
+        hook(owner, vision, receiver, secret=secret)
+    assert refused.value.field == "secret"
+
+
+def test_slack_gets_text_in_which_only_our_link_is_one(
+    owner: Actor, vision: Department, receiver: Receiver, settings: Any
+) -> None:
+    hook(owner, vision, receiver, "slack", language="zh-hans")
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="<!channel> & co", reason="Error")
+    assert outbox.send_due() == 1
+    sent = receiver.last
+    text, link = sent["text"].split("\n")
+    assert text.startswith("&lt;!channel&gt; &amp; co")
+    assert "失败" in text
+    assert link == f"<{settings.BASE_URL}/d/vision/workloads/w1/|在门户中打开>"
+    assert "webhook-signature" not in receiver.received[-1][1]
+
+
+def test_teams_gets_a_card_with_a_button(owner: Actor, vision: Department, receiver: Receiver, settings: Any) -> None:
+    hook(owner, vision, receiver, "teams")
+    receiver.status, receiver.answer = 202, b""
+    notices.tell("budget.near", to=[], department=vision, name="[here](https://evil.example)")
+    assert outbox.send_due() == 1
+    [attachment] = receiver.last["attachments"]
+    card = attachment["content"]
+    assert receiver.last["type"] == "message"
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert card["body"][0]["type"] == "RichTextBlock"  # without markup, whatever somebody is called
+    assert card["actions"] == [
+        {"type": "Action.OpenUrl", "title": "Open in the portal", "url": f"{settings.BASE_URL}/d/vision/budgets/"}
+    ]
+
+
+def test_every_message_leads_to_its_page_in_its_language(
+    owner: Actor, vision: Department, receiver: Receiver, settings: Any
+) -> None:
+    hook(owner, vision, receiver, "feishu")
+    kinds = sorted(kind for kind in notices.SETTABLE if notices.KINDS[kind].webhooks)
+    for kind in kinds:
+        workload = "w1" if kind.startswith("workload.") else ""
+        notices.tell(kind, to=[], department=vision, workload=workload, name="train", month="2026-02", request="r1")
+    assert outbox.send_due() == len(kinds)
+    for kind, (_path, _headers, body) in zip(kinds, receiver.received, strict=True):
+        text, address = json.loads(body)["content"]["text"].split("\n")
+        assert not any("一" <= letter <= "鿿" for letter in text), kind
+        assert address.startswith(f"{settings.BASE_URL}/"), kind
+        assert kind == "member.removed" or not address.endswith("/inbox/"), kind
 
 
 def test_feishu_signs_with_time_and_secret_as_the_key(owner: Actor, vision: Department, receiver: Receiver) -> None:
@@ -126,6 +209,10 @@ def test_signatures_agree_with_values_computed_apart() -> None:
     [
         ("generic", 204, b"", ""),
         ("generic", 500, b"", "HTTP 500"),
+        ("slack", 200, b"ok", ""),
+        ("slack", 404, b"no_service", "HTTP 404: no_service"),
+        ("teams", 202, b"", ""),
+        ("teams", 400, b"{}", "HTTP 400"),
         ("wecom", 200, b'{"errcode":93000,"errmsg":"invalid webhook url"}', "93000: invalid webhook url"),
         ("feishu", 200, b'{"code":19021,"msg":"sign match fail"}', "19021: sign match fail"),
         ("dingtalk", 200, b'{"errcode":310000,"errmsg":"sign not match"}', "310000: sign not match"),
@@ -282,7 +369,7 @@ def test_a_kind_is_kept_once_however_often_it_is_asked_for(
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"name": " "}, "name"), ({"shape": "slack"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url")],
+    [({"name": " "}, "name"), ({"shape": "fax"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url")],
 )
 def test_a_wrong_field_is_named(
     owner: Actor, vision: Department, receiver: Receiver, change: dict[str, object], field: str

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from portal.infra.crypt import decrypt
 from portal.models import InboxItem, Invitation, Membership, NoticePreference, Role, User, Webhook
 from portal.notify import notices
 from tests import builders as make
@@ -165,7 +166,7 @@ def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
     client.force_login(world["mia"])
     text(client.get("/d/vision/webhooks/"), 403)
     client.force_login(world["olga"])
-    form = {"name": "room", "url": "https://evil.example/x", "shape": "generic", "secret": "hush"}
+    form = {"name": "room", "url": "https://evil.example/x", "shape": "generic", "secret": "hush", "language": "en"}
     text(client.post("/d/vision/webhooks/", form), 422)
     assert not Webhook.objects.exists()
     form["url"] = "https://open.feishu.cn/hook/abc"
@@ -180,3 +181,15 @@ def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
     assert not hook.active
     client.post(f"/d/vision/webhooks/{hook.pk}/remove/")
     assert not Webhook.objects.exists()
+
+
+def test_signed_json_without_a_secret_has_one_made_and_shown_once(client, world):
+    client.force_login(world["olga"])
+    form = {"name": "ci", "url": "https://open.feishu.cn/x", "shape": "generic", "language": "en"}
+    shown = client.post("/d/vision/webhooks/", form)["Location"]
+    secret = re.search(r'id="secret"[^>]*>(whsec_[^<]+)<', text(client.get(shown)))
+    assert secret is not None
+    assert decrypt(Webhook.objects.get().secret) == secret[1]
+    assert "whsec_" not in text(client.get("/d/vision/webhooks/"))
+    client.post("/d/vision/webhooks/", form | {"shape": "slack"})
+    assert Webhook.objects.get(shape="slack").secret == ""

@@ -1,0 +1,66 @@
+"""Where a notice leads: the page of what it tells of. Inbox, mails and webhooks link there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import NoReverseMatch, reverse
+
+OF_KIND = {
+    "provider.missing": "portal:operator_groups",
+    "token.expiring": "portal:tokens",
+    "usage.month": "quotas:usage",
+    "cluster.not_measured": "workloads:metrics",
+    "cluster.measured": "workloads:metrics",
+    "quota.changed": "quotas:quotas",
+    "webhook.failing": "portal:webhooks",
+    "webhook.test": "portal:webhooks",
+    "member.removed": "",  # whoever was removed does not see the department any more
+}
+
+
+def page_of(kind: str, department: str, workload: str, facts: Mapping[str, Any]) -> str:
+    """The page's path; "" if there is none, or not in this installation. `department`: its slug, "" if it is of none or
+    gone; `workload`: its public id or ""."""
+    name, where = _page_and_place(kind, department, workload, facts)
+    if not name or ("department" in where and not department):
+        return ""
+    try:
+        path = reverse(name, kwargs=where)
+    except NoReverseMatch:
+        return ""
+    return f"{path}?{query}" if (query := _query(kind, department, facts)) else path
+
+
+def _page_and_place(kind: str, department: str, workload: str, facts: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """(name of the page, what its address needs)."""
+    where = {"department": department}
+    if kind in {"node.quarantined", "node.quarantine_ended"}:
+        node = str(facts.get("node", ""))
+        return ("quotas:node_health", {"node": node}) if node else ("quotas:operator_nodes", {})
+    if kind in {"cluster.not_measured", "cluster.measured"}:
+        return OF_KIND[kind], {"cluster": str(facts.get("cluster", ""))}
+    if kind == "provider.missing":
+        return OF_KIND[kind], {}
+    if workload:
+        return "workloads:detail", where | {"workload": workload}
+    if not department or kind in {"usage.month", "token.expiring"}:
+        return (OF_KIND.get(kind, "") if department else ""), {}
+    if request := str(facts.get("request", "")):
+        return "quotas:request", where | {"quota_request": request}
+    return OF_KIND.get(kind, "quotas:budgets" if kind.startswith("budget.") else "quotas:department"), where
+
+
+def _query(kind: str, department: str, facts: Mapping[str, Any]) -> str:
+    """Of the usage report that a monthly one tells of: its department and month."""
+    if kind != "usage.month":
+        return ""
+    try:
+        first = dt.date.fromisoformat(f"{facts.get('month', '')}-01")
+    except ValueError:
+        return ""
+    last = (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
+    return urlencode({"department": department, "from": first, "until": last})
