@@ -60,7 +60,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 35,  # small things that everything stands on: locks, keys, logs, versions
     "portal/text": 27,  # with json_values, by which a body and a field of a form are bounded alike
-    "portal/notify": 24,  # with safe_http, by which every request to a server that is not ours leaves, and the secret a webhook gets
+    "portal/notify": 24,  # with safe_http, by which every request to a server that is not ours leaves
     "portal/accounts": 36,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 45,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 21,  # with reason_against, which readiness and what waits for it share
