@@ -206,6 +206,13 @@ class Invitation(models.Model):
         return f"invitation to {self.department}"
 
 
+class TokenPeriod(models.TextChoices):
+    """How long the GPU-hours of a token last."""
+
+    MONTH = "month", _("each calendar month")
+    TOTAL = "total", _("in all")
+
+
 class ApiToken(models.Model):
     """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role.
 
@@ -225,6 +232,9 @@ class ApiToken(models.Model):
     digest = models.CharField(max_length=64)
     scopes = models.JSONField(default=list)  # of portal.access.Right
     addresses = models.JSONField(default=list, blank=True)  # networks it may come from; empty: any
+    # What it submits, and what its children submit, may use (workloads/requests/token_budgets.py); null: no such limit.
+    gpu_hours = models.PositiveIntegerField(_("GPU-hours"), null=True)
+    gpu_hours_per = models.CharField(max_length=5, choices=TokenPeriod.choices, default="month", db_default="month")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField(_("expires"))
     last_used_at = models.DateTimeField(null=True, editable=False)

@@ -27,6 +27,7 @@ from workloads.lifecycle import Event, State
 from workloads.models import Attempt, Kind, Workload
 from workloads.reconciler.transitions import new_attempt, record_event, record_ready
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields
+from workloads.requests.token_budgets import refuse_used_up
 from workloads.requests.validation import check
 from workloads.requests.verdict import refuse_crowding, refuse_impossible
 
@@ -55,14 +56,17 @@ def submit(
     """Queues a workload. `also` runs inside the transaction (an idempotency key's answer is written there), `before`
     ahead of it: it may talk to the cluster (to put files into the working directory), and if it raises there is none.
 
-    Raises Forbidden, InvalidRequest (every fault), Impossible (above the ceiling, with the largest that could run).
+    Raises Forbidden, InvalidRequest (every fault), Impossible (above the ceiling, with the largest that could run),
+    TokenUsedUp.
     """
     actor.require(Right.SUBMIT, department)
     now = now or timezone.now()
     highest = 2**31 - 1 if actor.may(Right.OPERATE, department) else NORMAL_PRIORITY
     check(request, department, highest_priority=highest)
     refuse_crowding(actor)
+    refuse_used_up(actor, now=now)
     workload = request.workload(department, actor.user, now=now)
+    workload.token = actor.token
     refuse_impossible(workload, request, now=now)
     if before is not None:
         before(workload)
@@ -152,8 +156,10 @@ def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] 
 
 
 def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
-    """Extends the maximum runtime of each attempt. Raises AlreadyFinished, Invalid (no limit, or beyond the longest)."""
+    """Extends the maximum runtime of each attempt. Raises AlreadyFinished, Invalid (no limit, or beyond the longest),
+    TokenUsedUp."""
     actor.require_own_or_steer(workload.department, workload.author)
+    refuse_used_up(actor, now=timezone.now())
     with durable():
         row = Workload.objects.select_for_update(no_key=True, of=("self",)).get(pk=workload.pk)
         if row.is_final:

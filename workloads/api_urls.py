@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
-from workloads.api import catalogue, idle, measurement, modes, outputs, resources
+from workloads.api import catalogue, idle, measurement, modes, outputs, resources, tokens
 from workloads.configuration import api as configuration
 
 
@@ -42,6 +42,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("pools/<slug:pool>/idle_policy/", idle.PoolIdlePolicy.as_view(), name="pool-idle-policy"),
     path("presets/", catalogue.Presets.as_view(), name="presets"),
     path("presets/<slug:preset>/", catalogue.PresetView.as_view(), name="preset"),
+    path("tokens/<slug:prefix>/use/", tokens.TokenUseView.as_view(), name="token-use"),
     path("workloads/", resources.Workloads.as_view(), name="workloads"),
     path("workloads/<slug:workload>/", resources.WorkloadView.as_view(), name="workload"),
     path("workloads/<slug:workload>/events/", outputs.WorkloadEvents.as_view(), name="workload-events"),

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal import names
 from portal.ids import new_id
-from portal.models import Department, User
+from portal.models import ApiToken, Department, User
 from portal.names import LineField, NameField
 from quotas.models import Claim, Cluster, Node, Pool
 from workloads import mode_lifecycle
@@ -128,6 +128,7 @@ class Workload(models.Model):
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="workloads")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="workloads")
+    token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL, related_name="+")  # it was submitted with
     kind = models.CharField(max_length=12, choices=Kind.choices)
     name = NameField(_("name"), max_length=100)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="workloads")

@@ -20,10 +20,11 @@ from portal.access import Actor, NotVisible, Right, ScopeMissing
 from portal.accounts.bearer_tokens import is_backed, may_be_used, new_secret
 from portal.errors import N_, Invalid, Problem
 from portal.infra.locks import durable
-from portal.models import ApiToken, Department, Membership, Role, User
+from portal.models import ApiToken, Department, Membership, Role, TokenPeriod, User
 from portal.notify import notices
 from portal.notify.events import emit
 
+MOST_GPU_HOURS = 1_000_000_000
 LONGEST = dt.timedelta(days=366)
 MOST_TOKENS = 100
 MOST_ADDRESSES = 100  # of one token: each request with it looks at all
@@ -56,12 +57,15 @@ def create_token(
     expires_at: dt.datetime,
     addresses: Sequence[str] = (),
     holder: User | None = None,
+    gpu_hours: int | None = None,
+    gpu_hours_per: str = TokenPeriod.MONTH,
     on_commit_row: Callable[[ApiToken, str], None] | None = None,
 ) -> tuple[ApiToken, str]:
     """Creates a token; returns the row and the whole token, which is shown only once.
 
-    `holder` None: the actor. `department` None: valid in the whole installation, for operators. Raises Invalid (name,
-    scopes, expires_at, addresses), Forbidden, NotVisible, TooManyTokens, ParentEnded.
+    `holder` None: the actor. `department` None: valid in the whole installation, for operators. `gpu_hours` is what its
+    workloads may use, None without a limit; those of its parent bind it as well. Raises Invalid (name, scopes, expires_at,
+    addresses, gpu_hours), Forbidden, NotVisible, TooManyTokens, ParentEnded.
     """
     holder = holder or actor.user
     if holder is None:
@@ -73,6 +77,7 @@ def create_token(
     wanted = checked_scopes(actor, department, holder, scopes)
     networks = checked_addresses(actor, addresses)
     check_expiry(actor, expires_at)
+    check_gpu_hours(gpu_hours)
     prefix, secret, digest = new_secret()
     with durable():
         User.objects.select_for_update(no_key=True).get(pk=holder.pk)  # the count below must hold until commit
@@ -86,19 +91,19 @@ def create_token(
         token = ApiToken.objects.create(
             holder=holder, department=department, name=name, prefix=prefix, digest=digest, scopes=wanted,
             addresses=networks, expires_at=expires_at, made_by=person_behind(actor), parent=actor.token,
+            gpu_hours=gpu_hours, gpu_hours_per=gpu_hours_per,
         )  # fmt: skip
-        after: dict[str, object] = {
-            "name": token.name,
-            "holder": holder.username,
-            "scopes": wanted,
-            "addresses": networks,
-        }
-        if actor.token is not None:
-            after["parent"] = actor.token.prefix
-        audit.record(actor, "token.created", prefix, department=department, after=after)
+        audit.record(actor, "token.created", prefix, department=department, after=_audited(token))
         if on_commit_row:
             on_commit_row(token, secret)
     return token, secret
+
+
+def _audited(token: ApiToken) -> dict[str, object]:
+    after = {"name": token.name, "holder": token.holder.username, "scopes": token.scopes, "addresses": token.addresses}
+    if token.gpu_hours is not None:
+        after |= {"gpu_hours": token.gpu_hours, "gpu_hours_per": str(token.gpu_hours_per)}
+    return after | ({"parent": token.parent.prefix} if token.parent else {})
 
 
 def person_behind(actor: Actor) -> User | None:
@@ -224,6 +229,14 @@ def check_expiry(actor: Actor, expires_at: dt.datetime) -> None:
             N_("A token created by a token cannot expire later than that token."),
             field="expires_at",
             latest=actor.token.expires_at,
+        )
+
+
+def check_gpu_hours(hours: int | None) -> None:
+    """Raises Invalid."""
+    if hours is not None and not 1 <= hours <= MOST_GPU_HOURS:
+        raise Invalid(
+            N_("Enter whole GPU-hours from 1 to %(most)s."), field="gpu_hours", most=f"{MOST_GPU_HOURS:,}", given=hours
         )
 
 

@@ -12,12 +12,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from portal.access import NotVisible, Right, department_for
+from portal.access import Actor, NotVisible, Right, department_for
 from portal.accounts import tokens as actions
 from portal.api.base import ApiView, Moment, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, page_of
-from portal.models import ApiToken, Role, User
+from portal.models import ApiToken, Role, TokenPeriod, User
 
 SCOPES = [right.value for right in Right]
 
@@ -41,8 +41,8 @@ class TokenOut(serializers.ModelSerializer[ApiToken]):
     class Meta:
         model = ApiToken
         fields = [
-            "id", "name", "holder", "department", "scopes", "addresses", "made_by", "parent", "created_at", "expires_at",
-            "last_used_at", "revoked_at",
+            "id", "name", "holder", "department", "scopes", "addresses", "gpu_hours", "gpu_hours_per", "made_by", "parent",
+            "created_at", "expires_at", "last_used_at", "revoked_at",
         ]  # fmt: skip
 
 
@@ -61,6 +61,11 @@ class TokenIn(Strict):
     scopes = serializers.ListField(child=serializers.CharField(), allow_empty=False, help_text=", ".join(SCOPES))
     expires_at = Moment(help_text="At most one year ahead.")
     addresses = serializers.ListField(child=serializers.CharField(), default=list, help_text="Networks; empty: any.")
+    gpu_hours = serializers.IntegerField(
+        min_value=1, max_value=actions.MOST_GPU_HOURS, allow_null=True, default=None,
+        help_text="GPU-hours of whole cards that its workloads may use; null: no such limit.",
+    )  # fmt: skip
+    gpu_hours_per = serializers.ChoiceField(TokenPeriod.choices, default=TokenPeriod.MONTH.value)
     holder = serializers.CharField(required=False, help_text="A service account of the department; absent: yourself.")
 
 
@@ -131,24 +136,26 @@ class Tokens(ApiView):
         return Response(created["data"], status=201, headers=created["headers"])
 
 
-class TokenView(ApiView):
-    def token(self, prefix: str) -> ApiToken:
-        rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
-        token = rows.filter(prefix=prefix).first()
-        if token is None:
-            raise NotVisible
-        narrowed = self.actor.bound not in {None, token.department_id}
-        if narrowed or not (token.holder == self.user or self.actor.may(Right.STEER, token.department)):
-            raise NotVisible
-        return token
+def token_for(actor: Actor, prefix: str) -> ApiToken:
+    """A token of the actor's own, or in a department that they steer. Raises NotVisible."""
+    rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
+    token = rows.filter(prefix=prefix).first()
+    if token is None:
+        raise NotVisible
+    narrowed = actor.bound not in {None, token.department_id}
+    if narrowed or not (token.holder == actor.user or actor.may(Right.STEER, token.department)):
+        raise NotVisible
+    return token
 
+
+class TokenView(ApiView):
     @extend_schema(operation_id="tokens_read", responses=TokenOut)
     def get(self, request: Request, prefix: str) -> Response:
-        return Response(TokenOut(self.token(prefix)).data)
+        return Response(TokenOut(token_for(self.actor, prefix)).data)
 
     @extend_schema(operation_id="tokens_revoke", responses={204: None})
     def delete(self, request: Request, prefix: str) -> Response:
-        actions.revoke_token(actor=self.actor, token=self.token(prefix))
+        actions.revoke_token(actor=self.actor, token=token_for(self.actor, prefix))
         return Response(status=204)
 
 

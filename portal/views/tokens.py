@@ -21,9 +21,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.access import Actor, NotVisible, Right, actor_of
 from portal.accounts.bearer_tokens import may_be_used
-from portal.accounts.tokens import checked_addresses, checked_scopes, create_token, revoke_token
+from portal.accounts.tokens import MOST_GPU_HOURS, checked_addresses, checked_scopes, create_token, revoke_token
 from portal.errors import Problem
-from portal.models import ApiToken, Department, Membership
+from portal.models import ApiToken, Department, Membership, TokenPeriod
 from portal.names import LineInput, NameInput
 from portal.views.members import membership_for
 from portal.web import one_time_secrets
@@ -63,6 +63,19 @@ class TokenForm(forms.Form):
         label=gettext_lazy("Allowed addresses"),
         required=False,
         help_text=gettext_lazy("Networks such as 10.0.0.0/8, separated by commas. Leave empty to allow any address."),
+    )
+
+    gpu_hours = forms.IntegerField(
+        label=gettext_lazy("GPU-hours at most"),
+        required=False,
+        min_value=1,
+        max_value=MOST_GPU_HOURS,
+        help_text=gettext_lazy(
+            "What its workloads may use, in hours of whole cards; then it submits nothing more. Leave empty for no limit."
+        ),
+    )
+    gpu_hours_per = forms.ChoiceField(
+        label=gettext_lazy("GPU-hours count"), choices=TokenPeriod.choices, initial=TokenPeriod.MONTH, required=False
     )
 
     def __init__(self, *args: Any, actor: Actor, row: Membership | None = None, **kwargs: Any) -> None:
@@ -173,6 +186,8 @@ def token_from_form(actor: Actor, form: TokenForm, row: Membership | None = None
             scopes=data["scopes"],
             expires_at=timezone.now() + dt.timedelta(days=data["days"]),
             addresses=words_of(data["addresses"]),
+            gpu_hours=data["gpu_hours"],
+            gpu_hours_per=data["gpu_hours_per"] or TokenPeriod.MONTH,
         )
     except Problem as problem:
         form.add_error(problem.field if problem.field in form.fields else None, problem.detail)

@@ -38,13 +38,19 @@ def period_of(budget: Budget, now: dt.datetime) -> Span | None:
     zone = zone_of("")
     today = timezone.localdate(now, zone)
     if budget.starts_on is None or budget.ends_on is None:
-        first = today.replace(day=1)
-        after = (first + dt.timedelta(days=31)).replace(day=1)
+        return month_of(now)
     elif budget.starts_on <= today <= budget.ends_on:
         first, after = budget.starts_on, budget.ends_on + dt.timedelta(days=1)
     else:
         return None
     return _midnight(first, zone), _midnight(after, zone)
+
+
+def month_of(now: dt.datetime) -> Span:
+    """The calendar month in the installation's zone."""
+    zone = zone_of("")
+    first = timezone.localdate(now, zone).replace(day=1)
+    return _midnight(first, zone), _midnight((first + dt.timedelta(days=31)).replace(day=1), zone)
 
 
 def _midnight(day: dt.date, zone: dt.tzinfo) -> dt.datetime:

@@ -39,6 +39,7 @@ from workloads.idle.policies import Policies
 from workloads.lifecycle import State
 from workloads.models import Workload
 from workloads.requests.request import WorkloadRequest, claim_fields
+from workloads.requests.token_budgets import refuse_used_up, said_before
 from workloads.requests.validation import check
 from workloads.requests.what_you_get import above_share
 
@@ -218,10 +219,11 @@ def _field_at_fault(machine: Machine) -> str:
 
 
 def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
-    """The verdict. Raises Forbidden, InvalidRequest (errors that do not depend on the load)."""
+    """The verdict. Raises Forbidden, InvalidRequest (errors that do not depend on the load), TokenUsedUp."""
     actor.require(Right.SUBMIT, department)
     check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
     now = timezone.now()
+    refuse_used_up(actor, now=now)
     asked = claim_of(_claim(department, request, actor, now))
     snapshot = load_snapshot(request.pool.group, now=now)
     facts = engine.verdict(snapshot, asked)
@@ -232,7 +234,7 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
         why = (*why, barrier.sentence(department, request.pool))
     held = any(reason.code == "over_budget" for reason in facts.reasons)
     near = () if held else warnings_for(actor, department, request.pool, now=now)
-    more = filter(None, [above_share(request), *near])
+    more = filter(None, [above_share(request), *near, *said_before(actor, request, now=now)])
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
     idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now) if rule else None)
     return replace(
