@@ -59,8 +59,8 @@ format: install-dev  ## what the linters can mend by themselves
 bench: install-dev  ## the figures in bench/README.md, measured here
 	@$(DEV) $(RUN) -m bench
 
-docs: install-dev  ## docs/gpu-sharing.md, from the modules of workloads/sharing
-	@$(RUN) scripts/gpu_sharing.py
+docs: install-dev  ## docs/gpu-sharing.md, from the modules of workloads/sharing, and the chart's dashboards
+	@$(RUN) scripts/gpu_sharing.py && $(RUN) scripts/dashboards.py
 
 messages: install-dev  ## takes new sentences from code and templates into locale/*.po
 	@$(DEV) $(MANAGE) messages

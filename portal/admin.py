@@ -99,3 +99,4 @@ show(models.Webhook, "name", "department", "shape", "active", hidden=("secret", 
 show(models.WebhookDelivery, "created_at", "webhook", "kind", "status", "tries", "sent_at")
 show(models.JobRun, "job", "started_at", "finished_at", "error", search=("job",))
 show(models.Heartbeat, "name", "at")
+show(models.AnswerCount, "kind", "status", "bound", "answers", "milliseconds")

@@ -431,6 +431,22 @@ class Heartbeat(models.Model):
         return self.name
 
 
+class AnswerCount(models.Model):
+    """Answers of the web since the installation began, by kind (api, page), status and time (portal/server/answers.py)."""
+
+    kind = models.CharField(max_length=8)
+    status = models.CharField(max_length=3)  # 2xx to 5xx
+    bound = models.PositiveIntegerField()  # ms, at most
+    answers = models.PositiveBigIntegerField()
+    milliseconds = models.PositiveBigIntegerField()  # of all of them
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "status", "bound"], name="one_count_a_bound")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.status} within {self.bound} ms"
+
+
 class IdempotencyKey(models.Model):
     """The stored answer of a POST: same key and body → the same answer; kept for 24 hours."""
 

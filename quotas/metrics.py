@@ -85,6 +85,10 @@ def departments(now: usage_now.Live) -> Iterator[Metric]:
     promised = GaugeMetricFamily("portal_guaranteed_units", "What a department is promised.", labels=labels)
     queued = GaugeMetricFamily("portal_queue_units", "Units that wait in a department's queue.", labels=labels)
     length = GaugeMetricFamily("portal_queue_length", "Claims that wait in a department's queue.", labels=labels)
+    oldest = GaugeMetricFamily(
+        "portal_department_queue_oldest_seconds", "Wait of the oldest claim in a department's queue.", labels=labels
+    )
+    moment = timezone.now()
     for (department, pool), row in rows(now).items():
         leaf = "false" if now.children.get(department) else "true"
         values = [row.pool.slug, row.department.slug, leaf, now.pools[pool].unit]
@@ -93,7 +97,10 @@ def departments(now: usage_now.Live) -> Iterator[Metric]:
         promised.add_metric(values, row.guaranteed)
         queued.add_metric(values, row.queue_units)
         length.add_metric(values, row.queue_len)
-    yield from (usage, promised, queued, length)
+        since = [claim.queued_at for pk in now.subtree(department) for claim in now.claims.get((pk, pool), ())
+                 if claim.state == ClaimState.PENDING and not claim.is_recall]  # fmt: skip
+        oldest.add_metric(values, max(0, (moment - min(since)).total_seconds()) if since else 0)
+    yield from (usage, promised, queued, length, oldest)
 
 
 def rows(now: usage_now.Live) -> dict[tuple[int, int], PoolUsage]:

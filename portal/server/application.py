@@ -13,7 +13,7 @@ from importlib import import_module
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from portal.server import shutdown
+from portal.server import answers, shutdown
 from portal.server.asgi_server import Hybrid
 
 application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
@@ -33,6 +33,8 @@ def end_with(parent: multiprocessing.process.BaseProcess) -> None:
     time.sleep(LAST_WORD)
     os._exit(1)
 
+
+threading.Thread(target=answers.keep_for_ever, name="answers", daemon=True).start()
 
 if (server := multiprocessing.parent_process()) is not None:  # one of several that portal.server.serve started
     threading.Thread(target=end_with, args=(server,), name="end-with-parent", daemon=True).start()

@@ -26,6 +26,7 @@ import logging
 import re
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, aclosing, nullcontext
@@ -43,7 +44,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from portal.errors import Busy, Problem
-from portal.server import intake, shutdown
+from portal.server import answers, intake, shutdown
 from portal.web.problems import MEDIA_TYPE, body_of, page_of
 from portal.web.problems import headers_of as headers_of_problem
 
@@ -93,16 +94,19 @@ class Hybrid:
             await self.answer(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = time.monotonic()
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as body:
             environ = environ_of(scope, body)
             try:
                 environ["CONTENT_LENGTH"] = str(await self.receive(scope, receive, body, environ))
                 response = await self.threads_for(scope, environ)
             except Problem as problem:
+                answers.count(scope["path"], problem.status, time.monotonic() - begun)
                 await refuse(send, problem, environ)
                 return
             except intake.Gone:
                 return
+            answers.count(scope["path"], response.status_code, time.monotonic() - begun)
             try:
                 with self.allowed(response):
                     await self.send(response, scope, receive, send)

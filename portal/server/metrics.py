@@ -22,7 +22,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from portal.celery import TIMETABLE
-from portal.models import Heartbeat, InboxItem, JobRun, WebhookDelivery
+from portal.models import AuditEntry, Heartbeat, InboxItem, JobRun, WebhookDelivery
+from portal.server import answers
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
@@ -55,8 +56,13 @@ class FromDatabase(Collector):
 
 
 def collect() -> Iterator[Metric]:
-    """The portal's own metrics: version, scheduled jobs, undelivered messages."""
+    """The portal's own metrics: version, answers, scheduled jobs, undelivered messages."""
     yield InfoMetricFamily("portal", "The running version.", {"version": settings.VERSION})
+    yield from answers.collect()
+    backup = GaugeMetricFamily("portal_backup_timestamp_seconds", "The last backup by manage.py backup.")
+    if made := AuditEntry.objects.filter(action="backup.made").aggregate(at=Max("at"))["at"]:
+        backup.add_metric([], made.timestamp())
+    yield backup
     now = timezone.now().timestamp()
 
     last = GaugeMetricFamily("portal_job_last_run_timestamp_seconds", "Last tick of a scheduled job.", labels=["job"])

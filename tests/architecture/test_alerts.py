@@ -14,21 +14,47 @@ METRIC = re.compile(r"\bportal_[a-z_]+\b")
 
 
 def exported() -> set[str]:
-    names: set[str] = set()
-    for app in ("portal", "quotas", "workloads"):
-        names |= set(re.findall(r"\"(portal_[a-z_]+)\"", next(sources.ROOT.glob(f"{app}/**/metrics.py")).read_text()))
-    return names | {f"{name}_total" for name in names}
+    collectors = [next(sources.ROOT.glob(f"{app}/**/metrics.py")) for app in ("portal", "quotas", "workloads")]
+    collectors.append(sources.ROOT / "portal/server/answers.py")
+    names = {name for path in collectors for name in re.findall(r"\"(portal_[a-z_]+)\"", path.read_text())} | {
+        "portal_info"
+    }
+    return names | {f"{name}_{suffix}" for name in names for suffix in ("total", "bucket", "count", "sum")}
 
 
-@pytest.mark.parametrize("file", ["deploy/helm/gpu-quota-portal/alerts.yaml", "docs/operations.md"])
-def test_every_metric_that_is_named_is_exported(file: str) -> None:
-    named = set(METRIC.findall((sources.ROOT / file).read_text()))
+CHART = sources.ROOT / "deploy/helm/gpu-quota-portal"
+RULES = yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"][0]["rules"]
+RUNBOOKS = "docs/runbooks.md"
+NAMING = [CHART / "alerts.yaml", *(CHART / "dashboards").glob("*.json"), sources.ROOT / "docs/operations.md"]
+
+
+@pytest.mark.parametrize("file", NAMING, ids=lambda file: file.name)
+def test_every_metric_that_is_named_is_exported(file: Path) -> None:
+    named = set(METRIC.findall(file.read_text()))
     assert named
     assert named - exported() == set()
 
 
+def test_every_metric_that_is_exported_is_described() -> None:
+    named = set(METRIC.findall((sources.ROOT / "docs/operations.md").read_text()))
+    named |= {name.removesuffix("_total") for name in named}
+    assert {name for name in exported() if not name.endswith(("_total", "_bucket", "_count", "_sum"))} - named == set()
+
+
 def test_alerts_are_rules_as_prometheus_reads_them() -> None:
-    groups = yaml.safe_load(Path(sources.ROOT / "deploy/helm/gpu-quota-portal/alerts.yaml").read_text())["groups"]
-    for rule in groups[0]["rules"]:
+    for rule in RULES:
         assert {"alert", "expr", "labels", "annotations"} <= set(rule)
         assert rule["labels"]["severity"] in {"critical", "warning"}
+
+
+def test_every_alert_leads_to_its_section_of_the_runbooks_and_every_section_has_an_alert() -> None:
+    sections = re.findall(r"^## (\w+)$", (sources.ROOT / RUNBOOKS).read_text(), re.MULTILINE)
+    assert sections == [rule["alert"] for rule in RULES]
+    for rule in RULES:
+        assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}#{rule['alert'].lower()}"
+
+
+def test_every_section_says_what_it_means_where_to_look_and_what_to_do() -> None:
+    _, *parts = (sources.ROOT / RUNBOOKS).read_text().split("\n## ")
+    for part in parts:
+        assert re.findall(r"^\*\*(\w+)\*\*", part, re.MULTILINE) == ["Means", "Look", "Do"], part[:40]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "trustedCertificates": "company",
         "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "portal-tls", "notebookTlsSecret": "wildcard-tls"},
         "service": {"type": "NodePort", "port": 8080, "annotations": {"a": "b"}},
-        "monitoring": {"serviceMonitor": True, "rules": True, "labels": {"release": "prometheus"}},
+        "monitoring": {
+            "serviceMonitor": True,
+            "rules": True,
+            "labels": {"release": "prometheus"},
+            "runbooks": "https://git.example.org/portal/docs/runbooks.md",
+            "dashboards": True,
+        },
         "rbac": {"nodeChanges": True},
         "serviceAccount": {"annotations": {"a": "b"}},
         "networkPolicy": {
@@ -133,6 +140,20 @@ def test_every_variable_it_sets_is_one_the_portal_reads(tmp_path: Path) -> None:
     documents = rendered("portal", "--values", str(tmp_path / "values.yaml"))
     [settings] = [document["data"] for document in documents if document["kind"] == "ConfigMap"]
     assert set(settings) <= set(named())
+
+
+def test_dashboards_and_alerts_arrive_as_they_are(tmp_path: Path) -> None:
+    variant = VARIANTS["ingress, and everything that is a name of something else"]
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(variant))
+    documents = rendered("portal", "--values", str(tmp_path / "values.yaml"))
+    boards = [each for each in documents if "grafana_dashboard" in each["metadata"].get("labels", {})]
+    files = {path.name: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
+    given = {name: json.loads(text) for each in boards for name, text in each["data"].items()}
+    assert given == {f"gpu-quota-portal-{name}": board for name, board in files.items()}
+    [rules] = [each["spec"]["groups"][0]["rules"] for each in documents if each["kind"] == "PrometheusRule"]
+    for rule in rules:
+        base = "https://git.example.org/portal/docs/runbooks.md"
+        assert rule["annotations"]["runbook_url"] == f"{base}#{rule['alert'].lower()}"
 
 
 @variants

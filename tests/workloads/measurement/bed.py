@@ -106,7 +106,8 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[Prometheus]:
+def prometheus(folder: Path, *scrapes: dict[str, Any]) -> Iterator[Prometheus]:
+    """`scrapes`: more that it scrapes, as its configuration has it."""
     binary = shutil.which("prometheus")
     if binary is None:
         cannot("Prometheus is not installed")
@@ -119,7 +120,10 @@ def prometheus(folder: Path) -> Iterator[Prometheus]:
         target = exporter.removeprefix("http://")
         config = {
             "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"},
-            "scrape_configs": [{"job_name": "gpu", "honor_labels": True, "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [
+                {"job_name": "gpu", "honor_labels": True, "static_configs": [{"targets": [target]}]},
+                *scrapes,
+            ],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
         port = free_port()
