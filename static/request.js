@@ -46,7 +46,9 @@
     if (!taken) return;
     form.elements.pool.value = taken.dataset.takePool;
     show();
-    form.elements.units_per_pod.value = taken.dataset.takeUnits;
+    if (taken.dataset.takeProfile) form.elements.profile.value = taken.dataset.takeProfile;
+    else form.elements.units_per_pod.value = taken.dataset.takeUnits;
+    for (const step of form.querySelectorAll(".amount-step")) step.setAttribute("aria-pressed", String(step === taken));
     form.dispatchEvent(new Event("input", { bubbles: true }));
   });
   show();

@@ -7,6 +7,7 @@ from workloads import models
 
 show(models.Image, "title", "name", "active", search=("name", "title"))
 show(models.Preset, "slug", "title", "pool", "image", "active")
+show(models.RequestTemplate, "public_id", "name", "department", "person", search=("name",), hidden=("body",))
 show(
     models.Workload, "public_id", "name", "department", "author", "pool", "state", "submitted_at",
     search=("public_id", "name"), hidden=("secret_env", "env"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
-from workloads.api import catalogue, idle, measurement, modes, outputs, resources, tokens
+from workloads.api import catalogue, idle, measurement, modes, outputs, request_templates, resources, tokens
 from workloads.configuration import api as configuration
 
 
@@ -33,6 +33,16 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("departments/<slug:department>/idle_exemptions/", idle.Exemptions.as_view(), name="idle-exemptions"),
     path("idle_exemptions/<slug:exemption>/", idle.ExemptionView.as_view(), name="idle-exemption"),
+    path(
+        "departments/<slug:department>/templates/",
+        request_templates.RequestTemplates.as_view(),
+        name="request-templates",
+    ),
+    path(
+        "departments/<slug:department>/templates/<slug:template>/",
+        request_templates.RequestTemplateView.as_view(),
+        name="request-template",
+    ),
     path("images/", catalogue.Images.as_view(), name="images"),
     path("images/<int:image>/", catalogue.ImageView.as_view(), name="image"),
     path("mode_changes/", modes.ModeChanges.as_view(), name="mode-changes"),

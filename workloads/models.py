@@ -118,6 +118,36 @@ class Preset(models.Model):
         return Setup.from_json(self.setup)
 
 
+class RequestTemplate(models.Model):
+    """A request for a workload that somebody keeps to use again: one person's, or, without a person, the department's."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="request_templates")
+    person = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="request_templates")
+    name = NameField(_("name"), max_length=100)
+    body = models.JSONField()  # as POST …/workloads/ takes it, with no secret value
+    saved_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["department", "person", "name"], condition=~Q(person=None), name="one_personal_template_a_name"
+            ),
+            models.UniqueConstraint(
+                fields=["department", "name"], condition=Q(person=None), name="one_department_template_a_name"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is the department's."""
+        return self.person_id is None
+
+
 TEXTS = ("command", "env", "secret_env")
 """Columns of a workload that may hold hundreds of KiB: lists leave them where they are."""
 

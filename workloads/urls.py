@@ -18,6 +18,7 @@ from workloads.pages import (
     measurement,
     modes,
     new,
+    request_templates,
     usage,
 )
 
@@ -50,6 +51,13 @@ urlpatterns: list[URLPattern] = [
     path("search/workloads/", home.search, name="search"),
     path("w/<slug:workload>/", detail.by_id, name="by_id"),
     path("d/<slug:department>/idle-exemptions/<slug:exemption>/end/", idle.end_exemption, name="exemption_end"),
+    path("d/<slug:department>/templates/", request_templates.request_templates, name="templates"),
+    path("d/<slug:department>/templates/<slug:template>/", request_templates.request_template, name="template"),
+    path(
+        "d/<slug:department>/templates/<slug:template>/delete/",
+        request_templates.delete_request_template,
+        name="template_delete",
+    ),
     path(HERE, listing.listing, name="list"),
     path(HERE + "new/", new.new, name="new"),
     path(HERE + "new/verdict/", new.verdict, name="verdict"),

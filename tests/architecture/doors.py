@@ -18,7 +18,9 @@ from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitati
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
-from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, Workload
+from workloads import actions
+from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, RequestTemplate, Workload
+from workloads.requests import as_api_call
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
@@ -125,9 +127,16 @@ def build() -> World:
         "exemption": IdleExemption.objects.create(
             department=vision, workload=workload, why="?", until=timezone.now() + dt.timedelta(days=1)
         ).public_id,
+        "template": template_of(workload).public_id,
         "budget": Budget.objects.create(department=vision, hours=100).public_id,
     }
     return World(vision, people, values)
+
+
+def template_of(workload: Workload) -> RequestTemplate:
+    """The department's, of what the workload asked for."""
+    body = as_api_call.body_of(actions.request_of(workload))
+    return RequestTemplate.objects.create(department=workload.department, name="nightly", body=body)
 
 
 def workload_of(department: Department, pool: Any, author: User) -> Workload:

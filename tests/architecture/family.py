@@ -17,7 +17,7 @@ from quotas.models import Budget, Claim, ClaimState, Decision, LedgerEntry, Plan
 from tests import builders as make
 from tests.architecture.doors import Door, World, all_doors
 from tests.clients import ALL, token_of
-from workloads.models import Attempt, IdleExemption, Image, Workload
+from workloads.models import Attempt, IdleExemption, Image, RequestTemplate, Workload
 
 MARK = "zq7secret"
 PART = "zq7"  # what a reader searches for; the answer may repeat it
@@ -168,6 +168,9 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     )
     person = owner if marked else None  # a person's budget is that person's and the owners' only
     budget = Budget.objects.create(department=here, person=person, hours=1, action="no_new_work")
+    body = {"kind": "job", "name": said, "pool": pool.slug, "image": "python:3.11", "command": [said], "units_per_pod": 1,
+            "cpu": 1, "memory_mib": 1024}  # fmt: skip
+    template = RequestTemplate.objects.create(department=here, name=f"{said}-template", body=body)
     image = Image.objects.get(name="python:3.11")
     workload = family.marked[1] if marked else _plain(here, pool, owner, image)
     return {
@@ -179,6 +182,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
+        "template": template.public_id,
         "exemption": exemption.public_id, "rule": "1", "account": "1", "uidb36": "1",
         "key": "no-such-key", "provider": "none", "provider_id": "none", "organization_slug": "none", "pk": "1",
     }  # fmt: skip

@@ -52,7 +52,7 @@ def test_folders_of_tests_are_named_like_the_rooms_they_test(app: str) -> None:
 NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
-    "workloads/requests": 48,  # checked, priced, judged and shown: pages, API, actions and a file each use a part
+    "workloads/requests": 53,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/replay": 17,  # demand, ways, assumptions, figures: the command that plays names each
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each

@@ -54,6 +54,7 @@ OURS = {
     "quota_request",
     "exemption",
     "budget",
+    "template",
 }
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {
@@ -61,6 +62,7 @@ MEMBERS_OWN = {
     "api:department-workloads", "api:workload-rerun",
     "quotas:quota_preview", "quotas:recall_preview",
     "quotas:request_new", "quotas:request_comment", "api:department-quota-requests", "api:quota-request-comments",
+    "workloads:templates", "api:request-templates",
     "quotas:request_renew", "api:quota-request-renewal",
 }  # fmt: skip
 

@@ -198,7 +198,7 @@ def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str
     here.python(INES)
     ines = Person(chromium, here.url, "ines", "correct-horse-ines")
     page = ines.go(f"/d/vision/workloads/new/?kind=notebook&image=test.local/jupyter:4&pool={pool['id']}&name=lab")
-    page.get_by_text("CPU, memory, variables, waiting").click()
+    page.get_by_text("CPU, memory, placement").click()
     page.get_by_label("CPU cores").fill("0.5")  # the node is a part of this machine
     page.get_by_label("Memory", exact=True).fill("1 GiB")
     page.get_by_role("button", name="Submit").click()

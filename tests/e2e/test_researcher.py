@@ -64,6 +64,30 @@ def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive
     expect(headline).to_have_text(re.compile("^Starts now"))
 
 
+def test_by_keyboard_an_amount_is_chosen_and_the_form_kept_as_a_template(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.go("/d/vision/workloads/new/?preset=train-1")
+    step = page.locator("#step-2")
+    expect(step).to_contain_text(re.compile("now|within|waits"))
+    step.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#id_units_per_pod")).to_have_value("2")
+    expect(page.locator("#step-2[aria-pressed=true]")).to_be_focused()
+    expect(page.locator("#step-1[aria-pressed=false]")).to_be_visible()
+    page.get_by_text("Environment variables").click()
+    page.fill("#id_env", "A=1")
+    expect(page.locator("#inside-variables")).to_have_text("1 variable")
+    page.get_by_role("button", name="Save as template").click()
+    page.keyboard.type("two by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator("#save-template")).to_contain_text("“two by keyboard” is saved.")
+    assert alice.axe() == []
+    page.get_by_role("link", name="Manage templates").last.click()
+    page.get_by_role("link", name="Use two by keyboard").click()
+    expect(page.locator("#id_units_per_pod")).to_have_value("2")
+    expect(page.locator("#id_env")).to_have_value("A=1")
+
+
 def test_on_a_phone_the_verdict_and_submit_stay_in_sight(person: Arrive) -> None:
     page = person("alice", width=390).go("/d/vision/workloads/new/?preset=train-1")
     bar = page.locator(".submit-bar")
@@ -144,7 +168,7 @@ def test_when_the_owner_takes_its_cards_the_borrower_sees_a_countdown_and_is_que
 
 PAGES = [
     "/", "/d/vision/workloads/", "/d/vision/workloads/?state=failed", "/d/vision/workloads/new/?preset=train-4",
-    "/profile/", "/tokens/", "/d/nlp/",
+    "/profile/", "/tokens/", "/d/nlp/", "/d/vision/templates/",
 ]  # fmt: skip
 
 

@@ -15,20 +15,25 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.models import Department
+from portal.templatetags.portal import subwidgets
 from portal.text.numbers import natural
 from portal.web.once import once
 from quotas.models import Node
 from workloads import actions
-from workloads.models import ASKED_HERE, Kind, Preset, Workload
+from workloads.models import ASKED_HERE, Kind, Preset, RequestTemplate, Workload
 from workloads.pages.files import store_all
+from workloads.pages.folds import settings_inside, to_open
+from workloads.pages.request_templates import cards_of
 from workloads.requests import as_api_call, previews
 from workloads.requests.form import WorkloadForm, first_values, pools_of, secret_names
 from workloads.requests.kinds import SHARED_VOLUMES
 from workloads.requests.kinds import offers as offers_volume
+from workloads.requests.offered_amounts import offered_amounts
 from workloads.requests.remedies import remedy_for
 from workloads.requests.request import WorkloadRequest
+from workloads.requests.request_templates import templates_of
 from workloads.requests.validation import WITH_COMMAND
-from workloads.requests.verdict import verdict_of
+from workloads.requests.verdict import Step, verdict_of
 from workloads.requests.what_you_get import offer_of, offers
 
 PREFILLED = (
@@ -40,7 +45,7 @@ PREFILLED = (
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
 def new(request: HttpRequest, department: str) -> HttpResponse:
-    """`?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
+    """`?template=`, `?preset=`, `?from=` (a workload to repeat) and single fields fill the form."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     if request.method == "POST":
@@ -60,33 +65,45 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     if origin is not None and origin.secret_env:
         names = ", ".join(secret_names(origin)) or _("their names can no longer be read")
         messages.info(request, _("Secret values are not copied: enter them again (%(names)s).") % {"names": names})
-    initial = first_values(preset, origin, pools_of(dept), query)
-    return page(request, dept, WorkloadForm(initial=initial, actor=actor, department=dept))
+    template = templates_of(actor, dept).filter(public_id=request.GET.get("template", "")).first()
+    initial = first_values(preset, origin, pools_of(dept), query, template)
+    form = WorkloadForm(initial=initial, actor=actor, department=dept)
+    return page(request, dept, form, template=template, lacking=lacking_of(template, form))
+
+
+def lacking_of(template: RequestTemplate | None, form: WorkloadForm) -> list[str]:
+    """Labels of what a template names and is no longer there, so that the form begins with something else."""
+    if template is None:
+        return []
+    return [str(form.fields[name].label) for name in ("pool", "image") if form[name].value() != template.body[name]]
 
 
 def page(
     request: HttpRequest, department: Department, form: WorkloadForm, status: int = 200, **more: Any
 ) -> HttpResponse:
+    actor = actor_of(request)
     pools = list(pools_of(department))
+    chosen = next((pool for pool in pools if pool.slug == form["pool"].value()), None)
     context = {
+        "steps": [Step(each) for each in offered_amounts(chosen)] if chosen else [],
         **more,
-        "checked": bool(more),
+        "checked": "verdict" in more,
         "department": department,
         "form": form,
         "pools": pools,
         "offers": offers(pools),
         "presets": presets_of(department),
-        "chosen": form["preset"].value(),
+        "chosen": form["preset"].value() if not more.get("template") else "",
+        "templates": cards_of(templates_of(actor, department)),
+        "may_share": actor.may(Right.STEER, department),
+        "inside": settings_inside(form),
+        "kinds": subwidgets(form["kind"], "form-selectgroup-input"),
         "lost_files": [file.name for file in request.FILES.getlist("files")],
         "offers_rdma": any(pool.group.cluster.options.get("rdma_resource") for pool in pools),
         "offers_volumes": [
             name for name in SHARED_VOLUMES if any(offers_volume(pool.group.cluster, name) for pool in pools)
         ],
-        "open_more": bool(form.initial.get("secret_env"))
-        or any(
-            form[name].errors
-            for name in ("cpu", "memory_mib", "shm_mib", "max_restarts", "env", "secret_env", "max_wait", "priority")
-        ),
+        "open": to_open(form),
     }
     return render(request, "workloads/new.html", context, status=status)
 
@@ -135,8 +152,11 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     form = WorkloadForm(filled, actor=actor, department=dept)
     form.tells = False
     context = {"department": dept, "form": form, "panel": True, **answer(actor, dept, form)}
+    context["inside"] = settings_inside(form)
     if filled.get("kind") in set(Kind.values) - WITH_COMMAND:
         missing = [name for name in missing if name != "command"]
+    if not all(form.cleaned_data.get("secret_env", {"": "-"}).values()):
+        missing.append("secret_env")
     if missing:  # then there is nothing yet that could be sent
         context |= {"missing": [form.fields[name].label for name in missing], "preview": None, "json": None}
     return render(request, "workloads/verdict.html", context)
@@ -148,7 +168,9 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
     if form.is_valid():
         asked = form.asked()
         try:
-            context["verdict"] = verdict_of(actor=actor, department=department, request=asked)
+            amounts = offered_amounts(asked.pool, asked)
+            verdict = verdict_of(actor=actor, department=department, request=asked, amounts=amounts)
+            context |= {"verdict": verdict, "steps": verdict.steps}
         except (Forbidden, NotVisible):
             raise
         except Problem as problem:

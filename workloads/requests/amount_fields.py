@@ -21,7 +21,7 @@ from workloads.sharing.api import NONE
 
 class AmountFields(forms.Form):
     becomes = ""  # what the amount is rounded to, in words, where that is not what was written
-    tells = True  # False: the form is only looked at, and the page says it beside
+    tells = True  # False: it is not submitted yet, and what has to be seen or filled in before stands beside it
     units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
     cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
     profile = forms.ChoiceField(label=_("MIG profile"), required=False)

@@ -19,9 +19,10 @@ from quotas.amounts import first_amount, written
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.clusters.run_spec import hidden_of
-from workloads.models import CHOICES, Image, Kind, Preset, Workload
+from workloads.models import CHOICES, Image, Kind, Preset, RequestTemplate, Workload
 from workloads.requests.amount_fields import AmountFields
 from workloads.requests.request import WorkloadRequest
+from workloads.requests.request_templates import secret_names_of
 from workloads.requests.setup_fields import SetupFields, first_setup
 from workloads.requests.text_fields import CommandField, DurationField, MemoryField, VariablesField
 from workloads.requests.validation import InvalidRequest, check
@@ -110,7 +111,7 @@ class WorkloadForm(AmountFields, SetupFields):
 
     def clean_secret_env(self) -> dict[str, str]:
         given: dict[str, str] = self.cleaned_data["secret_env"]
-        if empty := [name for name, value in given.items() if not value]:
+        if self.tells and (empty := [name for name, value in given.items() if not value]):
             text = _("%(names)s: the value is missing. Fill it in, or delete the line.")
             raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
         return given
@@ -207,8 +208,49 @@ def first_machine(pool: Pool | None) -> dict[str, Any]:
     return {"cpu": Decimal(cpu) / 1000, "memory_mib": memory}
 
 
-def first_values(preset: Preset | None, origin: Workload | None, pools: Any, query: dict[str, str]) -> dict[str, Any]:
-    """Initial values: of a workload to repeat, else of a preset, else defaults; the address takes precedence."""
+def template_values(template: RequestTemplate, pools: Any) -> dict[str, Any]:
+    """A template's initial values. A pool, image or preset that is gone leaves its field to the form."""
+    body = dict(template.body)
+    env = body.get("env", {})
+    values: dict[str, Any] = {
+        "kind": body["kind"],
+        "name": body["name"],
+        "command": body.get("command", []),
+        "env": {name: value for name, value in env.items() if isinstance(value, str)},
+        "secret_env": dict.fromkeys(secret_names_of(template), ""),
+        "cpu": Decimal(str(body["cpu"])),
+        "memory_mib": body["memory_mib"],
+        "priority": body.get("priority", 0),
+        "own_only": body.get("own_only", False),
+        "must_stay": not body.get("preemptible", True),
+        "max_runtime": body.get("max_runtime"),
+        "max_wait": body.get("max_wait"),
+    }
+    pool = pools.filter(slug=body["pool"]).first()
+    if pool is not None:
+        amount = written(body["units_per_pod"], pool) if "units_per_pod" in body else ""
+        shape = {
+            "units_per_pod": amount,
+            "profile": body.get("profile", ""),
+            "cores_per_pod": body.get("cores_per_pod"),
+        }
+        values |= {"pool": pool.slug, **shape}
+    if Image.objects.filter(active=True, name=body["image"]).exists():
+        values["image"] = body["image"]
+    if Preset.objects.filter(active=True, slug=body.get("preset", "")).exists():
+        values["preset"] = body["preset"]
+    return values | first_setup(Setup.from_json(body.get("setup", {})), body.get("pods", 1))
+
+
+def first_values(
+    preset: Preset | None,
+    origin: Workload | None,
+    pools: Any,
+    query: dict[str, str],
+    template: RequestTemplate | None = None,
+) -> dict[str, Any]:
+    """Initial values: of a workload to repeat, else of a template, else of a preset, else defaults; the address takes
+    precedence."""
     values: dict[str, Any] = {
         "kind": Kind.JOB.value,
         "units_per_pod": 1,
@@ -248,6 +290,8 @@ def first_values(preset: Preset | None, origin: Workload | None, pools: Any, que
             "preset": origin.preset.slug if origin.preset else "",
             "rerun_of": origin.public_id,
         }
+    if template is not None and origin is None:
+        values |= template_values(template, pools)
     values |= query
     fitting = (image for image in Image.objects.filter(active=True) if image.serves(values["kind"]))
     return {"image": next(fitting, None)} | values

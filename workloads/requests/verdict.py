@@ -38,6 +38,7 @@ from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
 from workloads.lifecycle import State
 from workloads.models import Workload
+from workloads.requests.offered_amounts import OfferedAmount
 from workloads.requests.request import WorkloadRequest, claim_fields
 from workloads.requests.token_budgets import refuse_used_up, said_before
 from workloads.requests.validation import check
@@ -86,6 +87,8 @@ NO_PLACE = N_(
     "%(pool)s has no room for %(size)s, even with nothing running. The largest request that fits is %(largest_size)s."
 )
 
+COUNTED = {"card", "replica", "slice"}  # units of which the number alone says enough
+
 DECISION = {
     Headline.STARTS_OWN: e.DecisionKind.ADMIT,
     Headline.STARTS_BORROWING: e.DecisionKind.ADMIT,
@@ -110,6 +113,16 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One amount that a request could have, and when it would start: `when` in words, "" where there was no time to ask."""
+
+    amount: OfferedAmount
+    headline: Headline | None = None
+    when: str = ""
+    asked: bool = False  # it is the one in question
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """One of five headlines, the numbers behind it, what to do, the contract, and what would start now instead.
 
@@ -126,6 +139,7 @@ class Verdict:
     by: dt.datetime | None
     facts: engine.Verdict
     idle_policy: tuple[str, ...] = ()  # what happens to such work when it is idle
+    steps: tuple[Step, ...] = ()
 
     @property
     def decision(self) -> str:
@@ -218,8 +232,11 @@ def _field_at_fault(machine: Machine) -> str:
     return "pods" if machine.lacking == e.PODS else "rdma"
 
 
-def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest) -> Verdict:
-    """The verdict. Raises Forbidden, InvalidRequest (errors that do not depend on the load), TokenUsedUp."""
+def verdict_of(
+    *, actor: Actor, department: Department, request: WorkloadRequest, amounts: Sequence[OfferedAmount] = ()
+) -> Verdict:
+    """The verdict, and when it would start with each of these amounts instead. Raises Forbidden, InvalidRequest (errors that
+    do not depend on the load), TokenUsedUp."""
     actor.require(Right.SUBMIT, department)
     check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
     now = timezone.now()
@@ -237,10 +254,46 @@ def verdict_of(*, actor: Actor, department: Department, request: WorkloadRequest
     more = filter(None, [above_share(request), *near, *said_before(actor, request, now=now)])
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
     idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now) if rule else None)
+    steps = _steps(snapshot, facts, request, amounts, lambda other: claim_of(_claim(department, other, actor, now)))
     return replace(
-        verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)),
+        verdict, lines=(*why, *then, *more, *_window_return(department, request, facts, now)), steps=tuple(steps),
         idle_policy=() if facts.headline is Headline.CANNOT else tuple(idle),
     )  # fmt: skip
+
+
+ASKING = 0.4  # s that the amounts beside the one in question may take together: each costs a planning pass
+
+
+def _steps(
+    snapshot: e.Snapshot,
+    facts: engine.Verdict,
+    request: WorkloadRequest,
+    amounts: Sequence[OfferedAmount],
+    claim: Callable[[WorkloadRequest], e.Claim],
+) -> Iterator[Step]:
+    """What could never run is left out, unless it is what was asked for."""
+    until = time.monotonic() + ASKING
+    for offered in amounts:
+        if offered.is_of(request):
+            answer: engine.Verdict | None = facts
+        else:
+            answer = engine.verdict(snapshot, claim(offered.put_into(request))) if time.monotonic() < until else None
+        if answer is None:
+            yield Step(offered)
+        elif answer is facts or answer.headline is not Headline.CANNOT:
+            yield Step(offered, answer.headline, _when(answer, request.pool), answer is facts)
+
+
+def _when(facts: engine.Verdict, pool: Pool) -> str:
+    """When it starts, as few words as a button has room for."""
+    if facts.headline is Headline.STARTS_BORROWING:
+        borrowed = str(facts.borrowed) if pool.unit in COUNTED else amount(facts.borrowed, pool)
+        return _("now, %(borrowed)s borrowed") % {"borrowed": borrowed}
+    if facts.headline is Headline.STARTS_BY:
+        left = {"time": duration(max(1, (facts.by or 0) - round(time.time())))}
+        text = _("within %(time)s, when lent capacity returns") if facts.returning else _("within %(time)s")
+        return text % left
+    return {Headline.STARTS_OWN: _("now"), Headline.WAITS: _("waits")}.get(facts.headline, _("cannot run"))
 
 
 def _window_return(
@@ -414,7 +467,7 @@ class Words:
 
     def _count(self, units: int) -> str:
         """Before "of 4 cards": the number alone, where the unit is counted."""
-        return str(units) if self.pool.unit in {"card", "replica", "slice"} else self._units(units)
+        return str(units) if self.pool.unit in COUNTED else self._units(units)
 
     def _units(self, units: int) -> str:
         return amount(units, self.pool)

@@ -100,6 +100,7 @@ def test_what_was_typed_stays_when_the_language_is_switched(person: Callable[...
     alice = person("alice")
     page = alice.go(NEW)
     fill(page)
+    page.get_by_text("Recall, priority, waiting").click()
     page.check("#id_own_only")
     page.click("button[name=language]")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")

@@ -1,0 +1,150 @@
+"""Templates of requests: saved beside the form, listed, used, renamed, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.access import Forbidden, NotVisible, Right, actor_of, department_for
+from portal.errors import Problem
+from portal.names import NameInput
+from portal.web.forms import blame
+from portal.web.once import once
+from quotas.engine.mig_profiles import profile_of
+from quotas.models import Pool
+from workloads.models import RequestTemplate
+from workloads.requests import request_templates as templates
+from workloads.requests.as_api_call import as_json
+from workloads.requests.form import WorkloadForm
+from workloads.requests.request_templates import LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCard:
+    """A template as a preset is drawn: what it takes, of which pool. `pool` is None where there is none of that name."""
+
+    template: RequestTemplate
+    kind: str
+    pool: Pool | None
+    pods: int
+    units_per_pod: int
+    profile: str
+    max_runtime: int | None
+
+
+def cards_of(rows: Iterable[RequestTemplate]) -> list[TemplateCard]:
+    rows = list(rows)
+    pools = (
+        {pool.slug: pool for pool in Pool.objects.filter(slug__in={row.body["pool"] for row in rows})} if rows else {}
+    )
+    return [_card(row, pools.get(row.body["pool"])) for row in rows]
+
+
+def _card(row: RequestTemplate, pool: Pool | None) -> TemplateCard:
+    body, profile = row.body, row.body.get("profile", "")
+    instance = profile_of(pool.mig, profile) if pool is not None and pool.mig and profile else None
+    units = instance.size if instance else body.get("units_per_pod", 0)
+    return TemplateCard(row, body["kind"], pool, body.get("pods", 1), units, profile, body.get("max_runtime"))
+
+
+class TemplateNameForm(forms.Form):
+    template_title = NameInput(label=gettext_lazy("Name"), max_length=LONGEST)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@once
+def request_templates(request: HttpRequest, department: str) -> HttpResponse:
+    """Lists them. POST saves the request form's content as a new one and answers with the dialog's content."""
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SUBMIT)
+    if request.method == "POST":
+        return _save(request, department)
+    rows = templates.templates_of(actor, dept)
+    context = {"department": dept, "cards": cards_of(rows), "may_share": actor.may(Right.STEER, dept)}
+    return render(request, "workloads/request_templates.html", context)
+
+
+def _save(request: HttpRequest, department: str) -> HttpResponse:
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SUBMIT)
+    naming, filled = TemplateNameForm(request.POST), request.POST.copy()
+    shared = bool(filled.get("template_shared"))
+    if not filled.get("name", "").strip():  # a template may be kept before its workloads have a name
+        filled["name"] = filled.get("template_title", "")
+    form, saved = WorkloadForm(filled, actor=actor, department=dept), None
+    form.tells = False
+    if naming.is_valid() & form.is_valid():
+        name = naming.cleaned_data["template_title"]
+        try:
+            saved = templates.save_template(
+                actor=actor, department=dept, name=name, request=form.asked(), shared=shared
+            )
+        except (Forbidden, NotVisible):
+            raise
+        except Problem as problem:
+            _blame(naming, form, problem)
+    context = {
+        "department": dept, "naming": naming, "form": form, "saved": saved, "shared": shared,
+        "may_share": actor.may(Right.STEER, dept),
+    }  # fmt: skip
+    return render(request, "workloads/_save_template.html", context, status=200 if saved else 422)
+
+
+def _blame(naming: TemplateNameForm, form: WorkloadForm, problem: Problem) -> None:
+    """What is wrong with the template's own name stands at that field, all else with the request."""
+    if isinstance(problem, templates.NameTaken | templates.TooMany):
+        naming.add_error("template_title", problem.detail)
+    else:
+        form.blame(problem)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def request_template(request: HttpRequest, department: str, template: str) -> HttpResponse:
+    """Shows one; POST renames it."""
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SUBMIT)
+    row = templates.template_for(actor, dept, template)
+    if request.method == "POST":
+        templates.require_change(actor, row)  # before a word about the name
+    form = TemplateNameForm(request.POST or None, initial={"template_title": row.name})
+    if request.method == "POST" and form.is_valid():
+        try:
+            templates.rename_template(actor=actor, template=row, name=form.cleaned_data["template_title"])
+        except Problem as problem:
+            if problem.field != "name":
+                raise
+            problem.field = "template_title"
+            blame(form, problem)
+            row.refresh_from_db()
+        else:
+            messages.success(request, _("%(name)s was saved.") % {"name": row.name})
+            return redirect("workloads:templates", dept.slug)
+    [card] = cards_of([row])
+    context: dict[str, Any] = {
+        "department": dept, "card": card, "form": form, "may_change": templates.may_change(actor, row),
+        "body": as_json(row.body),
+    }  # fmt: skip
+    return render(request, "workloads/request_template.html", context, status=422 if form.errors else 200)
+
+
+@login_required
+@require_POST
+def delete_request_template(request: HttpRequest, department: str, template: str) -> HttpResponse:
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SUBMIT)
+    row = templates.template_for(actor, dept, template)
+    templates.delete_template(actor=actor, template=row)
+    messages.success(request, _("%(name)s was deleted.") % {"name": row.name})
+    return redirect("workloads:templates", dept.slug)

@@ -1,0 +1,131 @@
+"""Requests that people keep to use again: their own, and those that owners keep for the whole department."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from portal import audit, names
+from portal.access import Actor, NotVisible, Right
+from portal.errors import N_, Invalid
+from portal.infra.locks import durable
+from portal.models import Department
+from workloads.models import RequestTemplate
+from workloads.requests.as_api_call import body_of
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.validation import check
+
+MOST = 100
+"""Of one person in a department, and of the department."""
+LONGEST = 100
+
+
+class NameTaken(Invalid):
+    code = "name_taken"
+    message = N_("There is already a template “%(name)s”. Choose another name, or delete that one first.")
+
+
+class TooMany(Invalid):
+    code = "too_many_templates"
+    message = N_("There are already %(most)s templates; that is the most. Delete some first.")
+
+
+def templates_of(actor: Actor, department: Department) -> QuerySet[RequestTemplate]:
+    """The actor's own in this department and the department's. Raises as `Actor.require`: they are for who may submit."""
+    actor.require(Right.SUBMIT, department)
+    own = Q(person=actor.user) if actor.user else Q(pk=None)
+    return RequestTemplate.objects.filter(own | Q(person=None), department=department).select_related("department")
+
+
+def template_for(actor: Actor, department: Department, public_id: str) -> RequestTemplate:
+    """Raises as `templates_of`, and NotVisible where it is none of these."""
+    row = templates_of(actor, department).filter(public_id=public_id).first()
+    if row is None:
+        raise NotVisible
+    return row
+
+
+def require_change(actor: Actor, template: RequestTemplate) -> None:
+    """Raises Forbidden, ScopeMissing: those of the department are its owners'."""
+    actor.require(_right(shared=template.shared), template.department)
+
+
+def may_change(actor: Actor, template: RequestTemplate) -> bool:
+    return actor.may(_right(shared=template.shared), template.department)
+
+
+def _right(*, shared: bool) -> Right:
+    return Right.STEER if shared else Right.SUBMIT
+
+
+def save_template(
+    *, actor: Actor, department: Department, name: str, request: WorkloadRequest, shared: bool = False
+) -> RequestTemplate:
+    """Keeps the request, without the values of its secrets. Raises Forbidden, InvalidRequest (every fault of the request),
+    Invalid (name), NameTaken, TooMany."""
+    actor.require(_right(shared=shared), department)
+    if actor.user is None and not shared:
+        raise NotVisible
+    check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
+    body = body_of(request)
+    env = {key: {"secret": ""} if isinstance(value, dict) else value for key, value in body.get("env", {}).items()}
+    body |= {"env": env} if env else {}
+    row = RequestTemplate(department=department, person=None if shared else actor.user, body=body)
+    row.name = _checked(name)
+    with durable():
+        beside = _beside(row)
+        _refuse_taken(row, beside)
+        if beside.count() >= MOST:
+            raise TooMany(most=MOST)
+        row.save(force_insert=True)
+        audit.record(actor, "template.saved", row.name, department=department, after={"shared": shared})
+    return row
+
+
+def rename_template(*, actor: Actor, template: RequestTemplate, name: str) -> RequestTemplate:
+    """Raises Forbidden, Invalid (name), NameTaken, NotVisible (it is gone)."""
+    require_change(actor, template)
+    before, template.name = template.name, _checked(name)
+    with durable():
+        _refuse_taken(template, _beside(template).exclude(pk=template.pk))
+        if not RequestTemplate.objects.filter(pk=template.pk).update(name=template.name):
+            raise NotVisible
+        audit.record(
+            actor, "template.renamed", template.name, department=template.department,
+            before={"name": before}, after={"name": template.name},
+        )  # fmt: skip
+    return template
+
+
+def delete_template(*, actor: Actor, template: RequestTemplate) -> None:
+    """Raises Forbidden. What is gone already is gone."""
+    require_change(actor, template)
+    with durable():
+        count, _rows = RequestTemplate.objects.filter(pk=template.pk).delete()
+        if count:
+            audit.record(actor, "template.deleted", template.name, department=template.department)
+
+
+def _checked(name: str) -> str:
+    name = names.checked(name)
+    if not name or len(name) > LONGEST:
+        raise Invalid(N_("Enter a name of 1 to 100 characters."), field="name")
+    return name
+
+
+def _beside(template: RequestTemplate) -> QuerySet[RequestTemplate]:
+    """Those that it must not have the name of; their department is locked, so that none comes in between."""
+    Department.objects.select_for_update(no_key=True).get(pk=template.department_id)
+    return RequestTemplate.objects.filter(department=template.department_id, person=template.person_id)
+
+
+def _refuse_taken(template: RequestTemplate, others: QuerySet[RequestTemplate]) -> None:
+    if others.filter(name=template.name).exists():
+        raise NameTaken(field="name", name=template.name)
+
+
+def secret_names_of(template: RequestTemplate) -> list[str]:
+    """Names of its secret variables, whose values have to be entered each time."""
+    env: dict[str, Any] = template.body.get("env", {})
+    return sorted(name for name, value in env.items() if isinstance(value, dict))
