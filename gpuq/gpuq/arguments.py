@@ -128,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
     listed.add_argument("--mine", action="store_true")
     listed.add_argument("--state", help="queued,running,… or live or final")
     listed.add_argument("--most", type=int, default=50, metavar="N")
+    commands.add_parser("mcp", help="Serve the portal to an agent over stdio (needs gpuq[mcp]).")
     command("pools", "List pools and what is free in them.")
     quota_commands(command)
     usage_command(command)

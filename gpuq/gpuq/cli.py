@@ -13,7 +13,7 @@ from urllib.parse import quote
 from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser
 from gpuq.follow import Signals, copy_log, follow, say
 from gpuq.portal import Json, Portal, Refused, segment
-from gpuq.settings import Failure, Misconfigured
+from gpuq.settings import Failure, Misconfigured, Settings
 from gpuq.words import as_json, columns, harmless, padded
 
 MOST_SHOWN = 500
@@ -383,6 +383,17 @@ def export(portal: Portal, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def mcp(portal: Portal, arguments: argparse.Namespace) -> int:
+    try:
+        from gpuq.agents import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"mcp", "mcp_types", "pydantic"}:
+            raise
+        raise Misconfigured("gpuq mcp needs its extra: pip install 'gpuq[mcp]'") from error
+    serve(portal, Settings.from_environment().token)
+    return 0
+
+
 def files(portal: Portal, arguments: argparse.Namespace) -> int:
     found = list(portal.every(files_path(arguments.id, arguments.path), sys.maxsize))
     if arguments.json:
@@ -431,7 +442,7 @@ def download(portal: Portal, arguments: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
     "apply": apply, "budget": budget, "download": download, "export": export, "extend": extend, "files": files, "keep": keep,
-    "list": list_all, "logs": logs, "pools": pools, "quarantines": quarantines, "request": ask_for_quota,
+    "list": list_all, "logs": logs, "mcp": mcp, "pools": pools, "quarantines": quarantines, "request": ask_for_quota,
     "requests": quota_requests, "rerun": rerun, "run": run, "show": show_one, "stop": stop, "submit": submit,
     "upload": upload, "usage": usage, "verdict": verdict, "wait": wait,
 }  # fmt: skip

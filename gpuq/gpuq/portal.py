@@ -169,11 +169,11 @@ class Portal:
                 return
             params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # only this: the token goes nowhere else
 
-    def submit(self, department: str, body: Json, *, dry_run: bool = False) -> Json:
-        """Safe to repeat: the key makes it one workload, however often it is sent."""
+    def submit(self, department: str, body: Json, *, dry_run: bool = False, key: str = "") -> Json:
+        """Safe to repeat: the key, a new one unless given, makes it one workload, however often it is sent."""
         return self.json(
             "POST", f"departments/{segment(department)}/workloads/", json=body, params={"dry_run": 1} if dry_run else None,
-            headers={"Idempotency-Key": str(uuid.uuid4())},
+            headers={"Idempotency-Key": key or str(uuid.uuid4())},
         )  # fmt: skip
 
     def act(self, identity: str, action: str, body: Json | None = None) -> Json:
