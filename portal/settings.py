@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 from portal.infra import env, logs
-from portal.infra.providers import directories, identity_providers, saml
+from portal.infra.providers import directories, identity_providers, saml, workplaces
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -188,6 +188,7 @@ OPENID_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
 IDENTITY_PROVIDERS = identity_providers.distinct(
     [
         *OPENID_PROVIDERS,
+        *workplaces.read(env.text("WORKPLACE_PROVIDERS")),
         *saml.read(env.text("SAML_PROVIDERS")),
         *directories.read(env.text("LDAP_DIRECTORIES")),
     ]
@@ -196,7 +197,7 @@ IDENTITY_PROVIDERS = identity_providers.distinct(
 PASSWORD_SIGN_IN = env.boolean("PASSWORD_SIGN_IN", True)
 if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
     raise ImproperlyConfigured(
-        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in: "
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, WORKPLACE_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in: "
         "add a provider, or leave passwords on"
     )
 # true: operators who log in by password must have a second factor.

@@ -35,6 +35,7 @@ from portal.infra import crypt
 from portal.infra.locks import durable
 from portal.infra.providers.identity_providers import OpenIdConnect
 from portal.infra.providers.saml import Saml
+from portal.infra.providers.workplaces import Workplace
 from portal.models import User
 from portal.sign_in import directory_login, group_rules, identities
 from portal.sign_in.claims import groups_of, said_at
@@ -176,9 +177,9 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def list_apps(self, request: HttpRequest, provider: str | None = None, client_id: str | None = None) -> list[Any]:
         """The providers of the settings, and none that somebody wrote into the database."""
         rows = [
-            SocialApp(provider=each.kind, **each.as_app())
+            SocialApp(provider=each.protocol, **each.as_app())
             for each in settings.IDENTITY_PROVIDERS
-            if isinstance(each, OpenIdConnect | Saml) and provider in {None, each.kind, each.key}
+            if isinstance(each, OpenIdConnect | Workplace | Saml) and provider in {None, each.protocol, each.key}
         ]
         return [row for row in rows if client_id in {None, row.client_id}]
 

@@ -20,11 +20,12 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import NotVisible, actor_of, operator_of
 from portal.infra.providers.identity_providers import OpenIdConnect
+from portal.infra.providers.workplaces import Workplace
 from portal.models import User
 from portal.sign_in import identities
 from portal.sign_in.claims import cleaned
 from portal.text.numbers import natural
-from portal.views import saml
+from portal.views import saml, workplaces
 from portal.views.provider_answers import answer
 
 
@@ -61,6 +62,8 @@ def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
         return redirect_to_login(reverse("portal:profile"))
     if provider.kind == "saml":
         return saml.begin(request, provider_id)
+    if isinstance(provider, Workplace):
+        return workplaces.begin(request, provider)
     return answer(request, provider_id, OAuth2LoginView.adapter_view(_adapter(request, provider_id)))
 
 
@@ -68,6 +71,9 @@ def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
 @require_safe
 def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Where the provider sends the browser back."""
+    provider = identities.provider_of(provider_id)
+    if isinstance(provider, Workplace):
+        return workplaces.callback(request, provider)
     return answer(request, provider_id, OAuth2CallbackView.adapter_view(_adapter(request, provider_id)))
 
 

@@ -26,6 +26,11 @@ class IdentityProvider:
     label: str
 
     @property
+    def protocol(self) -> str:
+        """The kind of provider that allauth takes it for."""
+        return self.kind
+
+    @property
     def origins(self) -> tuple[str, ...]:
         """Where a browser is sent to sign in: the Content-Security-Policy must allow it."""
         return ()

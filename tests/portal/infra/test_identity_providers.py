@@ -78,7 +78,7 @@ def test_the_check_at_start_names_the_variable_and_the_next_step(tmp_path: Path)
     nobody = check(PASSWORD_SIGN_IN="false")
     assert nobody.returncode != 0
     assert (
-        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in"
+        "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, WORKPLACE_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in"
         in nobody.stderr
     )
     file.write_text("[keycloak]")
