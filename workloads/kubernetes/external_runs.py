@@ -102,6 +102,7 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
         pods=tuple(map(_pod, sorted(pods, key=lambda pod: str(pod["metadata"]["name"])))),
         by_namespace=own.get(admission.TIED_BY) == admission.NAMESPACE,
         alike=all(asked(pod) == asked(sample) for pod in pods),
+        unstoppable=_unstoppable(owner) if owner is not None else "",
         submitted_by=by,
         submitted_with=using,
         settings=_settings(sample, owner),
@@ -215,6 +216,18 @@ def _at(obj: Json, path: Sequence[str]) -> Any:
     for name in path:
         value = mapping(value).get(name)
     return value
+
+
+def _unstoppable(owner: Json) -> str:
+    """KubeRay ends a RayJob for good when `suspend` is set on one of these (its ValidateRayJobSpec), or does not look at it."""
+    spec = mapping(owner.get("spec"))
+    if owner["kind"] != "RayJob":
+        return ""
+    if not spec.get("shutdownAfterJobFinishes"):
+        return "KubeRay stops and resumes only a RayJob with shutdownAfterJobFinishes: true"
+    if mapping(spec.get("clusterSelector")) or spec.get("submissionMode") == "InteractiveMode":
+        return "KubeRay stops and resumes no RayJob with a clusterSelector or in InteractiveMode: submit a RayCluster"
+    return ""
 
 
 # What it is doing -----------------------------------------------------------------------------------------------------

@@ -360,6 +360,8 @@ def _author(cluster: Cluster, run: ExternalRun, department: Department | None) -
 def _request(cluster: Cluster, run: ExternalRun, department: Department) -> WorkloadRequest:
     if not run.alike:
         raise NotRead("its pods ask for different amounts of GPU, which one request cannot")
+    if run.unstoppable:
+        raise NotRead(run.unstoppable)
     pool, amount = _pool(cluster, run, department)
     asked, ref, containers = requests(run.sample), run.ref, (run.sample.get("spec") or {}).get("containers") or [{}]
     name = names.cleaned(names.tidy(run.settings.get("name", ""))[:100]) or (ref.pod or ref.name)[:100]

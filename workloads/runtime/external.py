@@ -65,6 +65,7 @@ class ExternalRun:
     pods: tuple[ExternalPod, ...]
     by_namespace: bool = False  # the namespace ties it to the department, not only a label of its own
     alike: bool = True
+    unstoppable: str = ""  # why its controller would not stop and resume it; English
     submitted_by: str = ""  # the user name of the request that made it
     submitted_with: str = ""  # kubectl, argo, …
     settings: Mapping[str, str] = field(default_factory=dict)  # what it says of itself: priority, max-runtime, …

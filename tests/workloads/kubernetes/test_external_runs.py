@@ -71,6 +71,22 @@ def test_how_many_start_together_is_what_the_object_says(what: str) -> None:
     assert run.waits is (size == 1)
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({}, "shutdownAfterJobFinishes: true"),
+        ({"shutdownAfterJobFinishes": True, "clusterSelector": {"ray.io/cluster": "big"}}, "submit a RayCluster"),
+        ({"shutdownAfterJobFinishes": True, "submissionMode": "InteractiveMode"}, "submit a RayCluster"),
+        ({"shutdownAfterJobFinishes": True, "clusterSelector": {}}, ""),
+    ],
+)
+def test_a_ray_job_that_kuberay_would_not_resume_says_so(spec: dict[str, Any], why: str) -> None:
+    made = owner("ray.io/v1", "RayJob", spec)
+    [run] = external_runs.runs([(pod("a", made["apiVersion"], made["kind"]), [made])])
+    assert why in run.unstoppable
+    assert bool(run.unstoppable) is bool(why)
+
+
 def test_what_is_above_is_admitted_and_says_who_and_what_is_below_says_how_many() -> None:
     jobs = owner("jobset.x-k8s.io/v1alpha2", "JobSet", SIZES["JobSet: only what asks for GPUs"][0]["spec"])
     train = owner("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": True})

@@ -167,6 +167,7 @@ def test_where_names_have_a_prefix_one_without_it_is_somebody_else(
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no department": ({"department": "audio"}, "there is no department audio"),
     "different amounts": ({"alike": False}, "different amounts"),
+    "what would not be resumed": ({"unstoppable": "KubeRay stops none of these"}, "KubeRay stops none of these"),
     "no such pool": ({"settings": {"pool": "h100"}}, "the pool h100 does not offer"),
     "a priority of operators": ({"settings": {"priority": "5"}}, "for operators"),
     "no number": ({"settings": {"priority": "high"}}, "high is no whole number"),
