@@ -103,11 +103,11 @@ def job(namespace: str, name: str, product: str) -> dict[str, Any]:
 
 class Kueue:
     def __init__(self, made: Installation, api: Requests) -> None:
-        sys.path.insert(0, str(ROOT / "tests/cluster/kueue"))
+        sys.path.insert(0, str(ROOT / "tests/cluster/operators"))
         import up
 
         self.api = api
-        up.start(made.log.__class__(made.info["state"]), made.admin.call)
+        up.start_kueue(Path(made.info["state"]), made.admin.call)
 
     def queue(self, name: str, cohort: str, units: int) -> None:
         flavors = [{"name": "default", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(units)}]}]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 PORTS = range(10_000, 20_000)  # below those that Linux gives to outgoing connections, one of which might take it first
 _kept: list[socket.socket] = []
+_children: list[subprocess.Popen[bytes]] = []  # they outlive whoever starts them, and are ended by their number
 
 
 def free_port() -> int:
@@ -57,7 +58,7 @@ class Processes:
         self.file = state / "pids.json"
         self.pids: dict[str, int] = json.loads(self.file.read_text()) if self.file.exists() else {}
 
-    def spawn(self, name: str, *cmd: object) -> None:
+    def spawn(self, name: str, *cmd: object, environment: dict[str, str] | None = None) -> None:
         with (self.state / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [str(c) for c in cmd],
@@ -66,7 +67,9 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=self.state,
+                env=os.environ | (environment or {}),
             )
+        _children.append(process)
         self.pids[name] = process.pid
         self.file.write_text(json.dumps(self.pids))
 

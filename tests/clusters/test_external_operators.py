@@ -1,40 +1,97 @@
-"""Kinds of training operators on a real API server: their objects are custom resources without a schema, and a few lines here
-play their controllers (they make pods as a service account, delete them when the object is suspended, and make them again)."""
+"""Work of training operators: JobSet, KubeRay, Kubeflow's trainer and the MPI operator really run here. Only the older
+training operator, of a PyTorchJob, is played by a few lines: it makes pods as a service account, deletes them when the object is
+suspended, and makes them again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from quotas.models import Claim
 from tests.clusters.beds import eventually
-from tests.clusters.external_bed import ExternalBed, spec_of
-from tests.clusters.realcluster import Admin
-from tests.clusters.test_external import FOREVER, account, bed, pod, pods  # noqa: F401 the fixtures
+from tests.clusters.external_bed import ExternalBed, job, spec_of, until_usable
+from tests.clusters.realcluster import ROOT, Admin
+from tests.clusters.test_external import FOREVER, account, bed, gated, jobs, pod, pods  # noqa: F401 the fixtures
 from workloads.kubernetes.externals import path
-from workloads.kubernetes.manifests.admission import BY_KIND, SUBMITTED_BY
+from workloads.kubernetes.manifests.admission import BY_KIND, SUBMITTED_BY, OwnerKind
 from workloads.models import ExternalWork, Workload
+
+sys.path.insert(0, str(ROOT / "tests/cluster/operators"))
+from up import OPERATORS, start_kueue
 
 pytestmark = pytest.mark.cluster
 OPERATOR = "system:serviceaccount:operators:played"
 TWO_CARDS = {"spec": spec_of(FOREVER, cards=2)}
 NONE = {"spec": spec_of(FOREVER, cards=0)}
-JOBS = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": {"template": TWO_CARDS}}}]}
-RAY = {"headGroupSpec": {"template": TWO_CARDS}, "workerGroupSpecs": [{"replicas": 1, "template": TWO_CARDS}]}
+RAY_TEMPLATE = {"metadata": {"annotations": {"ray.io/overwrite-container-cmd": "true"}}, **TWO_CARDS}
+JOBS = {
+    "replicatedJobs": [
+        {
+            "name": "workers",
+            "replicas": 2,
+            "template": {"spec": {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": TWO_CARDS}},
+        }
+    ]
+}
+RAY = {
+    "headGroupSpec": {"rayStartParams": {}, "template": RAY_TEMPLATE},
+    "workerGroupSpecs": [
+        {
+            "groupName": "more",
+            "replicas": 1,
+            "minReplicas": 1,
+            "maxReplicas": 1,
+            "rayStartParams": {},
+            "template": RAY_TEMPLATE,
+        }
+    ],
+}
+RANKS = {"Launcher": {"replicas": 1, "template": NONE}, "Worker": {"replicas": 2, "template": TWO_CARDS}}
+PYTORCH = {"Master": {"template": TWO_CARDS}, "Worker": {"replicas": 1, "template": TWO_CARDS}}
 Level = tuple[str, str, dict[str, Any]]
-LEVELS: dict[str, list[Level]] = {
-    "JobSet": [("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS)],
-    "TrainJob": [("trainer.kubeflow.org/v1alpha1", "TrainJob", {}), ("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS)],
-    "RayCluster": [("ray.io/v1", "RayCluster", RAY)],
-    "RayJob": [("ray.io/v1", "RayJob", {"rayClusterSpec": RAY}), ("ray.io/v1", "RayCluster", RAY)],
-    "PyTorchJob": [("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {
-        "Master": {"template": TWO_CARDS}, "Worker": {"replicas": 1, "template": TWO_CARDS}}})],
-    "MPIJob": [("kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {
-        "Launcher": {"template": NONE}, "Worker": {"replicas": 2, "template": TWO_CARDS}}})],
+REAL: dict[str, Level] = {
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", "JobSet", JOBS),
+    "TrainJob": ("trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": {"name": "two-nodes"}}),
+    "RayCluster": ("ray.io/v1", "RayCluster", RAY),
+    "RayJob": (
+        "ray.io/v1",
+        "RayJob",
+        {
+            "rayClusterSpec": RAY,
+            "entrypoint": "true",
+            "shutdownAfterJobFinishes": True,
+            "submitterPodTemplate": {"spec": spec_of(FOREVER, cards=0)},
+        },
+    ),
+    "MPIJob": ("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": RANKS}),
+}
+PLAYED: Level = ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": PYTORCH})
+RUNTIME = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime", "metadata": {"name": "two-nodes"},
+    "spec": {"mlPolicy": {"numNodes": 2, "torch": {}}, "template": {"spec": {"replicatedJobs": [
+        {"name": "node", "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+            "spec": {"template": {"spec": {**TWO_CARDS["spec"], "containers": [
+                TWO_CARDS["spec"]["containers"][0] | {"name": "node"}]}}}}}]}}},
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def operators(admin: Admin) -> Iterator[None]:
+    here = [OPERATORS[name] for name in ("jobset", "trainer", "kuberay", "mpi")]
+    for each in here:
+        each.start(admin.state, admin.call)
+    runtimes = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
+    try:
+        eventually(lambda: admin.call("POST", runtimes, RUNTIME).get("reason") in (None, "AlreadyExists"))
+        yield
+    finally:
+        for each in here:
+            each.stop(admin.state, admin.call)
 
 
 def serve(admin: Admin, api: str, kind: str) -> None:
@@ -52,80 +109,60 @@ def serve(admin: Admin, api: str, kind: str) -> None:
 
 
 @dataclass
-class Operator:
-    """Plays the controllers of one object called `train`, whose pods are below the last of `levels`."""
+class Submitted:
+    """One object called `train`, which bob submits; and where `played`, what its controller does. The real ones act below it."""
 
     bed: ExternalBed
-    levels: list[Level]
-    made: list[str] = field(default_factory=list)
+    level: Level
+    played: bool
 
     @property
     def home(self) -> str:
         return self.bed.home("nlp")
 
-    def path(self, level: int) -> str:
-        api, kind, _spec = self.levels[level]
-        return path(api, BY_KIND[api.rpartition("/")[0], kind].plural, self.home, "train")
+    @property
+    def kind(self) -> OwnerKind:
+        return BY_KIND[self.level[0].rpartition("/")[0], self.level[1]]
 
-    def object(self, level: int) -> dict[str, Any] | None:
-        found = self.bed.admin.call("GET", self.path(level))
-        return found if found.get("kind") != "Status" else None
+    @property
+    def path(self) -> str:
+        return path(self.level[0], self.kind.plural, self.home, "train")
 
     def submit(self) -> None:
-        api, kind, spec = self.levels[0]
-        collection = self.path(0).removesuffix("/train")
+        api, kind, spec = self.level
+        collection = self.path.removesuffix("/train")
         made = {"apiVersion": api, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
 
         def known() -> bool:
-            """The policies get to know a new kind a moment after it is served, and write no name until then."""
+            """The policies get to know a new kind, and its operator starts, a moment after it is served."""
             answer = self.bed.admin.call("POST", f"{collection}?fieldManager=kubectl-create", made, user="bob")
             if SUBMITTED_BY in (answer.get("metadata") or {}).get("annotations", {}):
                 return True
-            self.bed.admin.call("DELETE", self.path(0))
+            self.bed.admin.call("DELETE", self.path)
             return False
 
         eventually(known)
 
     @property
     def suspended(self) -> bool:
-        value: Any = self.object(0)
-        for name in BY_KIND[self.levels[0][0].rpartition("/")[0], self.levels[0][1]].suspend:
+        value: Any = self.bed.call("GET", self.path)
+        for name in self.kind.suspend:
             value = (value or {}).get(name)
         return bool(value)
 
     def act(self) -> None:
+        if not self.played:
+            return
         present = self.bed.pods("nlp")
         if self.suspended:
             for each in present:
                 if not each["metadata"].get("deletionTimestamp"):
                     self.bed.admin.call("DELETE", f"{pods(self.bed, 'nlp', each['metadata']['name'])}")
-            for level in range(1, len(self.levels)):
-                self.bed.admin.call("DELETE", f"{self.path(level)}?propagationPolicy=Background")
-            return
-        for level in range(1, len(self.levels)):
-            self._make(level)
-        if not present:
-            last = self.object(len(self.levels) - 1)
+        elif not present:
+            owner = _owner(self.bed.call("GET", self.path))
             for number in range(2):
-                self._pod(f"train-{number}", last)
-
-    def _make(self, level: int) -> None:
-        api, kind, spec = self.levels[level]
-        above = self.object(level - 1)
-        if above is None or self.object(level) is not None:
-            return
-        made = {
-            "apiVersion": api,
-            "kind": kind,
-            "metadata": {"name": "train", "ownerReferences": [_owner(above)]},
-            "spec": spec,
-        }
-        self.bed.admin.call("POST", self.path(level).removesuffix("/train"), made, user=OPERATOR)
-
-    def _pod(self, name: str, above: dict[str, Any] | None) -> None:
-        if above is not None:
-            made = pod(name, FOREVER, cards=2, ownerReferences=[_owner(above)])
-            self.bed.admin.call("POST", pods(self.bed, "nlp"), made, user=OPERATOR)
+                made = pod(f"train-{number}", FOREVER, cards=2, ownerReferences=[owner])
+                self.bed.admin.call("POST", pods(self.bed, "nlp"), made, user=OPERATOR)
 
     def until(self, fact: Callable[[], bool]) -> None:
         def acted() -> bool:
@@ -146,28 +183,86 @@ def _owner(above: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(300)  # a kind that is served for the first time reaches the policies within a minute
-@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.timeout(600)  # their binaries may have to be built, and a new kind reaches the policies within a minute
+@pytest.mark.parametrize("kind", [*REAL, "PyTorchJob"])
 def test_it_starts_as_one_gives_cards_back_by_suspend_and_is_resumed_as_the_same_workload(
+    operators: None,
     bed: ExternalBed,  # noqa: F811
     admin: Admin,
     kind: str,
 ) -> None:
-    for api, name, _spec in LEVELS[kind]:
-        serve(admin, api, name)
-    operator = Operator(bed, LEVELS[kind])
-    operator.submit()
-    operator.until(lambda: Workload.objects.filter(state="running").exists())
+    work = Submitted(bed, REAL.get(kind, PLAYED), played=kind not in REAL)
+    if work.played:
+        serve(admin, *PLAYED[:2])
+    work.submit()
+    work.until(lambda: Workload.objects.filter(state="running").exists())
     run = Workload.objects.get()
     assert (run.name, run.pods, run.units_per_pod, run.author) == ("train", 2, 2, bed.bob)
     assert ExternalWork.objects.get().sentence == f"{kind} {bed.home('nlp')}/train, submitted with kubectl by bob"
     bed.call("POST", pods(bed), pod("owner", FOREVER, cards=2), user="alice")
-    operator.until(lambda: Workload.objects.filter(name="owner", state="running").exists())
+    work.until(lambda: Workload.objects.filter(name="owner", state="running").exists())
     assert (bed.state(run), run.attempts.get(number=1).outcome) == ("queued", "recalled")
-    assert operator.suspended
+    assert work.suspended
     bed.call("DELETE", f"{pods(bed, name='owner')}?gracePeriodSeconds=1", user="alice")
-    operator.until(lambda: Workload.objects.filter(name="owner", state="cancelled").exists())
+    work.until(lambda: Workload.objects.filter(name="owner", state="cancelled").exists())
     Claim.objects.filter(attempt__workload=run).update(backoff_until=None)
-    operator.until(lambda: bed.state(run) == "running")
-    assert not operator.suspended
+    work.until(lambda: bed.state(run) == "running")
+    assert not work.suspended
     assert Workload.objects.count() == 2
+
+
+@pytest.fixture(scope="module")
+def kueue(admin: Admin) -> Iterator[None]:
+    start_kueue(admin.state, admin.call)
+    try:
+        yield
+    finally:
+        OPERATORS["kueue"].stop(admin.state, admin.call)
+
+
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+def queue_of_kueue(bed: ExternalBed, cards: int) -> str:  # noqa: F811
+    """A namespace that Kueue gives cards to, and that is tied to no department."""
+    name = f"{bed.name}-kueue"
+    flavors = [{"name": "default", "resources": [
+        {"name": "nvidia.com/gpu", "nominalQuota": str(cards)}, {"name": "cpu", "nominalQuota": "9"},
+        {"name": "memory", "nominalQuota": "9Gi"}]}]  # fmt: skip
+    groups = [{"coveredResources": ["nvidia.com/gpu", "cpu", "memory"], "flavors": flavors}]
+    version, meta = "kueue.x-k8s.io/v1beta2", {"name": name}
+    bed.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    until_usable(bed.admin, name)
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    queue = {"apiVersion": version, "kind": "ClusterQueue", "metadata": meta, "spec": spec}
+    bed.call("POST", f"{QUEUES}/clusterqueues", queue)
+    local = {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": "q"}, "spec": {"clusterQueue": name}}
+    bed.call("POST", f"{QUEUES}/namespaces/{name}/localqueues", local)
+    return name
+
+
+@pytest.mark.timeout(600)
+def test_kueue_and_the_portal_each_admit_what_is_theirs(kueue: None, bed: ExternalBed) -> None:  # noqa: F811
+    theirs = queue_of_kueue(bed, cards=2)
+    queued = job("queued", FOREVER, cards=2) | {
+        "metadata": {"name": "queued", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    }
+    bed.call("POST", f"/apis/batch/v1/namespaces/{theirs}/jobs", queued, user="carol")
+    bed.call("POST", jobs(bed), job("ours", FOREVER, cards=2), user="alice")
+    ours = bed.until_running("ours")
+    path = f"/api/v1/namespaces/{theirs}/pods"
+    bed.until(lambda: any(each["status"]["phase"] == "Running" for each in bed.call("GET", path)["items"]))
+    (pod_of_kueue,) = bed.call("GET", path)["items"]
+    assert not gated(pod_of_kueue)
+    assert (Workload.objects.get(), ours.author) == (ours, bed.alice)
+    assert not [
+        each for each in bed.call("GET", f"{QUEUES}/workloads")["items"] if each["metadata"]["namespace"] != theirs
+    ]
+    again = {"metadata": {"name": "more", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+    bed.call("POST", f"/apis/batch/v1/namespaces/{theirs}/jobs", job("more", FOREVER, cards=1) | again, user="carol")
+    path = f"/apis/batch/v1/namespaces/{theirs}/jobs/more"
+    bed.until(lambda: bed.call("GET", path)["spec"].get("suspend") is True)  # Kueue's quota is used: it waits there
+    assert Workload.objects.count() == 1
+    bed.admin.call("DELETE", f"/api/v1/namespaces/{theirs}")
+    bed.admin.call("DELETE", f"{QUEUES}/clusterqueues/{theirs}")
+    eventually(lambda: not bed.admin.call("GET", f"/api/v1/namespaces/{theirs}/pods").get("items"))
