@@ -30,6 +30,11 @@ ARG EXTRAS=
 # hadolint ignore=DL3008
 RUN case " $EXTRAS " in *" ldap "*) apt-get update && apt-get install --yes --no-install-recommends \
     libldap-2.5-0 libsasl2-modules && rm -rf /var/lib/apt/lists/*;; esac
+# For `manage.py backup` and `restore`: pg_dump of the newest PostgreSQL reads every one that the portal runs on.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates postgresql-common \
+ && /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y \
+ && apt-get install --yes --no-install-recommends postgresql-client-17 && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 portal \
  && useradd --uid 10001 --gid portal --no-create-home --home-dir /data --shell /usr/sbin/nologin portal \
  && install --directory --owner portal --group portal /data

@@ -10,6 +10,8 @@ from django.utils.translation import gettext as _
 from portal.errors import N_
 
 EVENTS = {
+    "backup.made": N_("Backup made"),
+    "backup.restored": N_("Backup restored"),
     "budget.changed": N_("Budget changed"),
     "budget.near": N_("Budget nearly used up"),
     "budget.reached": N_("Budget used up"),

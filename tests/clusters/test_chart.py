@@ -43,6 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "dashboards": True,
         },
         "rbac": {"nodeChanges": True},
+        "backup": {"enabled": True, "keep": 3, "storage": {"size": "5Gi", "className": "fast"}},
         "serviceAccount": {"annotations": {"a": "b"}},
         "networkPolicy": {
             "webFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}],
@@ -89,7 +90,9 @@ def values(variant: str, tmp_path: Path) -> Path:
 
 def pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Component → its pod's template."""
-    templates = [document["spec"]["template"] for document in documents if "template" in document.get("spec", {})]
+    specs = [document.get("spec", {}) for document in documents]
+    specs = [spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec for spec in specs]
+    templates = [spec["template"] for spec in specs if "template" in spec]
     return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in templates}
 
 
@@ -222,8 +225,10 @@ def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, var
     documents = from_the_cluster(admin, namespace, values)
     check_selectors(documents)
     templates = pods(documents)
-    trial = {"database", "redis"} if variant == "trial" else set()
-    assert set(templates) == (set() if variant == "access" else PROCESSES | trial)
+    more = {"database", "redis"} if variant == "trial" else set()
+    if "backup" in VARIANTS[variant]:
+        more = {"backup"}
+    assert set(templates) == (set() if variant == "access" else PROCESSES | more)
     for name, template in templates.items():
         if name == "database":  # its controller adds the volume of its claim
             template["spec"]["volumes"].append({"name": "data", "emptyDir": {}})

@@ -1,5 +1,6 @@
 {{/* What all processes have in common: the specification of a pod that runs (dict "root" $ "name" "web" "container" YAML).
-     Besides: "account" (it talks to clusters), "grace" in seconds, "waits" for what before it begins, "restart" policy. */}}
+     Besides: "account" (it talks to clusters), "grace" in seconds, "waits" for what before it begins, "restart" policy,
+     "claim" of a volume that it has at /backup. */}}
 {{- define "portal.pod" -}}
 {{- $ := .root -}}
 serviceAccountName: {{ include "portal.name" $ }}
@@ -30,7 +31,13 @@ containers:
     resources:
       {{- toYaml (index $.Values .name).resources | nindent 6 }}
     {{- include "portal.container" $ | nindent 4 }}
+      {{- if .claim }}
+      - {name: backup, mountPath: /backup}
+      {{- end }}
 volumes:
+  {{- with .claim }}
+  - {name: backup, persistentVolumeClaim: {claimName: {{ . }}}}
+  {{- end }}
   - {name: data, emptyDir: {}}
   - {name: tmp, emptyDir: {}}
   {{- with $.Values.files }}
