@@ -67,6 +67,7 @@ urlpatterns: list[URLPattern] = [
     path(ONE + "extend/", buttons.extend, name="extend"),
     path(ONE + "files/", files.folder, name="files"),
     path(ONE + "files/delete/", files.delete, name="delete-file"),
+    path(ONE + "files/image/", files.image, name="image-file"),
     path(ONE + "files/download/", files.download, name="download"),
     path(ONE + "exempt/", idle.exempt, name="exempt"),
     path(ONE + "keep/", buttons.keep, name="keep"),

@@ -53,6 +53,7 @@ NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
     "workloads/requests": 53,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
+    "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/replay": 17,  # demand, ways, assumptions, figures: the command that plays names each
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
@@ -60,7 +61,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 35,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 27,  # with json_values, by which a body and a field of a form are bounded alike
+    "portal/text": 28,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 24,  # with safe_http, by which every request to a server that is not ours leaves
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 45,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each

@@ -359,7 +359,7 @@ def started_and_run_again(page: Any, expect: Any) -> None:
     expect(page.locator("#log")).to_contain_text("step 10/")
     assert page.evaluate("window.notReloaded") is True
     page.get_by_role("link", name="Files", exact=True).click()
-    expect(page.get_by_role("link", name="checkpoint.json")).to_be_visible()
+    expect(page.get_by_role("link", name="checkpoint.json", exact=True)).to_be_visible()
     stop(page)
     expect(page.locator("#now[data-state=cancelled]")).to_be_visible()
     page.get_by_role("button", name="Run again").click()

@@ -29,7 +29,7 @@ class Panel:
     PIECE = 3000
 
     def __init__(self, browser: Any) -> None:
-        self.log, self.lost, self.ended, self.asked = b"", 0, False, 0
+        self.log, self.lost, self.ended, self.asked, self.at = b"", 0, False, 0, ""
         self.page = browser.new_page(viewport={"width": 900, "height": 700})
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -47,7 +47,13 @@ class Panel:
         department, workload = Department(slug="vision"), Workload(public_id="one")
         body = render_to_string(
             "workloads/_log.html",
-            {"department": department, "workload": workload, "log_rank": 0, "log_attempt": Attempt(number=1)},
+            {
+                "department": department,
+                "workload": workload,
+                "log_rank": 0,
+                "log_attempt": Attempt(number=1),
+                "request": {"GET": {"at": self.at}},
+            },
         )
         scripts = "".join(
             f'<script src="/{each}" defer></script>' for each in ("vendor/anser.js", "terminal.js", "log.js")
@@ -216,3 +222,52 @@ def test_it_searches_what_is_loaded_and_then_what_is_before(panel: Panel) -> Non
     panel.until("document.getElementById('log-found').textContent == '1 of 1'")
     assert panel.text.startswith("line 0000\n")
     assert not panel.page.is_checked("#follow")
+
+
+def marked_line(panel: Panel) -> str:
+    return str(panel.value("[...(CSS.highlights.get('log-line') ?? [])].join()"))
+
+
+def test_it_goes_to_the_last_error_first_and_then_to_the_one_before(panel: Panel) -> None:
+    log = LINES.replace(b"line 0003\n", b"ValueError: 3\n").replace(b"line 0990\n", b"Out of memory\n")
+    panel.open(log, ended=True)
+    panel.page.click("#log-errors")
+    assert panel.page.text_content("#log-found") == "1 of 1"
+    assert panel.value("[...CSS.highlights.get('log-found-now')].join()") == "Out of memory"
+    panel.page.fill("#log-find", "line 099")
+    assert panel.page.text_content("#log-found") == "0 of 9"
+
+
+def test_a_link_names_a_line_by_its_place_in_the_whole_log_and_opens_there(panel: Panel) -> None:
+    log = b"\x1b[31mred\x1b[0m \xc3\xa9\r\n" + LINES  # bytes and letters differ
+    panel.open(log, ended=True)
+    panel.page.fill("#log-find", "line 0995")
+    panel.page.press("#log-find", "Enter")
+    panel.page.click("#log-share")
+    panel.until("location.search != ''")
+    place = int(parse_qs(urlsplit(panel.page.url).query)["at"][0])
+    assert log[place : place + 9] == b"line 0995"
+    panel.faults.clear()  # this origin has no clipboard
+    far = log.index(b"line 0100")
+    panel.open(log, ended=True, at=str(far))
+    panel.until("CSS.highlights.has('log-line')")
+    assert marked_line(panel) == "line 0100"
+    assert "line 0099\nline 0100\n" in panel.text  # with what is before it
+    assert panel.text.rstrip().endswith("line 0999")
+    assert not panel.page.is_checked("#follow")
+
+
+def test_a_link_to_a_line_that_is_not_kept_any_more_opens_at_the_first_that_is(panel: Panel) -> None:
+    panel.open(LINES, ended=True, lost=LINES.index(b"line 0500"), at="20")
+    panel.until("CSS.highlights.has('log-line') || document.getElementById('log').textContent != ''")
+    assert panel.text.startswith("line 0500\n")
+
+
+def test_lines_are_wrapped_or_not_as_one_likes(panel: Panel) -> None:
+    panel.open(b"x" * 2000 + b"\n", ended=True)
+    wide = "document.getElementById('log').scrollWidth > document.getElementById('log').clientWidth"
+    assert not panel.value(wide)
+    panel.page.uncheck("#log-wrap")
+    assert panel.value(wide)
+    panel.page.reload()
+    assert not panel.page.is_checked("#log-wrap")

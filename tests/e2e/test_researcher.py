@@ -43,7 +43,7 @@ def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Ar
     assert page.evaluate("window.notReloaded") is True
     page.get_by_role("link", name="Files", exact=True).click()
     with page.expect_download() as download:
-        page.get_by_role("link", name="checkpoint.json").click()
+        page.get_by_role("link", name="Download checkpoint.json").click()
     assert '"step"' in download.value.path().read_text()
     page.get_by_role("button", name="Run again").click()
     expect(page.locator("h1")).to_have_text("first-look")
@@ -127,6 +127,28 @@ def test_a_file_chosen_in_the_form_is_there_when_it_starts(person: Arrive, tmp_p
     page.set_input_files("#id_files", str(file))
     page.get_by_role("button", name="Submit").click()
     expect(page.locator("#log")).to_contain_text("from the form")
+
+
+def test_tabs_change_without_a_new_page_and_their_address_opens_the_same(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.page
+    submit(page, "printf 'name,loss\\nresnet,0.3\\n' > results.csv; echo written", "writes-a-table")
+    expect(page.locator("#log")).to_contain_text("written")
+    page.evaluate("window.same = true")
+    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("link", name="results.csv", exact=True).click()
+    cell = page.get_by_role("cell", name="resnet")
+    expect(cell).to_be_visible()
+    expect(page).to_have_url(re.compile(r"tab=files&view=results\.csv#log-panel$"))
+    assert alice.axe() == []
+    page.get_by_role("link", name="Log", exact=True).first.click()
+    expect(page.locator("#log")).to_contain_text("written")
+    assert page.evaluate("window.same")
+    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("link", name="results.csv", exact=True).click()
+    expect(cell).to_be_visible()
+    page.reload()
+    expect(cell).to_be_visible()
 
 
 def test_the_keyboard_finds_everything(person: Arrive) -> None:

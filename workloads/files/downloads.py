@@ -13,6 +13,9 @@ from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.runtime.files import OpenFile
 
+HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+"""Headers of what a user wrote: even opened by itself it runs nothing."""
+
 
 def answer(workload: Workload, path: str) -> StreamingHttpResponse:
     """A directory as a tar, a file as it is. Raises what volumes.get raises."""
@@ -31,5 +34,6 @@ def sent(file: OpenFile) -> StreamingHttpResponse:
     response["Content-Length"] = str(file.size)
     response["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(display_name(file.name))}"
     response["X-File-Type"] = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    for name, value in HARMLESS.items():
+        response[name] = value
     return response

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from portal.models import Department, Event
 from portal.text.numbers import natural
 from portal.text.words import duration
 from portal.web.navigation import address
-from portal.web.pages import render_part
+from portal.web.pages import render_part, wants_part
 from quotas.models import ClusterKind, Decision, LedgerEntry
 from quotas.views.decisions import concerning
 from workloads.actions import request_of, sharing_values
@@ -31,7 +30,8 @@ from workloads.lifecycle import LIVE, State
 from workloads.measurement.history import low_use
 from workloads.models import Attempt, Kind, Workload
 from workloads.notebooks.access import origin_of
-from workloads.pages.files import folder_of
+from workloads.pages.attempt_timeline import Phase, timeline_of
+from workloads.pages.files import file_of, folder_of
 from workloads.pages.rows import ends_at, workload_for
 from workloads.pages.usage import use_of
 from workloads.requests import as_api_call, previews
@@ -41,6 +41,7 @@ from workloads.status.attempts import idle_spell
 from workloads.status.ranks import ranks_of
 from workloads.status.status_line import place_text, reason_word, situation_of
 
+PANEL = "log-panel"  # id of the part with the tabs
 TABS = ("log", "usage", "files", "events", "spec")
 TABS_OF_EXTERNAL = ("log", "usage", "events")  # its files and its specification are where it came from
 
@@ -62,6 +63,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "attempts": [
             (each, steps_of(each), reason_word(each.reason), calls.get(each.claim_id)) for each in reversed(attempts)
         ],
+        "timeline": timeline_of([(each.number, steps_of(each)) for each in attempts]),
         "call": last and calls.get(last.claim_id),
         "attempt": last,
         "claim": last.claim if last else None,
@@ -85,7 +87,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "low": low_use([(row, last)], now=timezone.now()).get(row.pk),
         **tab_of(request, actor, row, tab),
     }
-    return render_part(request, "workloads/detail.html", context, part="now")
+    return render_part(request, "workloads/detail.html", context, part="panel" if wants_part(request, PANEL) else "now")
 
 
 def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
@@ -184,31 +186,18 @@ def service_of(workload: Workload, attempt: Attempt | None) -> dict[str, Any] | 
     }
 
 
-@dataclass(frozen=True)
-class Step:
-    """One phase of an attempt. `ended` None: it is not over."""
-
-    label: str
-    began: dt.datetime
-    ended: dt.datetime | None
-
-    @property
-    def lasted(self) -> dt.timedelta:
-        return (self.ended or timezone.now()) - self.began
-
-
-def steps_of(attempt: Attempt) -> list[Step]:
+def steps_of(attempt: Attempt) -> list[Phase]:
     """The phases queued → starting → running → being recalled → stopping, each with its duration."""
     marks = [
-        (_("queued"), attempt.queued_at),
-        (_("starting"), attempt.admitted_at),
-        (_("running"), attempt.started_at),
-        (_("being recalled"), attempt.recalled_at),
-        (_("stopping"), attempt.stopping_at),
+        ("queued", _("queued"), attempt.queued_at),
+        ("starting", _("starting"), attempt.admitted_at),
+        ("running", _("running"), attempt.started_at),
+        ("recalled", _("being recalled"), attempt.recalled_at),
+        ("stopping", _("stopping"), attempt.stopping_at),
     ]
-    known = [(label, at) for label, at in marks if at is not None]
-    ends = [at for _label, at in known[1:]] + [attempt.finished_at]
-    return [Step(label, at, end) for (label, at), end in zip(known, ends, strict=True)]
+    known = [(code, label, at) for code, label, at in marks if at is not None]
+    ends = [at for _code, _label, at in known[1:]] + [attempt.finished_at]
+    return [Phase(code, label, at, end) for (code, label, at), end in zip(known, ends, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -274,10 +263,12 @@ REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
 
 def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
     """The content of the open tab only."""
-    if request.htmx:  # type: ignore[attr-defined]  # only the part above the tabs is asked for
+    if request.htmx and not wants_part(request, PANEL):  # type: ignore[attr-defined]  # the part above the tabs
         return {}
     if tab == "usage":
         return use_of(request, actor, workload, workload.attempts.select_related("cluster").order_by("-number").first())
+    if tab == "files" and request.GET.get("view"):
+        return file_of(workload, request.GET["view"])
     if tab == "files":
         return folder_of(workload, request.GET.get("path", ""), request.GET.get("after", ""))
     if tab == "events":

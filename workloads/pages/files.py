@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.access import Actor, Forbidden, NotVisible, Right, actor_of
 from portal.errors import N_, Invalid, Problem
-from workloads.files import downloads, volumes
+from workloads.files import downloads, previews, volumes
 from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.pages.rows import workload_for
@@ -40,6 +40,30 @@ def folder_of(workload: Workload, path: str, after: str = "", *, patience: float
     except Problem as problem:
         return context | {"files_problem": problem.detail}
     return context | {"entries": content.entries, "free": content.free, "next": content.next, "total": content.total}
+
+
+def file_of(workload: Workload, path: str) -> dict[str, Any]:
+    """Content of the files tab that shows one file."""
+    folders = path.split("/")[:-1]
+    crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders) if name]
+    context: dict[str, Any] = {"path": "/".join(folders), "crumbs": crumbs}
+    try:
+        return context | {"shown": previews.preview_of(workload, path)}
+    except Problem as problem:
+        return context | {"files_problem": problem.detail}
+
+
+@login_required
+@require_safe
+def image(request: HttpRequest, department: str, workload: str) -> HttpResponse:
+    """`?path=`, an image for the page that shows it: of a known type by its first bytes, and nothing but that."""
+    _department, row = workload_for(actor_of(request), department, workload)
+    path = request.GET.get("path", "")
+    picture = previews.image_of(row, path)
+    if picture is None:
+        raise volumes.NoSuchFile(path=display_name(path))
+    kind, data = picture
+    return HttpResponse(data, content_type=kind, headers=downloads.HARMLESS)
 
 
 @login_required

@@ -1,0 +1,116 @@
+"""What a file of a working directory is shown as in a page: text, a table, or an image; never more of it than a page can hold.
+
+Nothing of it may act on the portal's origin: text is escaped, an image is one by its first bytes, and SVG is text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+from workloads.files import volumes
+from workloads.files.names import display_name
+from workloads.models import Workload
+from workloads.runtime.files import OpenFile
+
+TEXT_SHOWN = 256 * 1024  # bytes
+ROWS_SHOWN, COLUMNS_SHOWN, CELL_SHOWN = 200, 50, 300
+LARGEST_IMAGE = 16 * 2**20  # bytes
+SIGNATURES = {  # first bytes → type; what browsers draw without running anything
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FilePreview:
+    """`kind`: text, table, image, large_image or other. `cut`: there is more than is shown."""
+
+    name: str
+    path: str
+    size: int
+    kind: str
+    text: str = ""
+    rows: tuple[tuple[str, ...], ...] = ()
+    cut: bool = False
+
+
+def preview_of(workload: Workload, path: str, *, patience: float = volumes.PATIENCE) -> FilePreview:
+    """Raises what `volumes.get` raises, and NoSuchFile for a directory."""
+    content = volumes.get(workload, path, patience=patience)
+    if not isinstance(content, OpenFile):
+        raise volumes.NoSuchFile(path=path)
+    data = _beginning(content, TEXT_SHOWN + 1)
+    name, cut = display_name(content.name), len(data) > TEXT_SHOWN
+    if image_type(data):
+        kind = "image" if content.size <= LARGEST_IMAGE else "large_image"
+        return FilePreview(name, path, content.size, kind)
+    text = _text(data[:TEXT_SHOWN], cut=cut)
+    if text is None:
+        return FilePreview(name, path, content.size, "other")
+    delimiter = {"csv": ",", "tsv": "\t"}.get(name.rpartition(".")[2].lower(), "")
+    rows, more = _table(text, delimiter, cut=cut) if delimiter else ((), False)
+    if rows:
+        return FilePreview(name, path, content.size, "table", rows=rows, cut=cut or more)
+    return FilePreview(name, path, content.size, "text", text=text, cut=cut)
+
+
+def image_of(workload: Workload, path: str) -> tuple[str, bytes] | None:
+    """(type, bytes) of an image that may be shown; None for anything else. Raises what `volumes.read` raises."""
+    content = volumes.read(workload, path)
+    is_large = content.size > LARGEST_IMAGE
+    data = _beginning(content, 1 if is_large else LARGEST_IMAGE + 1)
+    kind = image_type(data)
+    return (kind, data) if kind and not is_large and len(data) <= LARGEST_IMAGE else None
+
+
+def image_type(data: bytes) -> str:
+    """By the first bytes, whatever the name says; "" for what is no image of these."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for signature, kind in SIGNATURES.items() if data.startswith(signature)), "")
+
+
+def _beginning(content: OpenFile, most: int) -> bytes:
+    data = b""
+    try:
+        for chunk in content.chunks:
+            data += chunk
+            if len(data) >= most:
+                break
+    finally:
+        content.close()
+    return data[:most]
+
+
+def _text(data: bytes, *, cut: bool) -> str | None:
+    """None for what is no text in UTF-8. Where it was cut, the last character may be incomplete."""
+    if b"\0" in data:
+        return None
+    for end in range(len(data), max(0, len(data) - (4 if cut else 1)), -1):
+        try:
+            return data[:end].decode("utf-8-sig")
+        except UnicodeDecodeError:
+            continue
+    return None if data else ""
+
+
+def _table(text: str, delimiter: str, *, cut: bool) -> tuple[tuple[tuple[str, ...], ...], bool]:
+    """The first rows and columns, and whether there are more; no rows where it is no table."""
+    rows: list[tuple[str, ...]] = []
+    more = False
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            if len(rows) == ROWS_SHOWN:
+                more = True
+                break
+            more = more or len(row) > COLUMNS_SHOWN
+            rows.append(tuple(cell[:CELL_SHOWN] for cell in row[:COLUMNS_SHOWN]))
+    except csv.Error:  # a field of more than 128 KiB
+        return (), False
+    if cut and not more and rows:
+        rows.pop()  # which may be incomplete
+    return tuple(rows), more
