@@ -173,6 +173,7 @@ class DirectoryReading(models.Model):
     people = models.PositiveIntegerField(default=0)  # with an account here, at read_at
     problem = models.TextField(blank=True)  # why the last try changed nothing
     losing = models.PositiveIntegerField(default=0)  # people who would have lost all groups, if too many
+    told_at = models.DateTimeField(null=True)  # when operators were told that it is not read; null: they were not
 
     def __str__(self) -> str:
         return f"{self.provider} at {self.tried_at}"

@@ -74,6 +74,21 @@ KINDS: dict[str, Kind] = {
             "back before."),
         mail=True, webhooks=False,
     ),
+    "directory.away": Kind(
+        N_("A directory cannot be read"),
+        N_("%(directory)s has not been read since %(since_at)s: %(why)s. Until it is, nobody there loses or gets a role here "
+            "without logging in."),
+        mail=True, webhooks=False,
+    ),
+    "directory.too_many_lose": Kind(
+        N_("Most people of a directory would lose their groups"),
+        N_("%(people)s people of %(directory)s would lose all their groups at once, so nothing was changed. Check the directory, "
+            "then read it and confirm."),
+        mail=True, webhooks=False,
+    ),
+    "directory.read_again": Kind(
+        N_("A directory is read again"), N_("%(directory)s is read again."), mail=True, webhooks=False,
+    ),
     "workload.withdrawn": Kind(
         N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
     ),

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from django.urls import NoReverseMatch, reverse
 
 OF_KIND = {
-    "provider.missing": "portal:operator_groups",
     "token.expiring": "portal:tokens",
     "usage.month": "quotas:usage",
     "cluster.not_measured": "workloads:metrics",
@@ -43,8 +42,8 @@ def _page_and_place(kind: str, department: str, workload: str, facts: Mapping[st
         return ("quotas:node_health", {"node": node}) if node else ("quotas:operator_nodes", {})
     if kind in {"cluster.not_measured", "cluster.measured"}:
         return OF_KIND[kind], {"cluster": str(facts.get("cluster", ""))}
-    if kind == "provider.missing":
-        return OF_KIND[kind], {}
+    if kind == "provider.missing" or kind.startswith("directory."):
+        return "portal:operator_groups", {}
     if workload:
         return "workloads:detail", where | {"workload": workload}
     if not department or kind in {"usage.month", "token.expiring"}:

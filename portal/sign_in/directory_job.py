@@ -22,10 +22,12 @@ from portal.infra.providers import ldap_client
 from portal.infra.providers.directories import Directory
 from portal.infra.providers.ldap_client import DirectoryAway, Person
 from portal.models import ApiToken, DirectoryReading, SeenGroups, User
+from portal.notify import notices
 from portal.sign_in import group_rules
 from portal.sign_in.claims import groups_of
 from portal.sign_in.directory_login import account_of, directories
 
+TOLD_AFTER = dt.timedelta(minutes=30)  # without a reading; one that was never read is told of at once
 MANY = 5  # people; fewer may lose all their groups at once, unless nobody at all is left
 GONE = "gone"  # in an account's extra_data: the entry was not there when last looked for
 log = structlog.get_logger(__name__)
@@ -96,7 +98,31 @@ def _groups(directory: Directory, person: Person | None) -> list[str]:
 
 
 def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
-    DirectoryReading.objects.update_or_create(provider=directory.key, defaults={"tried_at": tried_at, **facts})
+    """Keeps how the reading went, and tells operators in the same transaction: once that the directory is not read, and once
+    that it is again."""
+    with durable():
+        DirectoryReading.objects.get_or_create(provider=directory.key, defaults={"tried_at": tried_at})
+        row = DirectoryReading.objects.select_for_update(no_key=True).get(provider=directory.key)
+        row.tried_at = tried_at
+        for name, value in facts.items():
+            setattr(row, name, value)
+        since = row.read_at or tried_at
+        if not row.problem and not row.losing:
+            if row.told_at is not None:
+                notices.tell("directory.read_again", to=User.operators(), directory=directory.label)
+            row.told_at = None
+        elif row.told_at is None and (row.losing or row.read_at is None or tried_at - since >= TOLD_AFTER):
+            if row.losing:
+                notices.tell(
+                    "directory.too_many_lose", to=User.operators(), directory=directory.label, people=row.losing
+                )
+            else:
+                notices.tell(
+                    "directory.away", to=User.operators(), directory=directory.label, since_at=since.isoformat(),
+                    why=row.problem[:300],
+                )  # fmt: skip
+            row.told_at = tried_at
+        row.save()
 
 
 def _leave(account: SocialAccount, asked: dt.datetime) -> None:

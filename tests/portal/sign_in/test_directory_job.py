@@ -18,9 +18,11 @@ from portal.access import Actor
 from portal.infra.providers import directories
 from portal.infra.providers.ldap_client import DirectoryAway
 from portal.models import ApiToken, DirectoryReading, InboxItem, Membership, MissingProvider, Role, SeenGroups, User
+from portal.notify import notices
 from portal.sign_in import directory_job, group_rules
 from portal.sign_in.directory_job import TooManyLose
 from portal.tasks import read_directories
+from portal.views.inbox import url_of
 from quotas.models import ClaimState
 from tests import builders as make
 from tests import slapd
@@ -224,4 +226,40 @@ def test_the_word_of_an_operator_is_asked_by_exceptions_too(corp: Slapd, setting
     corp.stop()
     with pytest.raises(DirectoryAway):
         directory_job.read(directory, sure=True)
+    assert by_rules() == set(TEAM)
+
+
+def notices_to(user: User) -> list[str]:
+    rows = InboxItem.objects.filter(user=user, kind__startswith="directory.").order_by("pk")
+    return [row.kind.removeprefix("directory.") for row in rows]
+
+
+def test_operators_are_told_once_of_a_directory_that_is_away_and_once_that_it_is_back(
+    corp: Slapd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(corp, "mia")
+    root, began = User.objects.get(username="root"), timezone.now()
+    read_directories()
+    corp.stop()
+    for minutes, known in ((15, []), (29, []), (31, ["away"]), (45, ["away"]), (600, ["away"])):
+        monkeypatch.setattr(timezone, "now", lambda minutes=minutes: began + dt.timedelta(minutes=minutes))
+        read_directories()
+        assert notices_to(root) == known, minutes
+    item = InboxItem.objects.get(user=root, kind="directory.away")
+    assert "has not been read since" in notices.sentence(item.kind, item.data)
+    assert url_of(item) == "/operator/groups/"
+    assert item.mail_due_at is None  # no address, no mail
+    corp.start()
+    read_directories()
+    read_directories()
+    assert notices_to(root) == ["away", "read_again"]
+    assert not InboxItem.objects.filter(kind__startswith="directory.").exclude(user=root).exists()
+
+
+def test_operators_are_told_at_once_of_one_after_which_most_would_lose_their_groups(corp: Slapd) -> None:
+    arrive(corp, *TEAM)
+    leave(corp, *TEAM)
+    read_directories()
+    read_directories()
+    assert notices_to(User.objects.get(username="root")) == ["too_many_lose"]
     assert by_rules() == set(TEAM)
