@@ -208,6 +208,7 @@ MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_FORMS = {
     "add_webauthn": "portal.sign_in.passkeys.AddForm",
     "authenticate_webauthn": "portal.sign_in.passkeys.AuthenticateForm",
+    "edit_webauthn": "portal.sign_in.passkeys.RenameForm",
     "login_webauthn": "portal.sign_in.passkeys.LoginForm",
     "reauthenticate_webauthn": "portal.sign_in.passkeys.ConfirmForm",
 }

@@ -26,6 +26,7 @@ urlpatterns: list[URLPattern] = [
     path("profile/second-factor/app/remove/", second_factor.Deactivate.as_view(), name="mfa_deactivate_totp"),
     path("profile/confirm/passkey/", passkeys.Confirm.as_view(), name="mfa_reauthenticate_webauthn"),
     path("profile/second-factor/passkeys/add/", passkeys.Add.as_view(), name="mfa_add_webauthn"),
+    path("profile/second-factor/passkeys/<int:pk>/rename/", passkeys.Rename.as_view(), name="mfa_edit_webauthn"),
     path("profile/second-factor/passkeys/<int:pk>/remove/", passkeys.Remove.as_view(), name="mfa_remove_webauthn"),
     path("profile/second-factor/codes/", second_factor.Codes.as_view(), name="mfa_view_recovery_codes"),
     path("profile/second-factor/codes/new/", second_factor.NewCodes.as_view(), name="mfa_generate_recovery_codes"),

@@ -72,6 +72,10 @@ class AddForm(Checked, allauth_forms.AddWebAuthnForm):  # type: ignore[misc]  # 
         return cleaned
 
 
+class RenameForm(allauth_forms.EditWebAuthnForm):  # type: ignore[misc]
+    name = LineInput(label=gettext_lazy("Name"), max_length=LONGEST_NAME)
+
+
 class AuthenticateForm(Checked, allauth_forms.AuthenticateWebAuthnForm):  # type: ignore[misc]
     pass
 

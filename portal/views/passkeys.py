@@ -56,6 +56,12 @@ class Add(Asks, views.AddWebAuthnView):  # type: ignore[misc]
 
 
 @own_page
+class Rename(Asks, views.EditWebAuthnView):  # type: ignore[misc]
+    template_name = "portal/passkey_rename.html"
+    success_url = reverse_lazy("mfa_index")
+
+
+@own_page
 class Remove(Asks, views.RemoveWebAuthnView):  # type: ignore[misc]
     template_name = "portal/passkey_remove.html"
     success_url = reverse_lazy("mfa_index")

@@ -87,6 +87,25 @@ def test_others_passkeys_are_not_removed(alice: User) -> None:
     assert Authenticator.objects.exists()
 
 
+def test_a_passkey_is_renamed_by_its_owner_alone(alice: User) -> None:
+    own = Authenticator.objects.create(user=alice, type="webauthn", data={"name": "x", "credential": {}})
+    others = Authenticator.objects.create(user=make.user("eve"), type="webauthn", data={"name": "x", "credential": {}})
+    client = Client()
+    client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
+    url = f"/profile/second-factor/passkeys/{own.pk}/rename/"
+    asked = client.post(url, {"name": "stolen"})
+    assert asked.headers["Location"].startswith("/profile/confirm/")
+    client.post("/profile/confirm/", {"password": PASSWORD})
+    assert 'value="x"' in client.get(url).content.decode()
+    for wrong in ("", "  ", "a" * 61, "a\u202eb"):
+        assert client.post(url, {"name": wrong}).status_code == 422
+    assert client.post(url, {"name": "Key on my ring"}).headers["Location"] == "/profile/second-factor/"
+    assert "Key on my ring" in client.get("/profile/second-factor/").content.decode()
+    assert client.post(url.replace(str(own.pk), str(others.pk)), {"name": "mine"}).status_code == 404
+    others.refresh_from_db()
+    assert others.data["name"] == "x"
+
+
 def test_a_passkey_opens_the_account_for_as_long_as_the_password_beside_it_would(settings: Any, alice: User) -> None:
     check = passkeys.LoginForm()._require_still_admitted
     check(alice)
