@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,13 @@ class Broken(Exception):
 
 
 class Machines(Installation):
+    """`copies` of every process: web, web.2, …, each web with a port of its own behind no proxy."""
+
+    copies = 1
+
+    def those(self, kind: str) -> list[str]:
+        return [kind, *(f"{kind}.{number}" for number in range(2, self.copies + 1))]
+
     def kill(self, name: str) -> None:
         process = self.running.pop(name, None)
         if process is None:
@@ -54,13 +63,27 @@ class Machines(Installation):
         process.wait()
 
     def start(self, *names: str) -> None:
-        super().start(*(name for name in names if name not in self.running))
+        for name in names:
+            if name not in self.running:
+                self._run(name, PROCESSES[name.partition(".")[0]])
 
     def start_ahead(self, name: str, seconds: int) -> None:
-        python, *program = PROCESSES[name]
+        python, *program = PROCESSES[name.partition(".")[0]]
+        self._run(name, [python, "-m", "tests.faults.ahead", str(seconds), *program])
+
+    def _run(self, name: str, command: list[str]) -> None:
+        environment = {**os.environ, "PORT": str(self.ports[name])} if name in self.ports else None
         with (self.log / f"{name}.log").open("ab") as log:
-            command = [python, "-m", "tests.faults.ahead", str(seconds), *program]
-            self.running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            self.running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment)
+
+    @cached_property
+    def ports(self) -> dict[str, int]:
+        first, *others = self.those("web")
+        return {first: int(os.environ["PORT"]), **{name: servers.free_port() for name in others}}
+
+    @property
+    def bases(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}/api/v1" for port in self.ports.values()]
 
 
 def _keeps() -> bool:
@@ -114,14 +137,15 @@ class World:
         """Asked again with the same key until the portal answers, as a pipeline would."""
         headers = {"Authorization": f"Bearer {self.tokens[department]}"} | ({"Idempotency-Key": key} if key else {})
         end = time.monotonic() + 120
-        while True:
+        for base in itertools.cycle(chance_order(self.made.bases)):
             with contextlib.suppress(urllib3.exceptions.HTTPError):
-                answer = self.http.request(method, f"{self.made.base}{path}", json=body, headers=headers)
+                answer = self.http.request(method, f"{base}{path}", json=body, headers=headers)
                 if answer.status < 500 and answer.status not in (409, 429):
                     return answer
             if time.monotonic() > end:
                 raise Broken(f"{method} {path} was not answered in 120 s")
             time.sleep(0.5)
+        raise AssertionError
 
     def submit(self, chance: random.Random, key: str) -> None:
         department = chance.choice(("vision", "nlp"))
@@ -225,6 +249,11 @@ class World:
             raise Broken("; ".join(found))
 
 
+def chance_order(bases: list[str]) -> list[str]:
+    """As a balancer would: any first, then the others."""
+    return random.sample(bases, len(bases))
+
+
 def names_of(seed: int, chance: random.Random | None = None) -> list[str]:
     chance = chance or random.Random(seed)
     return chance.sample(faults.NAMES, 1 if chance.random() < 0.6 else 2)
@@ -258,15 +287,16 @@ def run(world: World, seed: int) -> str:
 
 
 @contextlib.contextmanager
-def world(rest: float, seed: int) -> Iterator[World]:
+def world(rest: float, seed: int, copies: int) -> Iterator[World]:
     with installed(NODES, CARDS, WEB_WORKERS="1") as plain:
         made = Machines(plain.admin, plain.info, plain.log)
+        made.copies = copies
         proxy = Proxy(made.admin.server, made.admin.tls, seed)
         through(made, proxy)
         try:
             here = World(made, proxy, rest)
-            made.start("web", "worker", "beat", "watcher")
-            wait("web", lambda: servers.listening(int(os.environ["PORT"])), 300)
+            made.start(*(name for kind in PROCESSES for name in made.those(kind)))
+            wait("web", lambda: all(map(servers.listening, made.ports.values())), 300)
             yield here
         finally:
             made.stop(*made.running)
@@ -293,9 +323,10 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="those that CI runs: every fault at least once")
     parser.add_argument("--rest", type=float, default=60, help="seconds in which it must come to rest")
     parser.add_argument("--minutes", type=float, default=600, help="no run begins later")
+    parser.add_argument("--copies", type=int, default=1, help="of web, worker, beat and watcher each")
     arguments = parser.parse_args()
     failed, done, end = [], 0, time.monotonic() + arguments.minutes * 60
-    with world(arguments.rest, arguments.seed) as here:
+    with world(arguments.rest, arguments.seed, arguments.copies) as here:
         several = SHORT if arguments.short else arguments.seeds
         for seed in several or range(arguments.seed, arguments.seed + arguments.runs):
             if time.monotonic() > end:

@@ -22,9 +22,15 @@ MANY = 100  # messages are doubled up to here
 QUEUES = ("portal", "portal:hints")  # Celery's, and the lane
 
 
+def one_of(world: World, chance: random.Random, kind: str) -> str:
+    copies = world.made.those(kind)
+    return chance.choice(copies) if len(copies) > 1 else kind  # with one, a seed chooses as it always did
+
+
 @contextlib.contextmanager
 def killed(world: World, chance: random.Random, name: str) -> Iterator[None]:
-    """kill -9, its children too, and started again a little later, as a supervisor would."""
+    """kill -9, its children too, and started again a little later, as a supervisor would. Of several copies one."""
+    name = one_of(world, chance, name)
     world.made.kill(name)
     time.sleep(chance.uniform(0, 2))
     try:
@@ -111,7 +117,7 @@ def postgres_restarted() -> Iterator[None]:
 @contextlib.contextmanager
 def clock_ahead(world: World, chance: random.Random) -> Iterator[None]:
     """One process on a machine whose clock jumps an hour ahead, and back."""
-    name = chance.choice(("worker", "beat", "watcher"))
+    name = one_of(world, chance, chance.choice(("worker", "beat", "watcher")))
     world.made.kill(name)
     world.made.start_ahead(name, 3600)
     try:
