@@ -260,6 +260,16 @@
     if (palette?.open) return move(event, palette);
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
     if (event.key === "?") return open("keys");
+    if (event.key === "/" && one("[data-list-search]")) {
+      event.preventDefault();
+      return one("[data-list-search]").focus();
+    }
+    const links = all("[data-rows] [data-row]");
+    if (links.length && ["j", "k"].includes(event.key) && !waiting) {
+      const at = links.indexOf(document.activeElement?.closest("tr")?.querySelector("[data-row]"));
+      return links[Math.min(Math.max(at + (event.key === "j" ? 1 : -1), 0), links.length - 1)].focus();
+    }
+    if (event.key === "x" && !waiting) return document.activeElement?.closest("[data-rows] tr")?.querySelector("input[type=checkbox]")?.click();
     if (waiting) {
       clearTimeout(waiting);
       waiting = 0;

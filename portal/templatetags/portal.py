@@ -153,6 +153,12 @@ def clock(moment: dt.datetime | None) -> str | SafeString:
     return _time(moment, date_format(local, shape), "")
 
 
+@register.simple_tag
+def moment(at: dt.datetime) -> SafeString:
+    """A time to the second, in the reader's zone: for logs, where one compares and copies."""
+    return _time(at, date_format(timezone.localtime(at), "Y-m-d H:i:s"), "")
+
+
 def _time(moment: dt.datetime, text: str, kind: str) -> SafeString:
     local = timezone.localtime(moment)
     return format_html(

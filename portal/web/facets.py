@@ -57,13 +57,13 @@ def facet(
         rows_by_value.setdefault(selected, 0)
     words = labels or {}
     choices = tuple(
-        Choice(value, words.get(value, value), count, value == selected, _address(request.GET, name, value))
+        Choice(value, words.get(value, value), count, value == selected, address(request.GET, name, value))
         for value, count in sorted(rows_by_value.items(), key=lambda item: (-item[1], item[0]))
     )
-    return Facet(name, label, choices, selected, _address(request.GET, name, ""))
+    return Facet(name, label, choices, selected, address(request.GET, name, ""))
 
 
-def _address(query: QueryDict, name: str, value: str) -> str:
+def address(query: QueryDict, name: str, value: str) -> str:
     """The same address with this filter set (or cleared), on the first page."""
     new = query.copy()
     new.pop("page", None)

@@ -1,8 +1,9 @@
-"""CSV for spreadsheets: the encoding is recognised, and no cell is executed as a formula."""
+"""CSV: for spreadsheets, so that the encoding is recognised and no cell is executed as a formula; and the beginning of one."""
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator
 
 from django.http import StreamingHttpResponse
@@ -43,3 +44,22 @@ def download(name: str, columns: Iterable[str], rows: Iterable[Iterable[object]]
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Accel-Buffering": "no"},
     )
+
+
+Table = tuple[tuple[str, ...], ...]
+
+
+def first_rows(text: str, delimiter: str, *, most: int, columns: int, letters: int, is_cut: bool) -> tuple[Table, bool]:
+    """At most so many rows, columns and letters of a cell, and whether there are more rows or columns; no rows of what is no
+    table. `is_cut`: the text is a beginning, and its last row may be incomplete."""
+    rows: list[tuple[str, ...]] = []
+    more = False
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            if len(rows) == most:
+                return tuple(rows), True
+            more = more or len(row) > columns
+            rows.append(tuple(each[:letters] for each in row[:columns]))
+    except csv.Error:  # a field of more than 128 KiB
+        return (), False
+    return tuple(rows[:-1] if is_cut else rows), more

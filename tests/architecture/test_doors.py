@@ -58,7 +58,7 @@ OURS = {
 }
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {
-    "workloads:new", "workloads:verdict", "workloads:stop-several", "workloads:rerun",
+    "workloads:new", "workloads:verdict", "workloads:several", "workloads:rerun",
     "api:department-workloads", "api:workload-rerun",
     "quotas:quota_preview", "quotas:recall_preview",
     "quotas:request_new", "quotas:request_comment", "api:department-quota-requests", "api:quota-request-comments",

@@ -5,17 +5,16 @@ Nothing of it may act on the portal's origin: text is escaped, an image is one b
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 
+from portal.web.spreadsheets import first_rows
 from workloads.files import volumes
 from workloads.files.names import display_name
 from workloads.models import Workload
 from workloads.runtime.files import OpenFile
 
 TEXT_SHOWN = 256 * 1024  # bytes
-ROWS_SHOWN, COLUMNS_SHOWN, CELL_SHOWN = 200, 50, 300
+ROWS_SHOWN, COLUMNS_SHOWN, CELL_SHOWN = 200, 50, 300  # of a table; of a cell, letters
 LARGEST_IMAGE = 16 * 2**20  # bytes
 SIGNATURES = {  # first bytes → type; what browsers draw without running anything
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -52,7 +51,8 @@ def preview_of(workload: Workload, path: str, *, patience: float = volumes.PATIE
     if text is None:
         return FilePreview(name, path, content.size, "other")
     delimiter = {"csv": ",", "tsv": "\t"}.get(name.rpartition(".")[2].lower(), "")
-    rows, more = _table(text, delimiter, cut=cut) if delimiter else ((), False)
+    limits = {"most": ROWS_SHOWN, "columns": COLUMNS_SHOWN, "letters": CELL_SHOWN}
+    rows, more = first_rows(text, delimiter, is_cut=cut, **limits) if delimiter else ((), False)
     if rows:
         return FilePreview(name, path, content.size, "table", rows=rows, cut=cut or more)
     return FilePreview(name, path, content.size, "text", text=text, cut=cut)
@@ -96,21 +96,3 @@ def _text(data: bytes, *, cut: bool) -> str | None:
         except UnicodeDecodeError:
             continue
     return None if data else ""
-
-
-def _table(text: str, delimiter: str, *, cut: bool) -> tuple[tuple[tuple[str, ...], ...], bool]:
-    """The first rows and columns, and whether there are more; no rows where it is no table."""
-    rows: list[tuple[str, ...]] = []
-    more = False
-    try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
-            if len(rows) == ROWS_SHOWN:
-                more = True
-                break
-            more = more or len(row) > COLUMNS_SHOWN
-            rows.append(tuple(cell[:CELL_SHOWN] for cell in row[:COLUMNS_SHOWN]))
-    except csv.Error:  # a field of more than 128 KiB
-        return (), False
-    if cut and not more and rows:
-        rows.pop()  # which may be incomplete
-    return tuple(rows), more

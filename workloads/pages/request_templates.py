@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.access import Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.names import NameInput
+from portal.web import conflicts
 from portal.web.forms import blame
 from portal.web.once import once
 from quotas.engine.mig_profiles import profile_of
@@ -59,6 +60,7 @@ def _card(row: RequestTemplate, pool: Pool | None) -> TemplateCard:
 
 class TemplateNameForm(forms.Form):
     template_title = NameInput(label=gettext_lazy("Name"), max_length=LONGEST)
+    seen = conflicts.SeenField()
 
 
 @login_required
@@ -118,16 +120,18 @@ def request_template(request: HttpRequest, department: str, template: str) -> Ht
     row = templates.template_for(actor, dept, template)
     if request.method == "POST":
         templates.require_change(actor, row)  # before a word about the name
-    form = TemplateNameForm(request.POST or None, initial={"template_title": row.name})
+    form = TemplateNameForm(request.POST or None, initial={"template_title": row.name, "seen": templates.mark_of(row)})
     if request.method == "POST" and form.is_valid():
         try:
-            templates.rename_template(actor=actor, template=row, name=form.cleaned_data["template_title"])
+            name, seen = form.cleaned_data["template_title"], form.cleaned_data["seen"]
+            templates.rename_template(actor=actor, template=row, name=name, seen=seen)
+        except (Forbidden, NotVisible):
+            raise
         except Problem as problem:
-            if problem.field != "name":
-                raise
-            problem.field = "template_title"
-            blame(form, problem)
             row.refresh_from_db()
+            form.initial["template_title"] = row.name
+            problem.field = "template_title" if problem.field == "name" else problem.field
+            blame(form, problem)
         else:
             messages.success(request, _("%(name)s was saved.") % {"name": row.name})
             return redirect("workloads:templates", dept.slug)
@@ -136,7 +140,7 @@ def request_template(request: HttpRequest, department: str, template: str) -> Ht
         "department": dept, "card": card, "form": form, "may_change": templates.may_change(actor, row),
         "body": as_json(row.body),
     }  # fmt: skip
-    return render(request, "workloads/request_template.html", context, status=422 if form.errors else 200)
+    return render(request, "workloads/request_template.html", context, status=conflicts.status_of(form))
 
 
 @login_required

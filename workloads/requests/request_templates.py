@@ -9,6 +9,7 @@ from django.db.models import Q, QuerySet
 from portal import audit, names
 from portal.access import Actor, NotVisible, Right
 from portal.errors import N_, Invalid
+from portal.infra import versions
 from portal.infra.locks import durable
 from portal.models import Department
 from workloads.models import RequestTemplate
@@ -83,14 +84,24 @@ def save_template(
     return row
 
 
-def rename_template(*, actor: Actor, template: RequestTemplate, name: str) -> RequestTemplate:
-    """Raises Forbidden, Invalid (name), NameTaken, NotVisible (it is gone)."""
+def mark_of(template: RequestTemplate) -> str:
+    """The version mark that the form of its name carries."""
+    return versions.mark({"name": template.name})
+
+
+def rename_template(*, actor: Actor, template: RequestTemplate, name: str, seen: str = "") -> RequestTemplate:
+    """Raises Forbidden, Conflict, Invalid (name), NameTaken, NotVisible (it is gone)."""
     require_change(actor, template)
-    before, template.name = template.name, _checked(name)
+    name = _checked(name)
     with durable():
-        _refuse_taken(template, _beside(template).exclude(pk=template.pk))
-        if not RequestTemplate.objects.filter(pk=template.pk).update(name=template.name):
+        beside = _beside(template)
+        before = beside.filter(pk=template.pk).values_list("name", flat=True).first()
+        if before is None:
             raise NotVisible
+        versions.check({"name": before}, seen)
+        template.name = name
+        _refuse_taken(template, beside.exclude(pk=template.pk))
+        beside.filter(pk=template.pk).update(name=name)
         audit.record(
             actor, "template.renamed", template.name, department=template.department,
             before={"name": before}, after={"name": template.name},

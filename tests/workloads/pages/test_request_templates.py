@@ -108,6 +108,8 @@ def test_owners_keep_templates_for_the_department_and_members_use_them(world: Wo
 def test_renaming_and_deleting_leave_a_line_in_the_audit_log(world: World) -> None:
     first, second = kept(world.alice, world), kept(world.alice, world, "weekly")
     client = as_(world.alice)
+    old = {"template_title": "other", "seen": "0123456789abcdef"}
+    assert client.post(page("template", world.vision, second.public_id), old).status_code == 409
     refused = client.post(page("template", world.vision, second.public_id), {"template_title": "nightly"})
     assert refused.status_code == 422
     assert "already a template" in refused.content.decode()

@@ -286,7 +286,7 @@ def test_names_never_leave_the_department(world: World) -> None:
 
 def test_bulk_stop_stops_what_one_may_stop_and_says_why_not_the_rest(world: World) -> None:
     own, other = submit(as_(world.alice), world), submit(as_(world.carol), world, name="hers")
-    address = reverse("workloads:stop-several", args=["vision"])
+    address = reverse("workloads:several", args=["vision"])
     response = as_(world.alice).post(address, {"workload": [own.public_id, other.public_id]}, follow=True)
     page = response.content.decode()
     assert Workload.objects.get(pk=own.pk).state == "cancelled"

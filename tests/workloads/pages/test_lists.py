@@ -1,0 +1,152 @@
+"""Lists of workloads: sorted, with chosen columns, of some days, as CSV, changed several at once; of all, for operators."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Any
+
+import pytest
+from django.http import QueryDict
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from portal.web.lists import Column, ListState
+from tests import builders as make
+from tests.workloads.pages.test_workloads import World, as_, submit
+from workloads.models import Workload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def listed(client: Client, **query: str) -> list[str]:
+    """Names in their order."""
+    page = client.get(reverse("workloads:list", args=["vision"]), query)
+    assert page.status_code == 200
+    return [row.workload.name for row in page.context["rows"]]
+
+
+def three(world: World) -> None:
+    """b with 1 card of ten days ago, a with 4 of yesterday, c with 2 of now."""
+    client = as_(world.alice)
+    for name, cards, days in (("b", "1", 10), ("a", "4", 1), ("c", "2", 0)):
+        row = submit(client, world, name=name, units_per_pod=cards)
+        Workload.objects.filter(pk=row.pk).update(submitted_at=timezone.now() - dt.timedelta(days=days))
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [
+        ("", "cab"),
+        ("name", "abc"),
+        ("-name", "cba"),
+        ("amount", "bca"),
+        ("-amount", "acb"),
+        ("no", "cab"),
+        ("share", "cab"),
+    ],
+)
+def test_it_is_sorted_by_what_the_address_says(world: World, sort: str, names: str) -> None:
+    three(world)
+    assert listed(as_(world.alice), sort=sort) == list(names)
+
+
+def test_days_are_the_readers_and_both_ends_belong_to_it(world: World) -> None:
+    three(world)
+    client, today = as_(world.alice), timezone.localdate()
+    day = dt.timedelta(days=1)
+    assert listed(client, **{"from": str(today - 2 * day)}) == ["c", "a"]
+    assert listed(client, to=str(today - day)) == ["a", "b"]
+    assert listed(client, **{"from": str(today - day), "to": str(today - day)}) == ["a"]
+    assert listed(client, **{"from": "2026-02-31", "to": "soon"}) == [
+        "c",
+        "a",
+        "b",
+    ]  # no days: as if they were not there
+    assert listed(client, to="9999-12-31") == ["c", "a", "b"]
+
+
+def test_columns_are_chosen_and_the_name_always_stays(world: World) -> None:
+    three(world)
+    page = as_(world.alice).get(reverse("workloads:list", args=["vision"]), {"columns": "pool,submitted"})
+    shown = [each.column.name for each in page.context["list"].headings if each.is_shown]
+    assert shown == ["name", "pool", "submitted"]
+    assert page.content.decode().count("<td") == 3 * 4  # with the box
+
+
+def test_an_address_sorts_the_other_way_round_and_keeps_the_filters() -> None:
+    columns = [Column("name", "Name", ("name",), fixed=True), Column("size", "Size", ("size",), number=True)]
+    state = ListState(QueryDict("state=failed&page=3&sort=name&q=x"), columns)
+    name, size = state.headings
+    assert (name.direction, name.sorts) == ("ascending", "?state=failed&q=x&sort=-name")
+    assert size.sorts == "?state=failed&q=x&sort=-size"  # the largest first
+    assert ListState(QueryDict("sort=-size"), columns).headings[1].sorts == "?sort=size"
+    assert size.toggles == "?state=failed&sort=name&q=x&columns=name"
+    assert state.carried == [("state", "failed"), ("sort", "name")]
+
+
+def test_the_sheet_has_every_row_that_the_page_would_show_in_its_order(world: World) -> None:
+    three(world)
+    client = as_(world.alice)
+    answer = client.get(reverse("workloads:csv", args=["vision"]), {"sort": "name", "q": ""})
+    lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()  # type: ignore[attr-defined]
+    assert lines[0].startswith("id,name,kind,state,department,pool,unit,units,own,borrowed,author")
+    assert [line.split(",")[1] for line in lines[1:]] == ["a", "b", "c"]
+    answer = client.get(reverse("workloads:csv", args=["vision"]), {"q": "b"})
+    assert len(b"".join(answer.streaming_content).splitlines()) == 2  # type: ignore[attr-defined]
+    assert as_(world.stranger).get(reverse("workloads:csv", args=["vision"])).status_code == 404
+
+
+def test_several_are_extended_and_it_says_why_not_the_rest(world: World) -> None:
+    client = as_(world.alice)
+    own, hers = submit(client, world, name="own"), submit(as_(world.carol), world, name="hers")
+    endless = submit(client, world, name="endless", max_runtime="")
+    chosen = {"workload": [own.public_id, hers.public_id, endless.public_id], "do": "extend-8h"}
+    page = client.post(reverse("workloads:several", args=["vision"]), chosen, follow=True).content.decode()
+    assert "1 workload was extended." in page
+    assert "hers: This requires the role owner." in page
+    assert "endless: " in page
+    own.refresh_from_db()
+    hers.refresh_from_db()
+    assert (own.max_runtime, hers.max_runtime, own.state) == (10 * 3600, 2 * 3600, "queued")
+
+
+def test_operators_have_a_list_of_all_and_nobody_else_has(world: World) -> None:
+    one = submit(as_(world.alice), world)
+    operator = as_(make.user("root", is_operator=True))
+    page = operator.get(reverse("workloads:everywhere"), {"department": "vision"})
+    assert [row.workload.pk for row in page.context["rows"]] == [one.pk]
+    assert "Vision" in page.content.decode()
+    assert operator.get(reverse("workloads:everywhere"), {"department": "nlp"}).context["rows"] == []
+    operator.post(reverse("workloads:several_everywhere"), {"workload": [one.public_id], "do": "stop"})
+    one.refresh_from_db()
+    assert one.state == "cancelled"
+    for who in (world.owner, world.alice):
+        for name in ("everywhere", "csv_everywhere"):
+            assert as_(who).get(reverse(f"workloads:{name}")).status_code == 404
+        assert as_(who).post(reverse("workloads:several_everywhere")).status_code == 404
+
+
+def test_ten_thousand_rows_cost_no_more_queries_and_little_time(
+    world: World, django_assert_max_num_queries: Any
+) -> None:
+    first = submit(as_(world.alice), world)
+    fields = [each.attname for each in Workload._meta.concrete_fields if each.name not in ("id", "public_id")]
+    blank = {name: getattr(first, name) for name in fields}
+    Workload.objects.bulk_create(
+        [Workload(**blank | {"name": f"job-{number:05d}", "state": "succeeded"}) for number in range(10_000)],
+        batch_size=1000,
+    )
+    client = as_(make.user("root", is_operator=True))
+    address = reverse("workloads:everywhere")
+    for query in ({}, {"sort": "name"}, {"sort": "-amount", "state": "succeeded"}, {"q": "job-0999"}):
+        with django_assert_max_num_queries(26):
+            began = time.monotonic()
+            assert client.get(address, query).status_code == 200
+            assert time.monotonic() - began < 3  # on a busy machine; about 0.1 s
