@@ -43,7 +43,7 @@ class WebhookForm(forms.Form):
             "Microsoft Teams and WeCom have none."
         ),
     )
-    language = forms.ChoiceField(label=gettext_lazy("Language"), choices=settings.LANGUAGES)
+    language = forms.ChoiceField(label=gettext_lazy("Language"), choices=settings.LANGUAGES, required=False)
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("Notifications"),
         required=False,
@@ -68,7 +68,7 @@ def webhooks(request: HttpRequest, department: str) -> HttpResponse:
     dept = department_for(actor, department, Right.STEER)
     form = WebhookForm(request.POST or None, initial={"language": get_language()})
     if request.method == "POST" and form.is_valid():
-        given = form.cleaned_data
+        given = form.cleaned_data | {"language": form.cleaned_data["language"] or get_language()}
         made = actions.new_secret() if given["shape"] == WebhookShape.GENERIC and not given["secret"] else ""
         try:
             actions.add_webhook(actor=actor, department=dept, **given | {"secret": given["secret"] or made})
