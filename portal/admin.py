@@ -95,6 +95,7 @@ show(models.Invitation, "department", "role", "email", "created_by", "expires_at
 show(models.ApiToken, "name", "holder", "department", "prefix", "expires_at", "revoked_at", hidden=("digest",))
 show(models.AuditEntry, "at", "actor_name", "action", "department", "target", search=("action", "target", "actor_name"))
 show(models.Event, "at", "kind", "department", "workload", search=("kind", "workload"))
+show(models.SavedFilter, "user", "name", "path")
 show(models.Webhook, "name", "department", "shape", "active", hidden=("secret", "url"))
 show(models.WebhookDelivery, "created_at", "webhook", "kind", "status", "tries", "sent_at")
 show(models.JobRun, "job", "started_at", "finished_at", "error", search=("job",))

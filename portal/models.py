@@ -306,6 +306,22 @@ class Event(models.Model):
         return f"{self.kind} {self.workload}"
 
 
+class SavedFilter(models.Model):
+    """A person's own name for the filters, order and columns of one list."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
+    path = models.CharField(max_length=200)  # of the list's page
+    name = NameField(max_length=60)
+    query = models.CharField(max_length=1000, blank=True)  # of its address
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["user", "path", "name"], name="one_saved_filter_a_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class InboxItem(models.Model):
     """One line for one person; the sentence is made from kind and data in the reader's language."""
 

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from portal.ids import new_id
-from portal.models import Role
+from portal.models import Role, SavedFilter
 from portal.text import words
 from portal.web import code_names
 from portal.web.once import FIELD
@@ -151,6 +151,13 @@ def clock(moment: dt.datetime | None) -> str | SafeString:
     local, today = timezone.localtime(moment), timezone.localdate()
     shape = "H:i" if local.date() == today else _("j M H:i") if local.year == today.year else _("j M Y H:i")
     return _time(moment, date_format(local, shape), "")
+
+
+@register.simple_tag(takes_context=True)
+def saved_filters(context: Context) -> list[SavedFilter]:
+    """The reader's own of the list on this page."""
+    request = context["request"]
+    return list(SavedFilter.objects.filter(user=request.user, path=request.path))
 
 
 @register.simple_tag

@@ -14,7 +14,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from portal.accounts.members import digest_of
-from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitation, Role, User, Webhook
+from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitation, Role, SavedFilter, User, Webhook
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
@@ -26,6 +26,7 @@ UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 SECRET = "an-invitation-that-nobody-knows"
 SIGN_IN = {
     "uidb36": "1", "key": "made-up", "provider": "corp", "provider_id": "keycloak", "organization_slug": "saml", "pk": "1",
+    "username": "robot",
 }  # fmt: skip
 
 
@@ -113,7 +114,6 @@ def build() -> World:
         **SIGN_IN,
         "account": str(linked.pk),
         "rule": str(rule.pk),
-        "username": "robot",
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),
         "path": "result.json",
@@ -127,10 +127,15 @@ def build() -> World:
         "exemption": IdleExemption.objects.create(
             department=vision, workload=workload, why="?", until=timezone.now() + dt.timedelta(days=1)
         ).public_id,
+        "saved": saved_of(people["owner"]),
         "template": template_of(workload).public_id,
         "budget": Budget.objects.create(department=vision, hours=100).public_id,
     }
     return World(vision, people, values)
+
+
+def saved_of(user: User) -> str:
+    return str(SavedFilter.objects.create(user=user, path="/d/vision/workloads/", name="failed").pk)
 
 
 def template_of(workload: Workload) -> RequestTemplate:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from portal import audit
 from portal.access import Actor
-from portal.models import Department, Event, InboxItem, Invitation, Role, User, Webhook
+from portal.models import Department, Event, InboxItem, Invitation, Role, SavedFilter, User, Webhook
 from portal.notify.events import emit
 from quotas.models import Budget, Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, QuotaRequest, RequestComment
 from tests import builders as make
@@ -183,6 +183,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "template": template.public_id,
+        "saved": str(SavedFilter.objects.get_or_create(user=owner, path="/", name=said)[0].pk),
         "exemption": exemption.public_id, "rule": "1", "account": "1", "uidb36": "1",
         "key": "no-such-key", "provider": "none", "provider_id": "none", "organization_slug": "none", "pk": "1",
     }  # fmt: skip

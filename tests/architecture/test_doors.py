@@ -55,6 +55,7 @@ OURS = {
     "exemption",
     "budget",
     "template",
+    "saved",
 }
 # What a member without a higher role may do in the department with empty requests.
 MEMBERS_OWN = {

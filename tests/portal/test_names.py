@@ -145,6 +145,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
     "audit": {"actor_name", "token_name", "action", "target", "request_id", "source"},
     "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "outcome", "stage", "method", "path", "key",
               "lane"},
+    "addresses": {"query"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",
                  "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane",

@@ -96,6 +96,8 @@ def _save(request: HttpRequest, department: str) -> HttpResponse:
             raise
         except Problem as problem:
             _blame(naming, form, problem)
+    if saved and not request.htmx:  # type: ignore[attr-defined]  # a form without scripts
+        return redirect("workloads:templates", dept.slug)
     context = {
         "department": dept, "naming": naming, "form": form, "saved": saved, "shared": shared,
         "may_share": actor.may(Right.STEER, dept),

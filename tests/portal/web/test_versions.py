@@ -45,7 +45,7 @@ ADDS_OR_ACTS = (
     ("/remove/", "removes, after a page that says what is lost"),
     ("/recall/", "adds"), ("/comment/", "adds"), ("/exempt/", "adds"), ("/keep/", "puts a stop off, once"), ("/renew/", "adds"),
     ("/workloads/new/", "adds"), ("/stop/", "stops"), ("/rerun/", "adds"), ("/extend/", "adds time"),
-    ("/several/", "stops, or adds time"), ("/templates/", "adds"), ("/delete/", "deletes for good"),
+    ("/several/", "stops, or adds time"), ("/templates/", "adds"), ("/delete/", "deletes for good"), ("/filters/", "adds"),
     ("/inbox/read/", "marks"), ("/revoke/", "ends"), ("/end/", "ends"),
     ("/operator/users/", "adds"), ("/operator/departments/", "adds"), ("/operator/clusters/", "adds"), ("/new/", "adds"),
     ("/mode/", "begins a change, after a page that says what"), ("/unpooled/", "adds"),

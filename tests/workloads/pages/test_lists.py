@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from portal.models import SavedFilter
 from portal.web.lists import Column, ListState
 from tests import builders as make
 from tests.workloads.pages.test_workloads import World, as_, submit
@@ -150,3 +151,34 @@ def test_ten_thousand_rows_cost_no_more_queries_and_little_time(
             began = time.monotonic()
             assert client.get(address, query).status_code == 200
             assert time.monotonic() - began < 3  # on a busy machine; about 0.1 s
+
+
+def test_a_view_is_saved_under_a_name_that_only_its_person_sees_and_deletes(world: World) -> None:
+    client, path = as_(world.alice), reverse("workloads:list", args=["vision"])
+    sent = {"path": path, "query": "state=failed&sort=-amount&page=3", "name": "my failures"}
+    answer = client.post(reverse("portal:filter_save"), sent)
+    assert answer.headers["Location"] == f"{path}?state=failed&sort=-amount"
+    page = client.get(path).content.decode()
+    assert f'href="{path}?state=failed&amp;sort=-amount">my failures<' in page
+    assert "my failures" not in as_(world.carol).get(path).content.decode()
+    client.post(reverse("portal:filter_save"), sent | {"query": "state=queued"})
+    row = SavedFilter.objects.get()
+    assert row.query == "state=queued"
+    gone = reverse("portal:filter_delete", args=[row.pk])
+    assert as_(world.carol).post(gone).status_code == 404
+    assert client.post(gone).status_code == 302
+    assert not SavedFilter.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "https://evil.example/", "/no/such/page", "/\\evil.example", ""])
+def test_a_saved_view_leads_nowhere_but_to_a_page_here(world: World, path: str) -> None:
+    sent = {"path": path, "query": "", "name": "x"}
+    assert as_(world.alice).post(reverse("portal:filter_save"), sent).status_code == 404
+    assert not SavedFilter.objects.exists()
+
+
+def test_a_name_that_is_none_is_refused_with_a_word(world: World) -> None:
+    path = reverse("workloads:list", args=["vision"])
+    page = as_(world.alice).post(reverse("portal:filter_save"), {"path": path, "name": " "}, follow=True)
+    assert "Enter a name of 1 to 60 characters." in page.content.decode()
+    assert not SavedFilter.objects.exists()
