@@ -28,6 +28,7 @@ TIMETABLE = {
     "workloads.inventory": 15,
     "workloads.modes": 5,
     "workloads.measure": 60,
+    "workloads.estimate": 30,
     "portal.deliver": 5,
     "portal.directories": 900,
     "portal.clean_up": 3600,

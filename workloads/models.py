@@ -601,3 +601,29 @@ class IdleSpell(models.Model):
 
     def __str__(self) -> str:
         return f"{self.attempt} idle since {self.since:%F %T}"
+
+
+class StartEstimate(models.Model):
+    """When an attempt that waits will probably start, as last estimated; and how the first estimate of it was, which is
+    compared with its start. All times null: there is no estimate, for the reason `why` (estimates.forward.NoEstimate)."""
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="start_estimate")
+    made_at = models.DateTimeField()
+    why = models.CharField(max_length=20, blank=True)
+    low = models.DateTimeField(null=True)
+    median = models.DateTimeField(null=True)
+    high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
+    first_made_at = models.DateTimeField(null=True)
+    first_low = models.DateTimeField(null=True)
+    first_median = models.DateTimeField(null=True)
+    first_high = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["first_made_at"], name="start_estimate_first")]
+
+    def __str__(self) -> str:
+        return (
+            f"start of {self.attempt} about {self.median:%F %T}"
+            if self.median
+            else f"start of {self.attempt}: {self.why}"
+        )

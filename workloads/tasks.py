@@ -14,6 +14,7 @@ from portal.background.hints import wake
 from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
 from workloads.clusters.drivers import driver_for
+from workloads.estimates import keep
 from workloads.files import cleaning
 from workloads.measurement import buckets
 from workloads.measurement.sample import measure_all
@@ -103,6 +104,14 @@ def measure(*, tick: bool = False, **_: Any) -> None:
             measure_all(now=timezone.now())
             idle_rounds.review(now=timezone.now())
             gpu_faults.judge_all(now=timezone.now())
+
+
+@shared_task(name="workloads.estimate")
+def estimate(*, tick: bool = False, **_: Any) -> None:
+    """Estimates when what waits will start. It computes for seconds, and rests for longer."""
+    with claimed_tick("workloads.estimate", tick=tick, rest=10) as run:
+        if run:
+            keep.estimate_all(now=timezone.now())
 
 
 @shared_task(name="workloads.clean_up")

@@ -158,6 +158,7 @@ JOBS = {
     "workloads.inventory": N_("Node inventory"),
     "workloads.modes": N_("Node mode changes"),
     "workloads.measure": N_("Measuring of use"),
+    "workloads.estimate": N_("Estimates of starts"),
     "portal.deliver": N_("Mail and webhooks"),
     "portal.directories": N_("Groups in directories"),
     "portal.clean_up": N_("Cleanup: events and messages"),

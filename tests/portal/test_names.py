@@ -143,7 +143,7 @@ def test_every_text_in_a_body_of_the_api_refuses_them() -> None:
 
 MACHINES = {  # columns that no person types: ids, codes, what clusters tell, and the audit's copies
     "audit": {"actor_name", "token_name", "action", "target", "request_id", "source"},
-    "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "outcome", "stage", "method", "path", "key",
+    "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "why", "outcome", "stage", "method", "path", "key",
               "lane"},
     "addresses": {"query"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
@@ -153,7 +153,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
     "copies": {"person", "set_by"},  # of a login name
     "choices": {"language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip
-NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name"}
+NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name", "AnswerCount.status"}
 NAMED_BY_MACHINES |= {
     f"ExternalWork.{name}" for name in ("name", "pod", "pod_uid", "submitted_by", "submitted_with", "status", "api")
 }

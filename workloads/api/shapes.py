@@ -27,11 +27,11 @@ from workloads.api.verdicts import VerdictOut, verdict_now
 from workloads.clusters.run_spec import hidden_of
 from workloads.idle.spells import may_keep
 from workloads.lifecycle import State
-from workloads.models import ASKED_HERE, Attempt, ExternalWork, IdleSpell, Image, Kind, Preset, Workload
+from workloads.models import ASKED_HERE, Attempt, ExternalWork, IdleSpell, Image, Kind, Preset, StartEstimate, Workload
 from workloads.requests.gpu_amounts import read_unrounded
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
-from workloads.status.attempts import idle_spell, known_attempts
+from workloads.status.attempts import estimate_of, idle_spell, known_attempts
 from workloads.status.ranks import ranks_of
 
 MOST = 2**31 - 1
@@ -79,6 +79,22 @@ class SubmittedOut(serializers.Serializer[ExternalWork]):
     pod = serializers.CharField(help_text="Where each pod of the object is admitted by itself.")
 
 
+class EstimateOut(serializers.ModelSerializer[StartEstimate]):
+    """The queue played forward with runtimes of its like: in 80 of 100 cases it starts between `low` and `high`."""
+
+    why = serializers.CharField(
+        help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; else empty."
+    )
+
+    class Meta:
+        model = StartEstimate
+        fields = ["low", "median", "high", "why", "made_at"]
+        extra_kwargs = {
+            "low": {"help_text": "null: there is no estimate."},
+            "high": {"help_text": "null beside a low: perhaps later than in 7 days."},
+        }
+
+
 class WorkloadRow(serializers.ModelSerializer[Workload]):
     """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
@@ -99,6 +115,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     position = serializers.SerializerMethodField(help_text="In the queue; null when it does not wait.")
     ahead = serializers.SerializerMethodField(help_text="Who is before it, the first ten.")
     promised_at = serializers.SerializerMethodField(help_text="It starts by then at the latest.")
+    estimate = serializers.SerializerMethodField(help_text="When it will probably start; null when it does not wait.")
     reasons = serializers.SerializerMethodField()
     reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
     submitted = serializers.SerializerMethodField(help_text="Where it was not the portal; null: it was.")
@@ -111,7 +128,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
             "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
-            "ahead", "promised_at", "reasons", "reclaim_at", "submitted", "idle", "exit_code", "reason",
+            "ahead", "promised_at", "estimate", "reasons", "reclaim_at", "submitted", "idle", "exit_code", "reason",
             "message", "reclaims", "restarts", "setup",
             "submitted_at", "finished_at",
         ]  # fmt: skip
@@ -151,6 +168,11 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     def get_promised_at(self, workload: Workload) -> Any:
         claim = self.pending(workload)
         return moment(claim.promised_at) if claim else None
+
+    @extend_schema_field(EstimateOut(allow_null=True))
+    def get_estimate(self, workload: Workload) -> dict[str, Any] | None:
+        estimate = estimate_of(workload)
+        return None if estimate is None else dict(EstimateOut(estimate).data)
 
     @extend_schema_field(REASONS)
     def get_reasons(self, workload: Workload) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ When it is stopped it goes back to its last checkpoint. Who saves on notice writ
 preempted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from quotas.engine.queue import queue_order
 from quotas.engine.quota_tree import Ledger
 from quotas.engine.types import (
+    Claim,
     ClaimId,
     ClaimState,
     Decision,
@@ -37,12 +38,14 @@ from workloads.replay.ways import Way
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no demand tells: durations in seconds, and by pool after how many recalls a job stops for good (others: never)."""
+    """What no demand tells: durations in seconds, and by pool after how many recalls a job stops for good (others: never).
+    With `coarseness` passes become rarer as time passes: the next comes after that part of the time since the begin."""
 
     checkpoint_every: int = 1800
     restart: int = 60
     saving: int = 60
     between_passes: int = 60
+    coarseness: float = 0
     most_recalls: Mapping[PoolId, int] = field(default_factory=dict)
 
 
@@ -117,9 +120,12 @@ class Idle(NamedTuple):
 
 
 class Simulation:
-    """One replay of `demand` under `rules`, a snapshot without claims."""
+    """One replay of `demand` under `rules`, a snapshot without claims. What is `under_way` when it begins has its state,
+    times and place in its request, and its `work` counts from its start."""
 
-    def __init__(self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed) -> None:
+    def __init__(
+        self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed, under_way: Sequence[Job] = ()
+    ) -> None:
         self._rules, self._way, self._assumed = rules, way, assumed
         self._now, self._begin, self._end = demand.begin, demand.begin, demand.end
         self._pools = {pool.id: pool for pool in rules.pools}
@@ -144,20 +150,30 @@ class Simulation:
         self._outcome = Outcome(demand.begin, demand.end, cards, records, [*self._lines.values()])
         for work in self._works:
             self._expect(work.claim.submitted_at, "arrive", work)
+        for job in under_way:
+            self._take_over(Work(job, assumed))
+
+    @property
+    def records(self) -> list[Record]:
+        """What has become of each job so far."""
+        return self._outcome.records
 
     # The clock ----------------------------------------------------------------------------------------------------------
 
-    def play(self, progress: Callable[[float], None] = lambda part: None) -> Outcome:
-        """Play to the end. `progress` is told the part of the time that is over whenever another percent is."""
+    def play(
+        self, progress: Callable[[float], None] = lambda part: None, enough: Callable[[], bool] = lambda: False
+    ) -> Outcome:
+        """Play to the end, or until `enough`. `progress` is told the part of the time that is over, at every percent."""
         percent = 0
-        while self._events and self._events[0].at < self._end:
+        while self._events and self._events[0].at < self._end and not enough():
             at = self._events[0].at
             self._pass_time(at)
             while self._events and self._events[0].at == at:
                 self._happen(heappop(self._events))
             if self._changed and not self._planned and self._live:
                 self._planned = True
-                self._expect(max(at, self._last_pass + self._assumed.between_passes), "plan", None)
+                pause = max(self._assumed.between_passes, int(self._assumed.coarseness * (at - self._begin)))
+                self._expect(max(at, self._last_pass + pause), "plan", None)
             over = (at - self._begin) * 100 // (self._end - self._begin)
             if over > percent:
                 percent = over
@@ -198,6 +214,35 @@ class Simulation:
         elif event.version == work.version:
             HAPPENS[event.kind](self, work)
             self._changed = True
+
+    def _take_over(self, work: Work) -> None:
+        """It waits, runs or leaves already."""
+        record, pool, settings = work.record, self._pools[work.claim.pool], self._rules.settings
+        work.claim = claim = replace(
+            work.claim,
+            notice=notice_of(work.claim, pool, settings),
+            grace=grace_of(work.claim, pool, settings),
+        )
+        self._outcome.records.append(record)
+        self._changed = True
+        record.job = replace(record.job, request=_asked_again(claim))
+        if claim.state is ClaimState.PENDING:
+            self._expect(self._now, "arrive", work)
+            return
+        record.attempts, record.first_start = 1, claim.started_at
+        self._live[claim.id] = work
+        self._line(work).used_now += claim.units
+        self._free[claim.pool] -= claim.units
+        if claim.state is ClaimState.HOLDING:
+            self._ledgers[claim.pool].add(claim.department, claim.units)
+            self._expect(max(self._now, work.finishes_at), "finish", work)
+            return
+        goes_at = self._now if claim.leave_by is None else max(self._now, claim.leave_by)
+        if (claim.leave_by or 0) > self._now:
+            work.goes_at = goes_at
+            self._expect(goes_at, "go", work)
+        else:
+            self._expect(self._now + (claim.grace or 0), "leave", work)
 
     # What happens to a job ----------------------------------------------------------------------------------------------
 
@@ -423,6 +468,14 @@ class Simulation:
                 yield Idle(pool, decision.reasons[0].code, waits.claim.department, units)
         for pool, units in left.items():
             yield Idle(pool, "too_little_for_anybody", DepartmentId(""), units)
+
+
+def _asked_again(claim: Claim) -> Claim:
+    """As it queues when it has been stopped."""
+    return replace(
+        claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, reserved=None, placement=None,
+        notice=None, grace=None,
+    )  # fmt: skip
 
 
 HAPPENS: dict[str, Callable[[Simulation, Work], None]] = {

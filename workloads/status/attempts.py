@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
 
-from workloads.models import Attempt, IdleSpell, State, Workload
+from workloads.models import Attempt, IdleSpell, StartEstimate, State, Workload
 
+LATELY = dt.timedelta(minutes=15)
 RELATED = ("department", "author", "pool", "external")
 
 
 def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]:
     """`rows` with their attempts, oldest first, each with its claim; `related`: relations to load as well."""
     spells = Prefetch("idle_spells", IdleSpell.objects.filter(ended_at=None).select_related("kept_by"), "live_spells")
-    attempts = Attempt.objects.select_related("claim").order_by("number").prefetch_related(spells)
+    attempts = Attempt.objects.select_related("claim", "start_estimate").order_by("number").prefetch_related(spells)
     return rows.select_related(*RELATED, *related).prefetch_related(
         Prefetch("attempts", queryset=attempts, to_attr="known_attempts")
     )
@@ -22,9 +26,18 @@ def known_attempts(workload: Workload) -> list[Attempt]:
     """The workload's attempts, loaded with it or now."""
     attempts: list[Attempt] | None = getattr(workload, "known_attempts", None)
     if attempts is None:
-        attempts = list(workload.attempts.select_related("claim").order_by("number"))
+        attempts = list(workload.attempts.select_related("claim", "start_estimate").order_by("number"))
         workload.known_attempts = attempts  # type: ignore[attr-defined]
     return attempts
+
+
+def estimate_of(workload: Workload) -> StartEstimate | None:
+    """When a queued workload will probably start; None where nobody has estimated it lately, or no pass has looked at it."""
+    attempts = known_attempts(workload) if workload.state == State.QUEUED else []
+    if not attempts or not attempts[-1].claim.position:
+        return None
+    estimate: StartEstimate | None = getattr(attempts[-1], "start_estimate", None)
+    return estimate if estimate is not None and estimate.made_at > timezone.now() - LATELY else None
 
 
 def idle_spell(workload: Workload) -> IdleSpell | None:

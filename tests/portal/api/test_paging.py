@@ -16,7 +16,7 @@ from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, Qu
 from tests import builders as make
 from tests.architecture.doors import World, build, workload_of
 from tests.clients import person, token_of
-from workloads.models import IdleExemption, Image, ModeChange, Preset
+from workloads.models import IdleExemption, Image, ModeChange, Preset, RequestTemplate
 
 pytestmark = pytest.mark.django_db(transaction=True)  # events are listed once their transaction has ended
 ROWS = 5
@@ -47,6 +47,7 @@ def world(settings: Any, tmp_path: Path) -> World:
             claim=workload.attempts.get().claim, department=vision, pool=pool, data={},
         )  # fmt: skip
         Image.objects.create(name=f"image-{n}", title="The same title")
+        RequestTemplate.objects.create(department=vision, name=f"template-{n}", body={"kind": "job", "pool": pool.slug})
         Preset.objects.create(slug=f"preset-{n}", title="The same", kind="job", pool=pool, image=workload.image)
         node = pool.group.cluster.nodes.get()
         Quarantine.objects.create(node=node, why="fan")

@@ -31,7 +31,8 @@ def test_bars_are_as_long_as_the_phases_lasted() -> None:
     assert (second.y, drawn.height, drawn.live, drawn.earlier) == (ROW, 2 * ROW, False, 0)
 
 
-def test_what_is_not_over_ends_now() -> None:
+def test_what_is_not_over_ends_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
     drawn = timeline_of([(1, [phase("queued", 60, 30), phase("running", 30, None)])])
     assert drawn is not None
     assert drawn.live

@@ -1,0 +1,153 @@
+"""When what waits will start: small queues whose answers can be counted by hand, and what holds of every queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Settings, Snapshot
+from workloads.estimates.forward import HORIZON, PLAYS, Estimate, Estimates, NoEstimate, estimates
+from workloads.estimates.runtimes import ENOUGH, Runtimes, Traits
+from workloads.replay.demand import Job
+from workloads.replay.traces import GPU, rules_of
+
+HOUR, NOW = 3600, 1_000_000
+NOTICE, GRACE = 600, 120
+KIND = Traits("ann", "vision", "python", "job", 1)
+
+
+def traits(user: str = "ann", department: str = "vision") -> Traits:
+    return replace(KIND, user=user, department=department)
+
+
+def runtimes(*durations: int) -> Runtimes:
+    known = Runtimes()
+    for duration in durations:
+        known.learn(KIND, duration)
+    return known
+
+
+def claim(id: str, units: int, department: str = "vision", started: int | None = None, **more: Any) -> Claim:
+    state = ClaimState.PENDING if started is None else ClaimState.HOLDING
+    at = NOW - 60 if started is None else started
+    return Claim(ClaimId(id), DepartmentId(department), GPU, units, state, at, started_at=started, **more)
+
+
+def world(*claims: Claim, **guaranteed: int) -> Snapshot:
+    rules = rules_of(
+        {DepartmentId(id): units for id, units in guaranteed.items()}, 0, Settings(notice=NOTICE, grace=GRACE)
+    )
+    return replace(rules, now=NOW, claims=claims)
+
+
+def of(snapshot: Snapshot, known: Runtimes) -> Estimates:
+    return estimates(snapshot, {each.id: traits(department=each.department) for each in snapshot.claims}, known)
+
+
+def test_who_waits_for_one_that_always_runs_two_hours_starts_when_these_are_over() -> None:
+    full = world(claim("runs", 4, started=NOW - HOUR), claim("waits", 4), vision=4)
+    found = of(full, runtimes(*[2 * HOUR] * ENOUGH))["waits"]
+    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS)
+
+
+def test_a_range_is_as_wide_as_what_is_known_of_runtimes() -> None:
+    full = world(claim("runs", 4, started=NOW), claim("waits", 4), vision=4)
+    found = of(full, runtimes(*[HOUR] * 20, *[3 * HOUR] * 20))["waits"]
+    assert isinstance(found, Estimate)
+    assert (found.low, found.high) == (NOW + HOUR, NOW + 3 * HOUR)
+
+
+def test_what_runs_longer_than_most_is_taken_to_run_on_as_the_few_did_that_ran_as_long() -> None:
+    full = world(claim("runs", 4, started=NOW - 5 * HOUR), claim("waits", 4), vision=4)
+    found = of(full, runtimes(*[HOUR] * 50, *[6 * HOUR] * ENOUGH))["waits"]
+    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS)
+
+
+def test_an_owner_starts_when_notice_and_grace_are_over_whatever_the_borrower_would_run() -> None:
+    lent = world(claim("lent", 4, "nlp", started=NOW - HOUR), claim("mine", 4), vision=4, nlp=0)
+    found = of(lent, runtimes(*[50 * HOUR] * ENOUGH))["mine"]
+    assert isinstance(found, Estimate)
+    assert found.low == found.high
+    assert NOW + NOTICE + GRACE <= found.median <= NOW + NOTICE + GRACE + 60
+
+
+def test_the_second_in_the_queue_waits_for_the_first() -> None:
+    queue = world(
+        claim("runs", 4, started=NOW), claim("first", 4), replace(claim("second", 4), submitted_at=NOW - 30), vision=4
+    )
+    found = of(queue, runtimes(*[HOUR] * ENOUGH))
+    first, second = found["first"], found["second"]
+    assert isinstance(first, Estimate)
+    assert isinstance(second, Estimate)
+    assert second.median - first.median == HOUR
+
+
+def test_the_maximum_runtime_bounds_what_is_not_known() -> None:
+    full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=3 * HOUR), claim("waits", 4), vision=4)
+    assert of(full, Runtimes())["waits"] == Estimate(NOW + 2 * HOUR, NOW + 2 * HOUR, NOW + 2 * HOUR, PLAYS)
+
+
+def test_where_nothing_is_known_there_is_no_estimate() -> None:
+    full = world(claim("runs", 4, started=NOW), claim("waits", 4), vision=4)
+    assert of(full, Runtimes())["waits"] == NoEstimate("runtimes_unknown")
+    assert of(full, runtimes(*[2 * HORIZON] * ENOUGH))["waits"] == NoEstimate("beyond_horizon")
+
+
+def test_others_come_as_they_came_on_an_earlier_day_and_may_be_first() -> None:
+    """An owner came two hours after this time of each day: from now on, too, so that who borrows has to wait for it as well."""
+    full = world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4, "nlp"), vision=4, nlp=0)
+    known = runtimes(*[3 * HOUR] * ENOUGH)
+    ids = {each.id: KIND for each in full.claims}
+    came = [
+        Job(replace(claim(f"owner-{day}", 4), submitted_at=NOW - day * 24 * HOUR + 2 * HOUR), 5 * HOUR)
+        for day in range(1, 4)
+    ]
+    alone, among = estimates(full, ids, known)["waits"], estimates(full, ids, known, came)["waits"]
+    assert isinstance(alone, Estimate)
+    assert isinstance(among, Estimate)
+    assert (alone.median, among.median >= NOW + 7 * HOUR) == (NOW + 3 * HOUR, True)
+
+
+def test_without_time_for_enough_plays_there_is_no_estimate() -> None:
+    full = world(claim("runs", 4, started=NOW), claim("waits", 4), vision=4)
+    known = runtimes(*[HOUR] * ENOUGH)
+    ids = {each.id: KIND for each in full.claims}
+    assert estimates(full, ids, known, out_of_time=lambda: True) == {"waits": NoEstimate("too_many")}
+
+
+def test_the_narrowest_class_that_has_enough_says_how_long() -> None:
+    known = Runtimes()
+    bob = replace(KIND, user="bob", image="torch")
+    for _ in range(ENOUGH):
+        known.learn(KIND, HOUR)
+        known.learn(replace(KIND, user="carol", department="nlp"), 9 * HOUR)
+    known.learn(bob, 5 * HOUR)
+    found = known.like(bob)
+    assert found is not None
+    assert (found[0], set(found[1])) == ("department", {HOUR, 5 * HOUR})
+    assert known.like(KIND, elapsed=2 * HOUR) == ("kind", [5 * HOUR, *[9 * HOUR] * ENOUGH])
+
+
+sizes = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["vision", "nlp"]), st.booleans()), max_size=7)
+
+
+@settings(max_examples=40)
+@given(sizes, st.lists(st.integers(60, 5 * HOUR), min_size=ENOUGH, max_size=20))
+def test_a_range_is_in_order_never_before_now_and_the_same_when_asked_again(
+    wanted: list[tuple[int, str, bool]], durations: list[int]
+) -> None:
+    free, claims = 8, []
+    for number, (units, department, runs) in enumerate(wanted):
+        runs = runs and units <= free
+        free -= units if runs else 0
+        claims.append(claim(str(number), units, department, NOW - 100 if runs else None))
+    snapshot, known = world(*claims, vision=5, nlp=3), runtimes(*durations)
+    found = of(snapshot, known)
+    assert found == of(snapshot, known)
+    assert found.keys() == {each.id for each in claims if each.state is ClaimState.PENDING}
+    for each in found.values():
+        if isinstance(each, Estimate):
+            assert NOW <= each.low <= each.median <= (each.high or each.median)

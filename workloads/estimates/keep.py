@@ -1,0 +1,175 @@
+"""Estimates of starts in the database: made anew while something waits, and compared with what happened."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import structlog
+from django.db.models import DurationField, F, Max, Min, QuerySet, Sum
+from django.db.models.functions import Coalesce
+
+from quotas.engine import types as e
+from quotas.models import ClaimState, PoolGroup
+from quotas.planning.snapshot import load_snapshot, moment
+from workloads.estimates.forward import Estimate, Estimates, NoEstimate, estimates
+from workloads.estimates.runtimes import Runtimes, Traits, size_of
+from workloads.models import Attempt, StartEstimate
+from workloads.replay.history import demand_of
+
+HISTORY = dt.timedelta(days=90)
+MOST_RUNS = 20_000
+CAME = dt.timedelta(days=15)  # whose arrivals may come again
+AT_MOST = 8.0  # s of computing for a pool group
+AFRESH = dt.timedelta(seconds=45)
+COMPARED = dt.timedelta(days=30)
+TIMES = ("low", "median", "high")
+TRAITS = (
+    "author__username",
+    "department__slug",
+    "image__name",
+    "kind",
+    "units_per_pod",
+    "pods",
+    "pool__units_per_card",
+)
+log = structlog.get_logger(__name__)
+
+
+def estimate_all(*, now: dt.datetime) -> None:
+    """Every pool group in which something waits whose estimate is missing or old."""
+    for group in PoolGroup.objects.all():
+        waiting = _waiting(group)
+        oldest = waiting.aggregate(at=Min(Coalesce("start_estimate__made_at", now - 2 * AFRESH)))["at"]
+        if oldest is not None and oldest <= now - AFRESH:
+            _estimate(group, now)
+
+
+def _waiting(group: PoolGroup) -> QuerySet[Attempt]:
+    return Attempt.objects.filter(
+        workload__pool__group=group, finished_at=None, claim__state=ClaimState.PENDING, claim__released_at=None
+    )
+
+
+def _estimate(group: PoolGroup, now: dt.datetime) -> None:
+    began = time.monotonic()
+    snapshot = load_snapshot(group, now=now)
+    past, _unknown = demand_of(group, now - CAME, now)
+    found = estimates(
+        snapshot, _traits(group), learned(group, now=now), past.jobs, lambda: time.monotonic() - began > AT_MOST
+    )
+    _write(group, found, now)
+    log.info("starts.estimated", group=group.pk, claims=len(found), took_ms=round(1000 * (time.monotonic() - began)))
+
+
+def _traits(group: PoolGroup) -> dict[e.ClaimId, Traits]:
+    live = Attempt.objects.filter(workload__pool__group=group, finished_at=None)
+    fields = [f"workload__{name}" for name in TRAITS]
+    return {e.ClaimId(id): traits_of(*of) for id, *of in live.values_list("claim__public_id", *fields)}
+
+
+def traits_of(
+    user: str | None, department: str, image: str, kind: str, units: int, pods: int, card: int | None
+) -> Traits:
+    return Traits(user or "", department, image, kind, size_of(units * pods / (card or 1)))
+
+
+def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
+    """From workloads of the group that have ended in the last HISTORY: the seconds that they ran in all their attempts."""
+    rows = (
+        Attempt.objects.filter(
+            workload__pool__group=group, workload__finished_at__gt=now - HISTORY, started_at__isnull=False,
+            finished_at__isnull=False,
+        )
+        .values("workload", *(f"workload__{name}" for name in TRAITS))
+        .annotate(ran=Sum(F("finished_at") - F("started_at"), output_field=DurationField()), last=Max("finished_at"))
+        .order_by("-last")[:MOST_RUNS]
+    )  # fmt: skip
+    runtimes = Runtimes()
+    for row in rows:
+        runtimes.learn(
+            traits_of(*(row[f"workload__{name}"] for name in TRAITS)), max(1, round(row["ran"].total_seconds()))
+        )
+    return runtimes
+
+
+def _write(group: PoolGroup, found: Estimates, now: dt.datetime) -> None:
+    """Of those that still wait; the first estimate with times stays beside the last."""
+    rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim")}
+    new = [_row(rows[id], each, now) for id, each in found.items() if id in rows]
+    StartEstimate.objects.bulk_create(
+        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "why", *TIMES]
+    )
+    first = {f"first_{name}": F(name) for name in ("made_at", *TIMES)}
+    StartEstimate.objects.filter(attempt__in=rows.values(), first_made_at=None, low__isnull=False).update(**first)
+
+
+def _row(attempt: Attempt, each: Estimate | NoEstimate, now: dt.datetime) -> StartEstimate:
+    if isinstance(each, NoEstimate):
+        return StartEstimate(attempt=attempt, made_at=now, why=each.why)
+    high = None if each.high is None else moment(each.high)
+    return StartEstimate(attempt=attempt, made_at=now, low=moment(each.low), median=moment(each.median), high=high)
+
+
+# What became of them -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Of `count` first estimates whose attempt has started: how many started in their 80 % range, earlier, and later; and
+    the median of how far the start was from the middle, as a part of the wait, and in seconds."""
+
+    count: int
+    held: int
+    earlier: int
+    later: int
+    error_part: float
+    error_seconds: float
+
+    @property
+    def held_percent(self) -> int:
+        return round(100 * self.held / self.count) if self.count else 0
+
+    @property
+    def error_percent(self) -> int:
+        return round(100 * self.error_part)
+
+
+def calibration(*, now: dt.datetime) -> dict[str, Calibration]:
+    """Of the last COMPARED, by name of the pool; pools in which nothing was compared are left out."""
+    rows = StartEstimate.objects.filter(
+        first_made_at__gt=now - COMPARED, attempt__admitted_at__isnull=False
+    ).values_list(
+        "attempt__workload__pool__name",
+        "first_made_at",
+        "first_low",
+        "first_median",
+        "first_high",
+        "attempt__admitted_at",
+    )
+    by_pool: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for pool, *row in rows:
+        by_pool[pool].append(tuple(row))
+    return {pool: compare(by_pool[pool]) for pool in sorted(by_pool)}
+
+
+def compare(rows: Iterable[tuple[Any, ...]]) -> Calibration:
+    """`rows`: when the estimate was made, its low, median and high, and the start. A minute beside the range is still in it."""
+    minute = dt.timedelta(seconds=60)
+    count = earlier = later = 0
+    parts, seconds = [0.0], [0.0]
+    for made, low, middle, high, start in rows:
+        count += 1
+        earlier += start < low - minute
+        later += high is not None and start > high + minute
+        error = abs((start - middle).total_seconds())
+        seconds.append(error)
+        parts.append(error / max(60.0, (start - made).total_seconds()))
+    return Calibration(
+        count, count - earlier - later, earlier, later, median(parts[1:] or parts), median(seconds[1:] or seconds)
+    )
