@@ -87,7 +87,11 @@ def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Departme
     assert (row.status, row.error, row.tries) == (200, "", 1)
 
 
-@pytest.mark.parametrize("secret", [webhooks.new_secret(), "whsec_" + base64.b64encode(b"k" * 24).decode(), SECRET])
+@pytest.mark.parametrize(
+    "secret",
+    [webhooks.new_secret(), "whsec_" + base64.b64encode(b"k" * 24).decode(), SECRET],
+    ids=["new", "a key", "words"],
+)
 def test_the_library_of_standard_webhooks_verifies_what_arrives(
     owner: Actor, vision: Department, receiver: Receiver, secret: str
 ) -> None:
