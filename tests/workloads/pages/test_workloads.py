@@ -425,3 +425,14 @@ def test_everything_that_is_wrong_is_said_in_one_round(world: World) -> None:
         assert told in text
     assert text.count('class="invalid-feedback') >= 4 or text.count("invalid-feedback") >= 4
     assert not Workload.objects.exists()
+
+
+@pytest.mark.parametrize("kind", [ClusterKind.EMBEDDED, ClusterKind.KUBERNETES])  # the first offers shared volumes
+def test_all_that_a_verdict_brings_has_its_place_on_the_form(world: World, kind: ClusterKind) -> None:
+    Cluster.objects.update(kind=kind)
+    client = as_(world.alice)
+    page = client.get(reverse("workloads:new", args=["vision"])).content.decode()
+    brought = client.post(reverse("workloads:verdict", args=["vision"]), world.form()).content.decode()
+    places = re.findall(r'id="([^"]+)" hx-swap-oob', brought)
+    assert {"inside-machine", "inside-storage"} <= set(places)
+    assert [place for place in places if f'id="{place}"' not in page] == []
