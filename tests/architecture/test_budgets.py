@@ -55,7 +55,7 @@ MORE = {
     "workloads/requests": 53,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/replay": 17,  # demand, ways, assumptions, figures: the command that plays names each
+    "workloads/replay": 19,  # demand, ways, assumptions, figures, the simulation: the command and estimates of starts play
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike

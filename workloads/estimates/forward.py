@@ -121,6 +121,6 @@ def _play(
     """When each of `waiting` starts for the first time; infinity for those that do not within HORIZON."""
     demand = Demand(snapshot.now, snapshot.now + HORIZON, arrivals)
     played = Simulation(replace(snapshot, claims=()), demand, planner, Assumed(between_passes=30, coarseness=0.1), jobs)
-    mine = [record for record in played.records if record.job.request.id in waiting]
-    played.play(enough=lambda: all(record.first_start is not None or record.refused for record in mine))
-    return {record.job.request.id: math.inf if record.first_start is None else record.first_start for record in mine}
+    asked = [record for record in played.records if record.job.request.id in waiting]
+    played.play(enough=lambda: all(record.first_start is not None or record.refused for record in asked))
+    return {record.job.request.id: math.inf if record.first_start is None else record.first_start for record in asked}

@@ -60,11 +60,11 @@ def _estimate(group: PoolGroup, now: dt.datetime) -> None:
     began = time.monotonic()
     snapshot = load_snapshot(group, now=now)
     past, _unknown = demand_of(group, now - CAME, now)
-    found = estimates(
+    by_claim = estimates(
         snapshot, _traits(group), learned(group, now=now), past.jobs, lambda: time.monotonic() - began > AT_MOST
     )
-    _write(group, found, now)
-    log.info("starts.estimated", group=group.pk, claims=len(found), took_ms=round(1000 * (time.monotonic() - began)))
+    _write(group, by_claim, now)
+    log.info("starts.estimated", group=group.pk, claims=len(by_claim), took_ms=round(1000 * (time.monotonic() - began)))
 
 
 def _traits(group: PoolGroup) -> dict[e.ClaimId, Traits]:
@@ -98,10 +98,10 @@ def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
     return runtimes
 
 
-def _write(group: PoolGroup, found: Estimates, now: dt.datetime) -> None:
+def _write(group: PoolGroup, by_claim: Estimates, now: dt.datetime) -> None:
     """Of those that still wait; the first estimate with times stays beside the last."""
     rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim")}
-    new = [_row(rows[id], each, now) for id, each in found.items() if id in rows]
+    new = [_row(rows[id], each, now) for id, each in by_claim.items() if id in rows]
     StartEstimate.objects.bulk_create(
         new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "why", *TIMES]
     )

@@ -69,8 +69,8 @@ class Runtimes:
     def draw(self, traits: Traits, random: Random, elapsed: int = 0, at_most: int | None = None) -> int | None:
         """One duration, longer than `elapsed`, that is as likely as it was among its like; no longer than `at_most`. None where
         too little is known and there is no maximum."""
-        found = self.like(traits, elapsed)
-        if found is None:
+        alike = self.like(traits, elapsed)
+        if alike is None:
             return at_most
-        drawn = random.choice(found[1])
+        drawn = random.choice(alike[1])
         return drawn if at_most is None else min(drawn, at_most)
