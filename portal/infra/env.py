@@ -59,3 +59,8 @@ def networks(name: str, default: str = "") -> list[str]:
 def locale() -> str:
     """The terminal's locale, such as zh_CN.UTF-8: the first of LC_ALL, LC_MESSAGES and LANG that is set, or ""."""
     return next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
+
+
+def passed_on(more: dict[str, str]) -> dict[str, str]:
+    """The environment of a program that this process starts: its own, and `more`."""
+    return {**os.environ, **more}

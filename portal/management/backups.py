@@ -157,7 +157,7 @@ def _started(program: str, options: list[str] | None, **pipes: Any) -> subproces
     (_psql, *where), variables = DatabaseClient.settings_to_cmd_args_env(connection.settings_dict, [])
     database = where.pop()
     command = [path, *where, *options, f"--dbname={database}"]
-    return subprocess.Popen(command, env={**os.environ, **(variables or {})}, **pipes)  # noqa: S603
+    return subprocess.Popen(command, env=env.passed_on(variables or {}), **pipes)  # noqa: S603
 
 
 def need_postgres() -> None:
