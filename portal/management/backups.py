@@ -25,6 +25,8 @@ from django.db import connection, connections
 from django.db.backends.postgresql.client import DatabaseClient
 from django.db.migrations.loader import MigrationLoader
 
+from portal.infra import env
+
 FORMAT = "gpu-quota-portal-backup"
 LONGEST_LINE = 1 << 20
 CHUNK = 1 << 20
