@@ -218,11 +218,9 @@ class Simulation:
     def _take_over(self, work: Work) -> None:
         """It waits, runs or leaves already."""
         record, pool, settings = work.record, self._pools[work.claim.pool], self._rules.settings
-        work.claim = claim = replace(
-            work.claim,
-            notice=notice_of(work.claim, pool, settings),
-            grace=grace_of(work.claim, pool, settings),
-        )
+        claim = work.claim
+        notice, grace = notice_of(claim, pool, settings), grace_of(claim, pool, settings)
+        work.claim = claim = replace(claim, notice=notice, grace=grace)
         self._outcome.records.append(record)
         self._changed = True
         record.job = replace(record.job, request=_asked_again(claim))
@@ -237,11 +235,10 @@ class Simulation:
             self._ledgers[claim.pool].add(claim.department, claim.units)
             self._expect(max(self._now, work.finishes_at), "finish", work)
             return
-        goes_at = self._now if claim.leave_by is None else max(self._now, claim.leave_by)
-        if (claim.leave_by or 0) > self._now:
-            work.goes_at = goes_at
-            self._expect(goes_at, "go", work)
-        else:
+        if claim.leave_by is not None and claim.leave_by > self._now:
+            work.goes_at = claim.leave_by
+            self._expect(claim.leave_by, "go", work)
+        else:  # it has had SIGTERM
             self._expect(self._now + (claim.grace or 0), "leave", work)
 
     # What happens to a job ----------------------------------------------------------------------------------------------
