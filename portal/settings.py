@@ -132,6 +132,8 @@ else:
         # Waiting longer than this for a pool group's row means somebody is stuck: 503 and a retry instead.
         "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
     }
+    # One that the server has ended meanwhile (a restart, a failover, a proxy's limit) is replaced as it leaves the pool.
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.text("REDIS_URL")

@@ -59,7 +59,7 @@ MORE = {
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
-    "portal/infra": 35,  # small things that everything stands on: locks, keys, logs, versions
+    "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
     "portal/text": 28,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 24,  # with safe_http, by which every request to a server that is not ours leaves
