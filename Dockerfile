@@ -2,7 +2,8 @@
 # hadolint checks this file (make check).
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /app
-# What else is installed: ldap, for LDAP_DIRECTORIES, and saml, for SAML_PROVIDERS (docs/sign-in.md).
+# What else is installed: ldap, for LDAP_DIRECTORIES, and saml, for SAML_PROVIDERS (docs/sign-in.md); tracing and sentry
+# (docs/operations.md, Traces and errors).
 ARG EXTRAS=
 # hadolint ignore=DL3008
 RUN case " $EXTRAS " in *" ldap "*) apt-get update && apt-get install --yes --no-install-recommends \

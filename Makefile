@@ -9,7 +9,7 @@ MANAGE := $(RUN) manage.py
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
 # More workers than two cores: the four long rows of tests/conftest.py (faults, cluster, demo, browser) mostly wait.
 PYTEST_ARGS ?= -n 2
-# What else is installed: ldap, saml (requirements/README.md).
+# What else is installed: ldap, saml, tracing, sentry (requirements/README.md).
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
@@ -66,7 +66,7 @@ messages: install-dev  ## takes new sentences from code and templates into local
 	@$(DEV) $(MANAGE) messages
 
 lock: install-dev  ## makes requirements/*.txt from *.in (LOCK_ARGS=--upgrade takes newer versions)
-	@for name in base notebook ldap saml dev installer; do \
+	@for name in base notebook ldap saml tracing sentry dev installer; do \
 	  $(VENV)/bin/uv pip compile requirements/$$name.in -o requirements/$$name.txt --universal --python-version 3.11 \
 	    --generate-hashes --quiet --custom-compile-command 'make lock' $(LOCK_ARGS) || exit 1; done
 

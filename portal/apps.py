@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.conf import settings
 
 
 class PortalConfig(AppConfig):
@@ -6,6 +7,8 @@ class PortalConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from portal.infra.telemetry import switch
         from portal.web.error_pages import replace_technical_pages
 
         replace_technical_pages()
+        switch.begin(settings.TRACES, settings.ERRORS, settings.VERSION)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.infra import env, logs
 from portal.infra.providers import directories, identity_providers, saml, workplaces
+from portal.infra.telemetry import switch as telemetry
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -354,5 +355,7 @@ MEASURED_USE = "workloads.measurement.totals.used"
 CARD_ACTIVITY = "workloads.measurement.heat.activity"
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
-LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"))
+# Off unless set (docs/operations.md, "Traces and errors").
+TRACES, ERRORS = telemetry.collector(), telemetry.sentry()
+LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"), report=ERRORS is not None)
 LOGGING_CONFIG = "portal.infra.logs.configure"

@@ -15,6 +15,7 @@ import orjson
 from django.conf import settings
 
 from portal.infra.shared_redis import has_flag, shared
+from portal.infra.telemetry.switch import trace_of
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
 KEPT = 60  # s; older hints are of no use, the beat was there
@@ -44,7 +45,7 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
     if not settings.REDIS_URL:
         return False
     with shared().pipeline(transaction=False) as pipe:
-        pipe.rpush(HINTS, orjson.dumps([name, ids], option=orjson.OPT_SORT_KEYS))
+        pipe.rpush(HINTS, orjson.dumps([name, ids | trace_of()], option=orjson.OPT_SORT_KEYS))
         pipe.expire(HINTS, KEPT)
         pipe.exists(TAKEN)
         return bool(pipe.execute()[-1])

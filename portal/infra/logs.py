@@ -7,8 +7,11 @@ from typing import Any
 
 import structlog
 
+from portal.infra.telemetry import switch as telemetry
+
 SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
+    telemetry.add_ids,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -19,8 +22,9 @@ SHARED: list[Any] = [
 TRACEBACK = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
-def config(*, json: bool, level: str) -> dict[str, Any]:
-    """Django's LOGGING value; read by configure()."""
+def config(*, json: bool, level: str, report: bool = False) -> dict[str, Any]:
+    """Django's LOGGING value; read by configure(). `report`: exceptions go to Sentry, too."""
+    reports = {"class": "portal.infra.telemetry.error_reports.Handler", "level": "ERROR"}
     render: list[Any] = (
         [structlog.processors.ExceptionRenderer(TRACEBACK), structlog.processors.JSONRenderer()]
         if json
@@ -36,8 +40,11 @@ def config(*, json: bool, level: str) -> dict[str, Any]:
                 "foreign_pre_chain": SHARED,
             }
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
-        "root": {"handlers": ["stderr"], "level": level},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "structured"},
+            **({"reports": reports} if report else {}),
+        },
+        "root": {"handlers": ["stderr", "reports"] if report else ["stderr"], "level": level},
         "loggers": {"celery": {"level": "WARNING"}, "kombu": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
     }
 

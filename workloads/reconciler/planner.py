@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 import redis
 import structlog
@@ -16,6 +17,7 @@ from django.db import close_old_connections, connections
 
 from portal.background import hint_queue
 from portal.errors import Busy
+from portal.infra.telemetry.switch import work
 from quotas.models import Claim, PoolGroup
 from quotas.planning.run_pass import run_pass
 from workloads.reconciler.workers import Workers
@@ -45,7 +47,8 @@ class Planner(threading.Thread):
                 self._gather()
                 hints = hint_queue.take(WAIT, well=time.monotonic() >= self._well_from)
                 close_old_connections()
-                self.act(hints)
+                with work("act on hints", [ids for _name, ids in hints]) if hints else nullcontext():
+                    self.act(hints)
             except redis.RedisError as error:
                 log.warning("hints.away", error=str(error))
                 self.closing.wait(WAIT)

@@ -7,14 +7,16 @@ the race does nothing. A process killed between two lines leaves work that the n
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import structlog
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from portal.infra.telemetry.switch import work
 from quotas.models import ClaimState, Cluster
 from workloads.clusters import reachability
 from workloads.clusters.drivers import driver_for
@@ -171,11 +173,20 @@ def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
 
 def _create(attempt: Attempt) -> ClusterError | None:
     """Creates the run; in a thread of its own, without the database."""
-    try:
-        driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
-    except ClusterError as error:
-        return error
+    with _about(attempt, "create run"):
+        try:
+            driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
+        except ClusterError as error:
+            return error
     return None
+
+
+@contextmanager
+def _about(attempt: Attempt, what: str) -> Iterator[None]:
+    """Log lines and spans name the attempt."""
+    ids = {"workload": attempt.workload.public_id, "attempt": attempt.number}
+    with structlog.contextvars.bound_contextvars(**ids), work(what):
+        yield
 
 
 def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> Seen:
@@ -189,7 +200,7 @@ def reconcile(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None)
     moved = False
     if attempt.removed_at is not None:  # somebody else has tidied up after it
         return False
-    with structlog.contextvars.bound_contextvars(workload=attempt.workload.public_id, attempt=attempt.number):
+    with _about(attempt, "reconcile"):
         for _ in range(ROUNDS):
             steps = next_steps(view_of(attempt), seen, timezone.now())
             if not steps or not all(_take(step, attempt, driver) for step in steps):
