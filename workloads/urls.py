@@ -9,6 +9,7 @@ from workloads.notebooks import access
 from workloads.pages import (
     administration,
     buttons,
+    design,
     detail,
     estimates,
     files,
@@ -37,6 +38,7 @@ urlpatterns: list[URLPattern] = [
     path("operator/clusters/<slug:cluster>/metrics/", measurement.source, name="metrics"),
     path("operator/configuration/", configuration.configuration, name="configuration"),
     path("operator/configuration/export/", configuration.export, name="configuration_export"),
+    path("operator/design/", design.design, name="design"),
     path("operator/estimates/", estimates.estimates, name="estimates"),
     path("operator/images/", administration.images, name="images"),
     path("operator/images/<int:image>/", administration.image, name="image"),

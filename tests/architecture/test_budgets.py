@@ -52,7 +52,7 @@ def test_folders_of_tests_are_named_like_the_rooms_they_test(app: str) -> None:
 NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
-    "workloads/requests": 53,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
+    "workloads/requests": 55,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/replay": 19,  # demand, ways, assumptions, figures, the simulation: the command and estimates of starts play
@@ -66,7 +66,7 @@ MORE = {
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 45,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 21,  # with reason_against, which readiness and what waits for it share
-    "portal/web": 34,  # every page's frame, fields, lists, and answers kept of what is sent twice, which the API shares
+    "portal/web": 37,  # every page's frame, fields, lists, colours, and answers kept of what is sent twice, which the API shares
     "portal/api": 26,  # the frame that every view of the API is built on
     "portal/views": 68,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,
