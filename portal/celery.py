@@ -29,6 +29,7 @@ TIMETABLE = {
     "workloads.modes": 5,
     "workloads.measure": 60,
     "workloads.estimate": 30,
+    "workloads.backtest": 10,
     "portal.deliver": 5,
     "portal.directories": 900,
     "portal.clean_up": 3600,

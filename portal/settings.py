@@ -332,6 +332,7 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
+        "BacktestStateEnum": "workloads.models.BacktestState",
         "BudgetActionEnum": "quotas.models.BudgetAction",
         "ClaimStateEnum": "quotas.models.ClaimState",
         "ClusterKindEnum": "quotas.models.ClusterKind",

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
 from workloads.api import catalogue, idle, measurement, modes, outputs, request_templates, resources, tokens
+from workloads.backtests import api as backtests
 from workloads.configuration import api as configuration
 
 
@@ -18,6 +19,8 @@ class FilePath(PathConverter):
 register_converter(FilePath, "file")
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("backtests/", backtests.Backtests.as_view(), name="backtests"),
+    path("backtests/<slug:backtest>/", backtests.BacktestView.as_view(), name="backtest"),
     path("clusters/", catalogue.Clusters.as_view(), name="clusters"),
     path("clusters/<slug:cluster>/", catalogue.ClusterView.as_view(), name="cluster"),
     path("clusters/<slug:cluster>/metrics/", measurement.SourceView.as_view(), name="cluster-metrics"),

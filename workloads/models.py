@@ -13,7 +13,7 @@ from portal import names
 from portal.ids import new_id
 from portal.models import ApiToken, Department, User
 from portal.names import LineField, NameField
-from quotas.models import Claim, Cluster, Node, Pool
+from quotas.models import Claim, Cluster, Node, Pool, PoolGroup
 from workloads import mode_lifecycle
 from workloads.lifecycle import FINAL
 from workloads.lifecycle import State as S
@@ -627,3 +627,49 @@ class StartEstimate(models.Model):
             if self.median
             else f"start of {self.attempt}: {self.why}"
         )
+
+
+class BacktestState(models.TextChoices):
+    QUEUED = "queued", _("queued")
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+class Backtest(models.Model):
+    """What a pool group would have been between `begin` and `end` under a draft (workloads/backtests). `changes` are the draft's
+    values as [name, before, after] when it was asked; `result` the figures of a replay under today's rules and under the draft:
+    {"now", "draft", "unknown": workloads left out}. `why` says why it failed: {"message", "params"}."""
+
+    public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
+    group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="backtests")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    begin = models.DateTimeField()
+    end = models.DateTimeField()
+    draft = models.TextField()  # a piece of a configuration file
+    changes = models.JSONField(default=list)
+    state = models.CharField(max_length=10, choices=BacktestState.choices, default=BacktestState.QUEUED)
+    percent = models.PositiveSmallIntegerField(default=0)
+    tries = models.PositiveSmallIntegerField(default=0)
+    beat_at = models.DateTimeField(null=True)  # of the worker that plays it
+    result = models.JSONField(null=True)
+    why = models.JSONField(default=dict)
+    asked_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-public_id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["author"], condition=Q(state__in=["queued", "running"]), name="one_live_backtest_a_person"
+            )
+        ]
+        indexes = [models.Index(fields=["asked_at"], condition=Q(ended_at=None), name="backtest_live")]
+
+    def __str__(self) -> str:
+        return f"backtest of {self.group} by {self.author}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.ended_at is None

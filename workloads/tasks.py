@@ -13,6 +13,7 @@ from portal.background import hint_queue
 from portal.background.hints import wake
 from portal.background.jobs import claimed_tick
 from quotas.models import Claim, Cluster
+from workloads.backtests import runs
 from workloads.clusters.drivers import driver_for
 from workloads.estimates import keep
 from workloads.files import cleaning
@@ -114,6 +115,14 @@ def estimate(*, tick: bool = False, **_: Any) -> None:
             keep.estimate_all(now=timezone.now())
 
 
+@shared_task(name="workloads.backtest")
+def backtest(*, tick: bool = False, **_: Any) -> None:
+    """Plays one backtest, which may take minutes; others that tick meanwhile find it under way."""
+    with claimed_tick("workloads.backtest", tick=tick) as run:
+        if run:
+            runs.go_on(now=timezone.now())
+
+
 @shared_task(name="workloads.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
     """Deletes working directories and measured use past their time."""
@@ -122,3 +131,4 @@ def clean_up(*, tick: bool = False, **_: Any) -> None:
             cleaning.discard_old_files(now=timezone.now())
             cleaning.discard_left_files(now=timezone.now())
             buckets.forget_old(now=timezone.now())
+            runs.discard_old(now=timezone.now())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
+from workloads.backtests import pages as backtests
 from workloads.configuration import pages as configuration
 from workloads.notebooks import access
 from workloads.pages import (
@@ -30,6 +31,10 @@ ONE = HERE + "<slug:workload>/"
 urlpatterns: list[URLPattern] = [
     path("mine/", home.own_workloads, name="mine"),
     path("mine/frame/", home.frame, name="frame"),
+    path("backtests/", backtests.backtests, name="backtests"),
+    path("backtests/<slug:backtest>/", backtests.backtest, name="backtest"),
+    path("backtests/<slug:backtest>/csv/", backtests.csv, name="backtest_csv"),
+    path("pools/<slug:pool>/backtest/", backtests.new, name="backtest_new"),
     path("operator/workloads/", listing.everywhere, name="everywhere"),
     path("operator/workloads/csv/", listing.csv_everywhere, name="csv_everywhere"),
     path("operator/workloads/several/", listing.several_everywhere, name="several_everywhere"),

@@ -16,10 +16,12 @@ from portal.celery import TIMETABLE, app
 WAKES = frozenset(
     {
         "quotas.plan", "workloads.converge", "workloads.converge_all", "workloads.inventory", "workloads.modes",
-        "portal.deliver",
+        "portal.deliver", "workloads.backtest",
     }
 )  # fmt: skip
-BY_WORKERS = frozenset({"workloads.modes", "portal.deliver"})  # they take long, or wait for strangers
+BY_WORKERS = frozenset(
+    {"workloads.modes", "portal.deliver", "workloads.backtest"}
+)  # they take long, or wait for strangers
 log = structlog.get_logger(__name__)
 
 

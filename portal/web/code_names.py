@@ -12,6 +12,8 @@ from portal.errors import N_
 EVENTS = {
     "backup.made": N_("Backup made"),
     "backup.restored": N_("Backup restored"),
+    "backtest.asked": N_("Backtest requested"),
+    "backtest.cancelled": N_("Backtest cancelled"),
     "budget.changed": N_("Budget changed"),
     "budget.near": N_("Budget nearly used up"),
     "budget.reached": N_("Budget used up"),
@@ -159,6 +161,7 @@ JOBS = {
     "workloads.modes": N_("Node mode changes"),
     "workloads.measure": N_("Measuring of use"),
     "workloads.estimate": N_("Estimates of starts"),
+    "workloads.backtest": N_("Backtests"),
     "portal.deliver": N_("Mail and webhooks"),
     "portal.directories": N_("Groups in directories"),
     "portal.clean_up": N_("Cleanup: events and messages"),

@@ -66,12 +66,12 @@ class Schedule:
         """The smallest limit in force at any time in [begin, end]."""
         if not self.windows:
             return self.lend_limit
-        return min((self.at(when) for when in (begin, *self._turns(begin, end))), key=height)
+        return min((self.at(when) for when in (begin, *self.turns(begin, end))), key=height)
 
     def changes(self, after: dt.datetime) -> Iterator[tuple[dt.datetime, Limit]]:
         """Every change in the following eight days as (when, new limit), in order."""
         before = self.at(after)
-        for when in self._turns(after, after + ROUND):
+        for when in self.turns(after, after + ROUND):
             limit = self.at(when)
             if limit != before:
                 yield when, limit
@@ -95,7 +95,7 @@ class Schedule:
         """When more than `limit` may next be lent; None if never."""
         return next((when for when, then in self.changes(after) if height(then) > height(limit)), None)
 
-    def _turns(self, begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
+    def turns(self, begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
         """Times in (begin, end] at which the limit may change: edges of windows and changes of the clocks."""
         moments = set(_clock_changes(self.zone, begin, end))
         minutes = {minute % DAY for window in self.windows for minute in (window.start, window.end)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import orjson
@@ -29,15 +29,10 @@ K = TypeVar("K", bound=Hashable)
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
     """All input of one pass over this pool group; without `claims`, the rules and nodes only."""
-    rules = _rules(group)
-    return e.Snapshot(
-        id=id or group.name,
-        now=seconds(now),
-        settings=settings_of(group),
-        pools=_pools(rules, _optional(group.cluster.unreachable_since)),
-        departments=_departments(rules, now, used_up(rules.budgets, now=now, departments=rules.departments)),
-        claims=_claims(rules) if claims else (),
-    )
+    rules = rules_of(group)
+    budgets = used_up(rules.budgets, now=now, departments=rules.departments)
+    snapshot = snapshot_of(group, rules, budgets, _optional(group.cluster.unreachable_since), now=now, id=id)
+    return replace(snapshot, claims=_claims(rules)) if claims else snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,28 @@ class Rules:
     nodes: Mapping[int, tuple[e.Node, ...]]
 
 
-def _rules(group: PoolGroup) -> Rules:
+def snapshot_of(
+    group: PoolGroup,
+    rules: Rules,
+    budgets: Mapping[int, tuple[e.SpentBudget, ...]],
+    unreachable_since: int | None,
+    *,
+    now: dt.datetime,
+    id: str = "",
+) -> e.Snapshot:
+    """The rules and nodes as the engine takes them, without claims. `group` and `rules` need not be as they are stored."""
+    return e.Snapshot(
+        id=id or group.name,
+        now=seconds(now),
+        settings=settings_of(group),
+        pools=_pools(rules, unreachable_since),
+        departments=_departments(rules, now, budgets),
+        claims=(),
+    )
+
+
+def rules_of(group: PoolGroup) -> Rules:
+    """From the database, or as they were read the last time if nothing has changed since."""
     of_pools = "pool_id IN (SELECT id FROM quotas_pool WHERE group_id = %s)"
     stamp = rules_cache.stamp(
         (Pool, "group_id = %s", [group.pk]), (Department, "true", []), (Quota, of_pools, [group.pk]),

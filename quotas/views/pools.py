@@ -33,7 +33,8 @@ def pools(request: HttpRequest) -> HttpResponse:
 @require_safe
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
     """The card map. Everybody sees departments and amounts, names only of departments they see."""
-    seen = actor_of(request).seen
+    actor = actor_of(request)
+    seen = actor.seen
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
     if not rows:
         raise NotVisible
@@ -46,7 +47,8 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "overview": overview,
         "pool": overview.pool,
         "seen": seen,
-        "operator": actor_of(request).is_operator,
+        "operator": actor.is_operator,
+        "may_backtest": actor.sees_all or actor.owned.filter(quotas__pool__group=overview.pool.group_id).exists(),
         "days": days,
         "periods": PERIODS,
         "most_nodes": MOST_NODES,

@@ -15,11 +15,13 @@ from django.utils import timezone
 
 from portal.accounts.members import digest_of
 from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitation, Role, SavedFilter, User, Webhook
-from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest
+from quotas.models import Budget, ClaimState, Decision, PlanPass, Pool, Quarantine, QuotaRequest
 from tests import builders as make
 from tests.clients import token_of
 from workloads import actions
-from workloads.models import Attempt, IdleExemption, Image, ModeChange, Preset, RequestTemplate, Workload
+from workloads.models import Attempt, Backtest, IdleExemption, Image, ModeChange, Preset, RequestTemplate, Workload
+from workloads.replay.accounting import Outcome
+from workloads.replay.figures import figures_of
 from workloads.requests import as_api_call
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
@@ -129,9 +131,19 @@ def build() -> World:
         ).public_id,
         "saved": saved_of(people["owner"]),
         "template": template_of(workload).public_id,
+        "backtest": backtest_of(pool, people["operator"]),
         "budget": Budget.objects.create(department=vision, hours=100).public_id,
     }
     return World(vision, people, values)
+
+
+def backtest_of(pool: Pool, author: User) -> str:
+    """One that is done, in which nothing happened."""
+    figures = figures_of(Outcome(0, 86_400, 4, [], []))
+    return Backtest.objects.create(
+        group=pool.group, author=author, begin=timezone.now() - dt.timedelta(days=1), end=timezone.now(), draft="",
+        state="done", ended_at=timezone.now(), result={"now": figures, "draft": figures, "unknown": 0},
+    ).public_id  # fmt: skip
 
 
 def saved_of(user: User) -> str:

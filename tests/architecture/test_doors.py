@@ -54,6 +54,7 @@ OURS = {
     "quota_request",
     "exemption",
     "budget",
+    "backtest",
     "template",
     "saved",
 }

@@ -162,6 +162,40 @@ def apply(*, actor: Actor, text: str, source: str = "", dry_run: bool = False, c
     return plan
 
 
+def proposed(text: str, parts: Mapping[str, frozenset[str]]) -> list[Wish]:
+    """What a file says of entries that are there, without carrying it out. It may say these `parts` only, by section the stored
+    names of values. Entries of `quotas` and `user_caps` may be new. Raises Unreadable, Refused."""
+    file = document.read(text)
+    faults, before = Faults(file), stored()
+    wishes = [wish for wish in _wishes(_top(file, faults), before, faults) if wish.values != {}]
+    for wish in wishes:
+        section = SECTIONS[wish.section]
+        names = {str(each.source): name for name, each in section.shape().fields.items()}
+        if wish.values is None or wish.section not in parts:
+            faults.add(wish.path, _("This has no part in what is asked."), "no_part")
+            continue
+        for name in sorted(wish.values.keys() - parts[wish.section]):
+            faults.add((*wish.path, names[name]), _("This has no part in what is asked."), "no_part")
+        for kind, key in [(wish.section, wish.key[0]), *section.needs(wish.key, wish.values)]:
+            if kind in ("departments", "pools") and (key,) not in before[kind]:
+                faults.add(wish.path, absent(key, [each[0] for each in before[kind]]).detail, "does_not_exist")
+    if faults.each:
+        raise Refused(faults.each)
+    return wishes
+
+
+def differences(wishes: Iterable[Wish]) -> list[Change]:
+    """Value by value, what they would change of what is stored."""
+    units = _units()
+    changes: list[Change] = []
+    for wish in wishes:
+        section = SECTIONS[wish.section]
+        now, values = section.merged(wish.key, wish.values or {})
+        before = None if now is None else _told(section, wish.key, now, units)
+        changes += _changed(section.place(wish.key), before, _told(section, wish.key, values, units))
+    return changes
+
+
 def _carried_out(actor: Actor, file: Document) -> Plan:
     """Inside the transaction: the change made, and what it was. Raises Refused."""
     faults = Faults(file)

@@ -1,16 +1,20 @@
-"""Demand from the installation's own tables: what was asked for in a pool group, and how long it ran."""
+"""Demand and rules from the installation's own tables: what was asked for in a pool group, how long it ran, and under what it is
+played."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from quotas.engine import types as e
-from quotas.models import ClaimState, PoolGroup
-from quotas.planning.snapshot import claim_of, load_snapshot, seconds
+from quotas.lending import windows
+from quotas.models import ClaimState, Pool, PoolGroup, Quota, UserCap
+from quotas.planning.snapshot import Rules, claim_of, moment, rules_of, seconds, snapshot_of
 from workloads.models import Attempt
 from workloads.replay.demand import Demand, Job
 
@@ -28,31 +32,108 @@ SINCE = (
 """What a claim learns after it was submitted."""
 
 
-def rules_of(group: PoolGroup, *, now: dt.datetime) -> e.Snapshot:
-    """The pools, nodes, quotas and settings of the group as they are now. Pauses and used-up budgets are left out: they
-    are of today."""
-    rules = load_snapshot(group, now=now, claims=False)
-    departments = tuple(replace(each, paused=False, budgets=()) for each in rules.departments)
-    return replace(rules, departments=departments)
+@dataclass(frozen=True)
+class Terms:
+    """The rows that rule a pool group: as they are stored, or copies that have other values. What is of today only stays out:
+    pauses, used-up budgets, a cluster that does not answer."""
+
+    group: PoolGroup
+    rows: Rules
+
+    @staticmethod
+    def of(group: PoolGroup) -> Terms:
+        """As they are now, in copies that may be changed."""
+        rows = rules_of(group)
+        departments = {row.pk: copy(row) for row in rows.departments}
+        pools = {row.pk: copy(row) for row in rows.pools}
+        quotas, caps = [copy(row) for row in rows.quotas], [copy(row) for row in rows.caps]
+        of_both: list[Quota | UserCap] = [*quotas, *caps]
+        for row in of_both:
+            row.department, row.pool = departments[row.department_id], pools[row.pool_id]
+        for department in departments.values():
+            department.paused = False
+        return Terms(
+            copy(group),
+            replace(
+                rows, pools=(*pools.values(),), departments=(*departments.values(),), quotas=(*quotas,), caps=(*caps,)
+            ),
+        )
+
+    @property
+    def pools(self) -> dict[int, Pool]:
+        return {pool.pk: pool for pool in self.rows.pools}
+
+    @property
+    def most_recalls(self) -> dict[e.PoolId, int]:
+        return {e.PoolId(pool.slug): pool.max_reclaims for pool in self.rows.pools}
+
+    def snapshot(self, now: dt.datetime) -> e.Snapshot:
+        """Pools, nodes, quotas and settings, without claims; lend limits are those of `now`."""
+        return snapshot_of(self.group, self.rows, {}, None, now=now)
+
+    def calendar(self, begin: dt.datetime, end: dt.datetime) -> Windows | None:
+        """None where no quota has lending windows."""
+        with_windows = tuple(quota for quota in self.rows.quotas if quota.windows)
+        return Windows(self, with_windows, begin, end) if with_windows else None
 
 
-def most_recalls_of(group: PoolGroup) -> dict[e.PoolId, int]:
-    return {e.PoolId(slug): most for slug, most in group.pools.values_list("slug", "max_reclaims")}
+@dataclass
+class Windows:
+    """Lending windows between `begin` and `end`, as a simulation's calendar."""
+
+    terms: Terms
+    quotas: tuple[Quota, ...]
+    begin: dt.datetime
+    end: dt.datetime
+    changed: Callable[[e.Snapshot], e.Snapshot] = lambda snapshot: snapshot
+    """What else is changed in each snapshot."""
+    recalls: int = 0
+
+    def turns(self) -> list[int]:
+        """Edges of windows, and the times before them at which less is lent already, or lent capacity is called back."""
+        turns: set[dt.datetime] = set()
+        for quota in self.quotas:
+            back = dt.timedelta(seconds=quota.pool.back_within) + windows.SLACK
+            leads = (dt.timedelta(0), back, back + dt.timedelta(seconds=quota.pool.min_runtime))
+            edges = windows.schedule_of(quota).turns(self.begin, self.end + max(leads))
+            turns |= {edge - lead for edge in edges for lead in leads}
+        return sorted({seconds(at) for at in turns if self.begin <= at < self.end})
+
+    def departments(self, now: int) -> tuple[e.Department, ...]:
+        return self.changed(self.terms.snapshot(moment(now))).departments
+
+    def due(self, snapshot: e.Snapshot) -> Iterable[tuple[e.Claim, int]]:
+        for each in windows.due(snapshot, self.quotas, now=moment(snapshot.now)):
+            self.recalls += 1
+            id = e.ClaimId(f"window-{self.recalls}")
+            claim = e.Claim(
+                id, each.department, each.pool, each.units, e.ClaimState.PENDING, snapshot.now, pods=0,
+                preemptible=False, own_only=True,
+            )  # fmt: skip
+            until = self.end if each.until is None else each.until
+            yield claim, max(1, seconds(until) - snapshot.now)
 
 
-def demand_of(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> tuple[Demand, int]:
+def attempts_of(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> QuerySet[Attempt]:
+    """What waited or ran between `begin` and `end`."""
+    rows = Attempt.objects.filter(workload__pool__group=group, queued_at__lt=end)
+    return rows.filter(Q(finished_at=None) | Q(finished_at__gt=begin))
+
+
+def demand_of(
+    group: PoolGroup, begin: dt.datetime, end: dt.datetime, pools: Mapping[int, Pool] | None = None
+) -> tuple[Demand, int]:
     """The workloads of the group that waited or ran between `begin` and `end`, and how many more never ran, so that nobody knows
-    how long they would have."""
+    how long they would have. `pools`: the rows whose minimum runtimes count, by key."""
     attempts = (
-        Attempt.objects.filter(workload__pool__group=group, queued_at__lt=end)
-        .filter(Q(finished_at=None) | Q(finished_at__gt=begin))
+        attempts_of(group, begin, end)
         .select_related("workload", "claim__department", "claim__pool")
         .order_by("workload", "number")
     )
     jobs: list[Job] = []
     unknown = 0
     for _, made in groupby(attempts, key=lambda attempt: attempt.workload_id):
-        job = _job([*made], begin, end)
+        job = _job([*made], begin, end, pools or {})
         if job is None:
             unknown += 1
         else:
@@ -61,12 +142,13 @@ def demand_of(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> tuple[D
     return Demand(seconds(begin), seconds(end), tuple(jobs)), unknown
 
 
-def _job(attempts: list[Attempt], begin: dt.datetime, end: dt.datetime) -> Job | None:
+def _job(attempts: list[Attempt], begin: dt.datetime, end: dt.datetime, pools: Mapping[int, Pool]) -> Job | None:
     workload = attempts[0].workload
     work = sum(_kept(attempt, begin, end) for attempt in attempts)
     if not work:
         return None
     request = attempts[0].claim  # as it was when it was submitted; never written back
+    request.pool = pools.get(request.pool_id, request.pool)
     request.state, request.submitted_at = ClaimState.PENDING, max(begin, workload.submitted_at)
     for name in SINCE:
         setattr(request, name, None)

@@ -7,22 +7,26 @@ backoff, or may stay after all. A pass follows at once on what happens, but no s
 A job makes progress one second a second while it runs, after `restart` seconds of starting up in every attempt but its first.
 When it is stopped it goes back to its last checkpoint. Who saves on notice writes one, and leaves, `saving` seconds after it is
 preempted.
+
+A recall holds units without work, as in the product: what its department starts later draws from it. A calendar changes
+departments by the hour, and says what has to be called back for that.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quotas.engine.queue import queue_order
-from quotas.engine.quota_tree import Ledger
+from quotas.engine.quota_tree import Ledger, standing_of
 from quotas.engine.types import (
     Claim,
     ClaimId,
     ClaimState,
     Decision,
     DecisionKind,
+    Department,
     DepartmentId,
     Plan,
     PoolId,
@@ -47,6 +51,18 @@ class Assumed:
     between_passes: int = 60
     coarseness: float = 0
     most_recalls: Mapping[PoolId, int] = field(default_factory=dict)
+
+
+class Calendar(Protocol):
+    """Rules that change by the hour, as lending windows do."""
+
+    def turns(self) -> Iterable[int]:
+        """When `departments` change."""
+
+    def departments(self, now: int) -> tuple[Department, ...]: ...
+
+    def due(self, snapshot: Snapshot) -> Iterable[tuple[Claim, int]]:
+        """The recalls that are needed now, pending, each with the seconds after which it is over."""
 
 
 class Work:
@@ -88,6 +104,8 @@ class Work:
 
     @property
     def finishes_at(self) -> int:
+        if self.claim.is_recall:  # it ends at its time, whenever it began
+            return self.claim.submitted_at + self.record.job.work
         return self.makes_progress_at + self.record.job.work - self.saved
 
     def progress(self, now: int) -> int:
@@ -124,13 +142,15 @@ class Simulation:
     times and place in its request, and its `work` counts from its start."""
 
     def __init__(
-        self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed, under_way: Sequence[Job] = ()
-    ) -> None:
-        self._rules, self._way, self._assumed = rules, way, assumed
+        self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed, under_way: Sequence[Job] = (),
+        calendar: Calendar | None = None,
+    ) -> None:  # fmt: skip
+        self._rules, self._way, self._assumed, self._calendar = rules, way, assumed, calendar
         self._now, self._begin, self._end = demand.begin, demand.begin, demand.end
         self._pools = {pool.id: pool for pool in rules.pools}
         self._ledgers = {id: Ledger(pool, rules.departments) for id, pool in self._pools.items()}
         self._free = {id: ledger.capacity for id, ledger in self._ledgers.items()}
+        self._recalls: dict[PoolId, int] = dict.fromkeys(self._pools, 0)  # that hold
         self._cards = {id: 1 / (card_units(pool) or 1) for id, pool in self._pools.items()}
         self._lines = {
             (id, pool): Line(id, pool, account.guaranteed, self._cards[pool])
@@ -150,6 +170,8 @@ class Simulation:
         self._outcome = Outcome(demand.begin, demand.end, cards, records, [*self._lines.values()])
         for work in self._works:
             self._expect(work.claim.submitted_at, "arrive", work)
+        for at in calendar.turns() if calendar else ():
+            self._expect(max(at, demand.begin), "turn", None)
         for job in under_way:
             self._take_over(Work(job, assumed))
 
@@ -209,7 +231,9 @@ class Simulation:
 
     def _happen(self, event: Event) -> None:
         work = event.work
-        if work is None:
+        if work is None and event.kind == "turn":
+            self._turn_to()
+        elif work is None:
             self._plan()
         elif event.version == work.version:
             HAPPENS[event.kind](self, work)
@@ -229,10 +253,10 @@ class Simulation:
             return
         record.attempts, record.first_start = 1, claim.started_at
         self._live[claim.id] = work
-        self._line(work).used_now += claim.units
-        self._free[claim.pool] -= claim.units
+        self._use(work, claim.units)
         if claim.state is ClaimState.HOLDING:
-            self._ledgers[claim.pool].add(claim.department, claim.units)
+            self._recalls[claim.pool] += claim.is_recall
+            self._charge(work, claim.units)
             self._expect(max(self._now, work.finishes_at), "finish", work)
             return
         if claim.leave_by is not None and claim.leave_by > self._now:
@@ -246,7 +270,7 @@ class Simulation:
     def _arrive(self, work: Work) -> None:
         """It waits, for the first time or again."""
         self._live[work.id] = work
-        self._line(work).waiting_now += work.claim.units
+        self._wait(work, work.claim.units)
         if work.claim.backoff_until is not None:
             self._expect(work.claim.backoff_until, "look", work)
         self._expect(work.claim.waiting_since + self._rules.settings.starvation_after + 1, "look", work)
@@ -268,12 +292,12 @@ class Simulation:
             notice=notice_of(claim, pool, settings), grace=grace_of(claim, pool, settings),
             checkpoint_every=work.checkpoint_every or None,
         )  # fmt: skip
-        self._line(work).waiting_now -= claim.units
-        self._line(work).used_now += claim.units
-        self._free[claim.pool] -= claim.units
+        self._wait(work, -claim.units)
+        self._use(work, claim.units)
+        self._recalls[claim.pool] += claim.is_recall
+        self._charge(work, claim.units)
         if self._free[claim.pool] < 0:
             raise ValueError(f"{claim.id} starts where nothing is free")
-        self._ledgers[claim.pool].add(claim.department, claim.units)
         self._expect(work.finishes_at, "finish", work)
         if claim.max_runtime is not None:
             self._expect(self._now + claim.max_runtime, "finish", work)
@@ -281,6 +305,9 @@ class Simulation:
             self._expect(self._now + claim.min_runtime, "look", work)
 
     def _finish(self, work: Work) -> None:
+        if work.claim.state is ClaimState.PENDING:  # a recall that is over before its units have come
+            self._refuse(work)
+            return
         self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
         self._end_attempt(work)
         work.record.finished_at = self._now
@@ -290,17 +317,17 @@ class Simulation:
         del self._live[claim.id]
         work.version += 1
         work.goes_at = None
-        self._line(work).used_now -= claim.units
-        self._free[claim.pool] += claim.units
+        self._use(work, -claim.units)
         if claim.state is ClaimState.HOLDING:
-            self._ledgers[claim.pool].remove(claim.department, claim.units)
+            self._recalls[claim.pool] -= claim.is_recall
+            self._charge(work, -claim.units, once_more=claim.is_recall)
 
     def _preempt(self, work: Work, preemptor: ClaimId) -> None:
         """Its notice begins; by right it is gone at once."""
         claim = work.claim
         leave_by = self._now + notice_of(claim, self._pools[claim.pool], self._rules.settings)
         work.claim = replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptor)
-        self._ledgers[claim.pool].remove(claim.department, claim.units)
+        self._charge(work, -claim.units)
         saves = work.record.job.saves_on_notice
         work.goes_at = min(leave_by, self._now + self._assumed.saving) if saves else leave_by
         self._expect(work.goes_at, "go", work)
@@ -309,7 +336,7 @@ class Simulation:
         """It may stay after all."""
         claim = work.claim
         work.claim, work.goes_at = replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None), None
-        self._ledgers[claim.pool].add(claim.department, claim.units)
+        self._charge(work, claim.units)
 
     def _go(self, work: Work) -> None:
         """SIGTERM: from here there is no way back. Who has saved is gone at once, others take the whole grace."""
@@ -341,13 +368,50 @@ class Simulation:
     def _refuse(self, work: Work) -> None:
         """It can never run."""
         del self._live[work.id]
-        self._line(work).waiting_now -= work.claim.units
+        self._wait(work, -work.claim.units)
         work.version += 1
         work.record.refused = True
 
     def _lose(self, work: Work, seconds: int) -> None:
         work.record.lost += seconds
         self._line(work).lost += seconds * work.claim.units
+
+    # Units ------------------------------------------------------------------------------------------------------------
+
+    def _wait(self, work: Work, units: int) -> None:
+        self._line(work).waiting_now += 0 if work.claim.is_recall else units
+
+    def _use(self, work: Work, units: int) -> None:
+        """So many more units are not free (negative: are free again). What a recall keeps is nobody's use."""
+        self._free[work.claim.pool] -= units
+        self._line(work).used_now += 0 if work.claim.is_recall else units
+
+    def _charge(self, work: Work, units: int, once_more: bool = False) -> None:
+        """Charge its department. Where recalls hold, work draws from them, and all that is charged and free is counted anew;
+        `once_more` where the last one has ended."""
+        pool = work.claim.pool
+        if self._recalls[pool] or once_more:
+            self._recount(pool)
+        else:
+            self._ledgers[pool].add(work.claim.department, units)
+
+    def _recount(self, pool: PoolId) -> None:
+        claims = [work.claim for work in self._live.values() if work.claim.pool == pool]
+        holding = [claim for claim in claims if claim.state is ClaimState.HOLDING]
+        charges = standing_of(holding, self._now, self._rules.departments).charges
+        ledger = self._ledgers[pool] = Ledger(self._pools[pool], self._rules.departments)
+        ledger.fill((claim.department, charges[claim.id]) for claim in holding)
+        leaving = sum(claim.units for claim in claims if claim.state is ClaimState.LEAVING)
+        self._free[pool] = ledger.capacity - sum(charges.values()) - leaving
+
+    def _turn_to(self) -> None:
+        """Departments as they are from now on."""
+        if self._calendar is None:
+            return
+        self._rules = replace(self._rules, departments=self._calendar.departments(self._now))
+        for pool in self._pools:
+            self._recount(pool)
+        self._changed = True
 
     def _line(self, work: Work) -> Line:
         return self._lines[work.claim.department, work.claim.pool]
@@ -362,13 +426,25 @@ class Simulation:
         for work in self._live.values():
             if work.claim.state is not ClaimState.PENDING:
                 self._note_checkpoint(work)
-        claims = tuple(work.claim for work in self._live.values())
-        plan = self._way(replace(self._rules, now=self._now, claims=claims))
+        plan = self._way(self._snapshot())
         for id in plan.withdrawn:
             self._withdraw(self._live[id])
         for decision in plan.decisions:
             self._carry_out(decision)
         self._idle = [*self._idle_by_rule(plan)]
+
+    def _snapshot(self) -> Snapshot:
+        """As it is now, with the recalls that are due."""
+        snapshot = replace(self._rules, now=self._now, claims=tuple(work.claim for work in self._live.values()))
+        due = (
+            [Work(Job(claim, lasts), self._assumed) for claim, lasts in self._calendar.due(snapshot)]
+            if self._calendar
+            else []
+        )
+        for work in due:
+            self._arrive(work)
+            self._expect(work.finishes_at, "finish", work)
+        return replace(snapshot, claims=(*snapshot.claims, *(work.claim for work in due))) if due else snapshot
 
     def _note_checkpoint(self, work: Work) -> None:
         saved = work.in_checkpoints(self._now)
@@ -401,7 +477,7 @@ class Simulation:
         may_be: list[Work] = []
         for work in self._live.values():
             claim = work.claim
-            if claim.state is ClaimState.PENDING:
+            if claim.state is ClaimState.PENDING and not claim.is_recall:
                 if claim.units <= own_left[claim.department, claim.pool]:
                     may_be.append(work)
                 else:

@@ -14,7 +14,7 @@ from drf_spectacular.generators import SchemaGenerator
 from portal.models import AuditEntry, Event, GroupRule, Role
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
 from tests import builders as make
-from tests.architecture.doors import World, build, workload_of
+from tests.architecture.doors import World, backtest_of, build, workload_of
 from tests.clients import person, token_of
 from workloads.models import IdleExemption, Image, ModeChange, Preset, RequestTemplate
 
@@ -49,6 +49,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         Image.objects.create(name=f"image-{n}", title="The same title")
         RequestTemplate.objects.create(department=vision, name=f"template-{n}", body={"kind": "job", "pool": pool.slug})
         Preset.objects.create(slug=f"preset-{n}", title="The same", kind="job", pool=pool, image=workload.image)
+        backtest_of(pool, owner)
         node = pool.group.cluster.nodes.get()
         Quarantine.objects.create(node=node, why="fan")
         ModeChange.objects.create(

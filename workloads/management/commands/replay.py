@@ -1,22 +1,27 @@
 """`manage.py replay`: demand played forward through the planner, beside other ways of sharing and under other rules."""
 
+from __future__ import annotations
+
 import datetime as dt
 import json
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from portal.errors import Problem
 from quotas.engine.snapshot_json import SnapshotError
 from quotas.engine.types import Settings, Snapshot
 from quotas.management.written_changes import CHANGES, with_change
 from quotas.models import PoolGroup
+from workloads.backtests import draft
 from workloads.replay import history, traces
 from workloads.replay.demand import Demand
 from workloads.replay.figures import Figures, figures_of
@@ -26,7 +31,7 @@ from workloads.replay.ways import WAYS
 
 HOUR, DAY = 3600, 86400
 NOBODY = "nobody asked for anything then: see --from and --days"
-WHAT_IF = "what-if"
+WHAT_IF, DRAFT = "what-if", "draft"
 
 
 class Command(BaseCommand):
@@ -54,6 +59,10 @@ class Command(BaseCommand):
             "--what-if", nargs="+", action="append", default=[], metavar="WORD",
             help=f"the planner once more under other rules: {CHANGES}",
         )  # fmt: skip
+        parser.add_argument(
+            "--draft", metavar="FILE.yaml", type=Path,
+            help="with --history, the planner once more under what this configuration file says of quotas, policies and pools",
+        )  # fmt: skip
         parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="ways of sharing (default all)")
         parser.add_argument("--json", action="store_true", help="all figures as one object")
         parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -73,27 +82,31 @@ class Command(BaseCommand):
             options["checkpoint_every"], options["restart"], between_passes=max(1, options["between_passes"])
         )
         if options["trace"] is not None:
-            rules, demand = _of_trace(options)
+            if options["draft"] is not None:
+                raise CommandError("--draft: a trace has no departments of the installation; see --what-if")
+            stage = Stage(*_of_trace(options), assumed)
         else:
-            group = _group(options["history"])
-            rules, demand = self._of_history(group, options)
-            assumed = replace(assumed, most_recalls=history.most_recalls_of(group))
-        if not demand.jobs:
+            stage = self._of_history(_group(options["history"]), assumed, options)
+        if not stage.demand.jobs:
             raise CommandError(NOBODY)
-        changed = _changed(rules, options["what_if"])
-        played = {way: (way, rules) for way in options["ways"]}
+        played = {way: (way, stage) for way in options["ways"]}
         if options["what_if"]:
-            played = {"planner": ("planner", rules), WHAT_IF: ("planner", changed)} | played
-        results = {name: self._played(name, way, of, demand, assumed, options) for name, (way, of) in played.items()}
+            other = replace(stage, rules=_changed(stage.rules, options["what_if"]))
+            if stage.calendar is not None:
+                changed = partial(_changed, changes=options["what_if"])
+                other = replace(other, calendar=replace(stage.calendar, changed=changed))
+            played = {"planner": ("planner", stage), WHAT_IF: ("planner", other)} | played
+        if options["draft"] is not None:
+            drafted = self._of_history(_group(options["history"]), assumed, options, _read(options["draft"], _text))
+            played = {"planner": ("planner", stage), DRAFT: ("planner", drafted)} | played
+        results = {name: self._played(name, way, on, options) for name, (way, on) in played.items()}
         if options["json"]:
             self.stdout.write(json.dumps(results, indent=1))
             return
         for line in lines_of(results):
             self.stdout.write(line)
 
-    def _played(
-        self, name: str, way: str, rules: Snapshot, demand: Demand, assumed: Assumed, options: dict[str, Any]
-    ) -> Figures:
+    def _played(self, name: str, way: str, on: Stage, options: dict[str, Any]) -> Figures:
         began = time.monotonic()
 
         def progress(part: float) -> None:
@@ -102,23 +115,38 @@ class Command(BaseCommand):
                     f"\r{name}: {part:.0%} after {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
                 )
 
-        outcome = Simulation(rules, demand, WAYS[way], assumed).play(progress)
+        calendar = on.calendar if way == "planner" else None  # nobody else lends
+        outcome = Simulation(on.rules, on.demand, WAYS[way], on.assumed, calendar=calendar).play(progress)
         progress(1)
         if not options["quiet"]:
             print(file=sys.stderr)
         return figures_of(outcome)
 
-    def _of_history(self, group: PoolGroup, options: dict[str, Any]) -> tuple[Snapshot, Demand]:
+    def _of_history(self, group: PoolGroup, assumed: Assumed, options: dict[str, Any], text: str = "") -> Stage:
         now = timezone.now()
         days = dt.timedelta(days=options["days"])
         begin = _day(options["begin"]) if options["begin"] else now - days
-        demand, unknown = history.demand_of(group, begin, min(now, begin + days))
+        end = min(now, begin + days)
+        try:
+            terms = draft.terms_of(group, draft.read(text, group)) if text else history.Terms.of(group)
+        except Problem as problem:
+            raise CommandError(f"--draft: {problem}") from None
+        demand, unknown = history.demand_of(group, begin, end, terms.pools)
         if unknown and not options["quiet"]:
             print(f"{unknown} workloads that never ran are left out", file=sys.stderr)
-        return history.rules_of(group, now=now), demand
+        assumed = replace(assumed, most_recalls=terms.most_recalls)
+        return Stage(terms.snapshot(begin), demand, assumed, terms.calendar(begin, end))
 
 
 # What is played -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stage:
+    rules: Snapshot
+    demand: Demand
+    assumed: Assumed
+    calendar: history.Windows | None = None
 
 
 def _of_trace(options: dict[str, Any]) -> tuple[Snapshot, Demand]:
@@ -158,6 +186,10 @@ def _read(path: Path, read: Any) -> Any:
         raise CommandError(f"cannot read {files[0]}: {error.strerror}") from error
     except traces.TraceError as error:
         raise CommandError(f"{files[0]}, {error}") from error
+
+
+def _text(lines: TextIO) -> str:
+    return lines.read()
 
 
 def _changed(rules: Snapshot, changes: Sequence[Sequence[str]]) -> Snapshot:

@@ -1,0 +1,123 @@
+"""Backtests as pages: the list, the form of a pool, and one with its course and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from portal.access import Actor, NotVisible, actor_of
+from portal.errors import Problem
+from portal.models import Department
+from portal.web.forms import blame
+from portal.web.once import once
+from portal.web.pages import render_part
+from portal.web.spreadsheets import download
+from quotas.models import Pool
+from workloads.backtests import runs, tables
+from workloads.backtests.forms import BacktestForm
+from workloads.configuration import plan
+from workloads.models import Backtest
+
+PER_PAGE = 50
+
+
+def pools_for(actor: Actor) -> list[Pool]:
+    """Those that the actor may ask about."""
+    pools = Pool.objects.select_related("group").order_by("name")
+    groups = {pool.group_id: pool.group for pool in pools}
+    may = {pk for pk, group in groups.items() if runs.may_ask(actor, group)}
+    return [pool for pool in pools if pool.group_id in may]
+
+
+def backtest_for(actor: Actor, id: str) -> Backtest:
+    """Raises NotVisible."""
+    row = runs.seen(actor).filter(public_id=id).first()
+    if row is None:
+        raise NotVisible
+    return row
+
+
+@login_required
+@require_safe
+def backtests(request: HttpRequest) -> HttpResponse:
+    actor = actor_of(request)
+    pools = pools_for(actor)
+    rows = runs.seen(actor).defer("result", "draft")
+    if not pools and not rows.exists():
+        raise NotVisible
+    page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
+    listed = [(each, runs.author_for(actor, each)) for each in page]
+    return render(request, "workloads/backtests.html", {"page": page, "rows": listed, "pools": pools})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@once
+def new(request: HttpRequest, pool: str) -> HttpResponse:
+    actor = actor_of(request)
+    row = Pool.objects.select_related("group__cluster").filter(slug=pool).first()
+    if row is None or not runs.may_ask(actor, row.group):
+        raise NotVisible
+    form = BacktestForm(request.POST if request.method == "POST" else None, pool=row)
+    if request.method == "POST" and form.is_valid():
+        try:
+            asked = runs.ask(actor=actor, group=row.group, text=form.draft(), days=form.cleaned_data["days"])
+            return redirect("workloads:backtest", asked.public_id)
+        except plan.Refused as refused:
+            for fault in refused.errors:
+                form.add_error("configuration", f"{fault.field}{_(': ')}{fault.detail}")
+        except Problem as problem:
+            blame(form, problem)
+    context = {"form": form, "pool": row, "most_days": runs.MOST_DAYS}
+    status = 422 if form.errors or form.rules.errors else 200
+    return render(request, "workloads/backtest_new.html", context, status=status)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
+    """How far it is, and what came of it; POST cancels it."""
+    actor = actor_of(request)
+    row = backtest_for(actor, backtest)
+    if request.method == "POST":
+        try:
+            runs.cancel(actor=actor, row=row)
+            messages.success(request, _("The backtest was cancelled."))
+        except runs.IsOver as problem:
+            messages.error(request, problem.detail)
+        return redirect("workloads:backtest", row.public_id)
+    context: dict[str, Any] = {
+        "backtest": row, "pools": row.group.pools.all(), "assumed": runs.ASSUMED, "may_cancel": runs.may_cancel(actor, row),
+        "author": runs.author_for(actor, row),
+        "days": (row.end - row.begin).days, "operator": actor.is_operator,
+    }  # fmt: skip
+    figures = runs.figures_for(actor, row)
+    if figures:
+        names = dict(Department.objects.values_list("slug", "name"))
+        each = tables.by_department(figures)
+        context |= {
+            "cells": tables.compared(figures["now"]["all"], figures["draft"]["all"]),
+            "departments": [(names.get(slug, slug), cells) for slug, cells in each.items()],
+            "titles": [cell.measure.title for cell in next(iter(each.values()), [])],
+            "unknown": (row.result or {}).get("unknown", 0),
+            "only_own": not actor.sees_all,
+        }  # fmt: skip
+    return render_part(request, "workloads/backtest.html", context, part="course")
+
+
+@login_required
+@require_safe
+def csv(request: HttpRequest, backtest: str) -> StreamingHttpResponse:
+    actor = actor_of(request)
+    row = backtest_for(actor, backtest)
+    figures = runs.figures_for(actor, row)
+    if not figures:
+        raise NotVisible
+    return download(f"backtest-{row.public_id}.csv", ("department", "figure", "now", "draft"), tables.csv_rows(figures))

@@ -1,0 +1,105 @@
+"""The figures of a backtest beside each other, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from portal.text.words import duration, percent
+from workloads.replay.figures import Figures
+
+
+def _hours(value: float) -> str:
+    return _("%(hours)s GPU-h") % {"hours": f"{value:,.1f}"}
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _time(value: float | None) -> str:
+    return "–" if value is None else duration(value) or _("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure: where it stands in the figures (a wait's part after a dot), how it is written, and whether more of it is better
+    (1), worse (-1) or neither (0)."""
+
+    name: str
+    title: Any
+    written: Callable[[Any], str]
+    better: int = 0
+
+    def of(self, figures: Figures) -> Any:
+        """None: nobody waited so."""
+        name, dot, part = self.name.partition(".")
+        return figures[name].get(part) if dot else figures[name]
+
+
+MEASURES = (
+    Measure("utilisation", gettext_lazy("Cards in use"), percent, 1),
+    Measure("useful_utilisation", gettext_lazy("Cards in use for work that was kept"), percent, 1),
+    Measure("guarantee_served", gettext_lazy("Guarantees served"), percent, 1),
+    Measure("gpu_hours_used", gettext_lazy("Used"), _hours, 1),
+    Measure("gpu_hours_borrowed", gettext_lazy("Borrowed"), _hours),
+    Measure("gpu_hours_lost", gettext_lazy("Work lost"), _hours, -1),
+    Measure("stops", gettext_lazy("Stops by recalls"), _count, -1),
+    Measure("most_stops_of_a_job", gettext_lazy("Most stops of one workload"), _count, -1),
+    Measure("late", gettext_lazy("Starts later than promised"), _count, -1),
+    Measure("wait_inside_s.mean", gettext_lazy("Wait inside the guarantee, mean"), _time, -1),
+    Measure("wait_inside_s.p50", gettext_lazy("… half waited at most"), _time, -1),
+    Measure("wait_inside_s.p95", gettext_lazy("… 95 % waited at most"), _time, -1),
+    Measure("wait_inside_s.max", gettext_lazy("… longest"), _time, -1),
+    Measure("wait_above_s.mean", gettext_lazy("Wait above the guarantee, mean"), _time, -1),
+    Measure("wait_above_s.p50", gettext_lazy("… half waited at most"), _time, -1),
+    Measure("wait_above_s.p95", gettext_lazy("… 95 % waited at most"), _time, -1),
+    Measure("wait_above_s.max", gettext_lazy("… longest"), _time, -1),
+    Measure("jobs", gettext_lazy("Workloads"), _count),
+    Measure("never_started", gettext_lazy("Of them never started"), _count, -1),
+)
+OF_DEPARTMENTS = (
+    "gpu_hours_used", "gpu_hours_borrowed", "gpu_hours_lost", "stops", "late", "wait_inside_s.mean", "wait_above_s.mean",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A figure under today's rules and under the draft; `gain` 1: better, -1: worse, 0: as it was, or neither."""
+
+    measure: Measure
+    now: str
+    draft: str
+    gain: int
+
+
+def compared(now: Figures, then: Figures, names: tuple[str, ...] = ()) -> list[Cell]:
+    """Of the named measures, or of all."""
+    cells = []
+    for measure in MEASURES:
+        if names and measure.name not in names:
+            continue
+        old, new = measure.of(now), measure.of(then)
+        was, is_now = measure.written(old), measure.written(new)
+        more = 0 if None in (old, new) or was == is_now else 1 if new > old else -1
+        cells.append(Cell(measure, was, is_now, more * measure.better))
+    return cells
+
+
+def by_department(figures: Mapping[str, Figures]) -> dict[str, list[Cell]]:
+    """Department → its cells, of OF_DEPARTMENTS."""
+    now, then = (figures[name]["departments"] for name in ("now", "draft"))
+    return {slug: compared(now[slug], then[slug], OF_DEPARTMENTS) for slug in now if slug in then}
+
+
+def csv_rows(figures: Mapping[str, Figures]) -> Iterator[tuple[Any, ...]]:
+    """(department, figure, now, draft), for all together with an empty name of the department; waits in seconds."""
+    sides = [figures["now"], figures["draft"]]
+    for slug in ("", *sides[0]["departments"]):
+        now, then = (side["departments"].get(slug) if slug else side["all"] for side in sides)
+        for measure in MEASURES if then else ():
+            yield slug, measure.name, measure.of(now), measure.of(then)
