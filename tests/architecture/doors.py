@@ -89,7 +89,6 @@ def build() -> World:
         department=vision, digest=digest_of(SECRET), created_by=people["owner"],
         expires_at=timezone.now() + dt.timedelta(days=1),
     )  # fmt: skip
-    hook = Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/")
     node = pool.group.cluster.nodes.get()
     change = ModeChange.objects.create(
         node=node, target={"mode": "whole"}, labels={}, stage="done", finished_at=timezone.now(),
@@ -110,7 +109,7 @@ def build() -> World:
         "recall": recall.public_id,
         "decision": decision.public_id,
         "invitation": str(invitation.pk),
-        "webhook": str(hook.pk),
+        "webhook": str(Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/").pk),
         "token": SECRET,
         "prefix": token.prefix,
         **SIGN_IN,
