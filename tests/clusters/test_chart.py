@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.clusters.network_policies import End, matches, may_reach, of_template
 from tests.clusters.realcluster import CHART, ROOT, Admin, rendered, tool, unique
 from tests.portal.infra.test_env_example import named
 
@@ -43,6 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "dashboards": True,
         },
         "rbac": {"nodeChanges": True},
+        "admission": {"enabled": True},
         "backup": {"enabled": True, "keep": 3, "storage": {"size": "5Gi", "className": "fast"}},
         "serviceAccount": {"annotations": {"a": "b"}},
         "networkPolicy": {
@@ -73,6 +75,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "web": {"replicas": 1},
     },
     "access": {"mode": "access", "rbac": {"nodeChanges": True}},
+    "access, and what others submit": {"mode": "access", "admission": {"enabled": True}},
 }  # fmt: skip
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -159,6 +162,30 @@ def test_dashboards_and_alerts_arrive_as_they_are(tmp_path: Path) -> None:
         assert rule["annotations"]["runbook_url"] == f"{base}#{rule['alert'].lower()}"
 
 
+@pytest.mark.parametrize("variant", ["access, and what others submit"])
+def test_the_policies_are_those_of_the_portal_and_their_rights_the_accounts(values: Path) -> None:
+    """As `manage.py admission_policies` writes them; only whom they are for is the release's."""
+    written = list(yaml.safe_load_all((CHART / "admission.yaml").read_text()))
+    documents = rendered("portal", "--namespace", "infra", "--values", str(values))
+    made = [each for each in documents if each["metadata"]["labels"]["app.kubernetes.io/component"] == "admission"]
+
+    def by_name(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+        own = {"ClusterRole", "ClusterRoleBinding"}
+        return {(each["kind"], "" if each["kind"] in own else each["metadata"]["name"]): each for each in documents}
+
+    ours, theirs = by_name(made), by_name(written)
+    assert set(ours) == set(theirs)
+    for key, document in ours.items():
+        assert [document.get(part) for part in ("spec", "rules")] == [
+            theirs[key].get(part) for part in ("spec", "rules")
+        ]
+    role, binding = ours["ClusterRole", ""], ours["ClusterRoleBinding", ""]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"] == "portal-gpu-quota-portal-infra-admission"
+    account = {"kind": "ServiceAccount", "name": "portal-gpu-quota-portal", "namespace": "infra"}
+    assert binding["subjects"] == [account]
+    assert account["name"] in [each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"]
+
+
 @variants
 def test_every_selector_finds_pods(variant: str, values: Path) -> None:
     if variant == "trial":
@@ -205,11 +232,11 @@ def from_the_cluster(admin: Admin, namespace: str, values: Path, *more: str) -> 
 @variants
 def test_the_api_server_accepts_every_object(admin: Admin, namespace: str, variant: str, values: Path) -> None:
     documents = from_the_cluster(admin, namespace, values)
-    components = {"ServiceAccount"} if variant == "access" else {"Deployment", "Job", "Service", "ConfigMap"}
+    components = {"ServiceAccount"} if variant.startswith("access") else {"Deployment", "Job", "Service", "ConfigMap"}
     assert components <= {document["kind"] for document in documents}
     for document in documents:
         kind, home = document["kind"], document["metadata"].setdefault("namespace", namespace)
-        if kind.startswith("ClusterRole"):
+        if kind.startswith("ClusterRole") or "AdmissionPolicy" in kind:
             del document["metadata"]["namespace"]
         if kind == "ServiceAccount":
             continue  # is there
@@ -228,7 +255,7 @@ def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, var
     more = {"database", "redis"} if variant == "trial" else set()
     if "backup" in VARIANTS[variant]:
         more = {"backup"}
-    assert set(templates) == (set() if variant == "access" else PROCESSES | more)
+    assert set(templates) == (set() if variant.startswith("access") else PROCESSES | more)
     for name, template in templates.items():
         if name == "database":  # its controller adds the volume of its claim
             template["spec"]["volumes"].append({"name": "data", "emptyDir": {}})
@@ -296,3 +323,58 @@ def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
     admin.call("DELETE", f"{path}/{kept['metadata']['name']}")
     assert again.pop("METRICS_TOKEN")
     assert again == {name: value for name, value in first.items() if name != "METRICS_TOKEN"}
+
+
+CONTROLLER = End({"app": "ingress"}, namespace={"kubernetes.io/metadata.name": "ingress-nginx"})
+STRANGERS = {
+    "a pod beside": End({"app": "other"}), "a pod elsewhere": End({"app": "x"}, namespace={"kubernetes.io/metadata.name": "x"}),
+    "the controller": CONTROLLER, "an address": End(address="192.0.2.7"),
+}  # fmt: skip
+
+
+def served(documents: list[dict[str, Any]], ends: dict[str, End], host: str) -> set[tuple[str, int]]:
+    """Component and port of the pods that a Service of this release leads to; nothing for other hosts."""
+    [service] = [each for each in documents if each["kind"] == "Service" and each["metadata"]["name"] == host] or [{}]
+    return {
+        (name, end.ports.get(port["targetPort"], port["targetPort"]))
+        for port in service.get("spec", {}).get("ports", [])
+        for name, end in ends.items()
+        if matches({"matchLabels": service["spec"]["selector"]}, end.labels)
+    }
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if not name.startswith("access")])
+def test_every_pod_may_reach_what_it_needs_and_nothing_else_reaches_it(
+    admin: Admin, namespace: str, variant: str, values: Path
+) -> None:
+    """What it needs is taken from the Services and the addresses in the settings, not from the policies."""
+    documents = from_the_cluster(admin, namespace, values)
+    policies = [each for each in documents if each["kind"] == "NetworkPolicy"]
+    if not VARIANTS[variant].get("networkPolicy", {}).get("enabled", True):
+        assert policies == []
+        return
+    ends = {name: of_template(template) for name, template in pods(documents).items()}
+    own = {name for name in ends if name in {"database", "redis"}}
+    needed = {(source, *each) for host in ("database", "redis") for each in served(
+        documents, ends, f"portal-gpu-quota-portal-{host}") for source in set(ends) - own}  # fmt: skip
+    assert len({target for _, target, _ in needed}) == len(own)
+    [(web, http)] = served(documents, ends, "portal-gpu-quota-portal-web")
+    front = VARIANTS[variant].get("networkPolicy", {}).get("webFrom")
+    callers = {"the controller"} if front else {*ends, *STRANGERS}
+    everybody = ends | STRANGERS
+    for target, end in ends.items():
+        for port in {1, http, 5432, 6379, *end.ports.values()}:
+            for source, other in everybody.items():
+                wanted = (source, target, port) in needed or (
+                    (target, port) == (web, http) and source in callers - own and source != target
+                )
+                if source == target == web and not front:
+                    continue  # another copy of itself: an address like any other
+                assert may_reach(policies, other, end, port) is wanted, (source, target, port)
+    listed = VARIANTS[variant].get("networkPolicy", {}).get("egress")
+    for name, end in ends.items():
+        free = name not in own
+        assert may_reach(policies, end, End(address="192.0.2.7"), 443) is (free and not listed), name
+        assert may_reach(policies, end, End(address="10.1.2.3"), 6443) is free, name
+        assert may_reach(policies, end, CONTROLLER, 53, "UDP") is free, (name, "names")

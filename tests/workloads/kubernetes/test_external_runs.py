@@ -268,7 +268,7 @@ def test_pods_with_the_label_alone_are_none_of_ours() -> None:
 
 
 def test_the_file_to_apply_is_what_the_command_writes() -> None:
-    assert Path("deploy/admission/admission.yaml").read_text() == text()
+    assert Path("deploy/helm/gpu-quota-portal/admission.yaml").read_text() == text()
 
 
 def test_the_policies_look_for_the_resources_that_the_sharing_systems_read() -> None:

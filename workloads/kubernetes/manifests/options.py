@@ -50,7 +50,7 @@ class Options:
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, Any], ...] = ()
-    admission: bool = False  # what others submit in tied namespaces is admitted (deploy/admission)
+    admission: bool = False  # what others submit in tied namespaces is admitted (docs/kubectl.md)
     user_prefix: str = ""  # before the user names of the cluster, such as oidc:, that the portal's do not have
     lost_after: int = 0  # s without a sign of its node until a run is given up; 0: not before the node is removed
     # What of a node says that its hardware is faulty, and quarantines it: types of conditions (with * for any letters) and
