@@ -72,9 +72,12 @@ def new(request: HttpRequest, pool: str) -> HttpResponse:
             return redirect("workloads:backtest", asked.public_id)
         except plan.Refused as refused:
             for fault in refused.errors:
-                form.add_error("configuration", f"{fault.field}{_(': ')}{fault.detail}")
+                form.add_error(None, f"{fault.field}{_(': ')}{fault.detail}")
         except Problem as problem:
-            blame(form, problem)
+            if problem.field in form.fields and form.cleaned_data[problem.field]:
+                blame(form, problem)
+            else:  # the configuration was left empty: it is about the fields above it
+                form.add_error(None, problem.detail)
     context = {"form": form, "pool": row, "most_days": runs.MOST_DAYS}
     status = 422 if form.errors or form.rules.errors else 200
     return render(request, "workloads/backtest_new.html", context, status=status)
