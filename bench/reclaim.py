@@ -17,9 +17,9 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench._snapshots import lent_out
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.preemption import choose
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import Claim, ClaimState, Snapshot
 
 TAKERS = 50
@@ -53,7 +53,7 @@ def measure(candidates: int) -> None:
 def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
     """CPU milliseconds of each choice of a pass, and of the baseline's."""
     (pool,) = snapshot.pools
-    state = PassState(snapshot, pool, *rooms_of(snapshot))
+    state = initial_state(snapshot, pool, *rooms_of(snapshot))
     spent: list[float] = []
     plain: list[float] = []
     for claim in state.pending:

@@ -204,11 +204,6 @@ class PassState:
                 self._enter_leaving(claim)
         self.free_now.add(held, -1)
         self.free_later.add(held, -1)
-        for claim in sorted(self.pending, key=lambda claim: (not self.departures.of(claim), claim.id)):
-            if claim.reserved is not None:  # those whom others leave for first: the free part is theirs
-                charged, places = min(claim.reserved.units, self.asked(claim)), claim.reserved.places
-                self.reserve(claim, places, self.space.taken(claim, places, charged), self.departures.of(claim))
-                self.unsettle(claim)
 
     def _bound(self, claim: Claim) -> Claim:
         """The claim, which does not borrow if a used-up budget forbids it."""

@@ -27,7 +27,7 @@ from quotas.engine.preemption_rules import may_call_back
 from quotas.engine.queue import Competition, queue_order
 from quotas.engine.quota_tree import Entry, lenders
 from quotas.engine.reasons import LentOutReturning, Reason
-from quotas.engine.reservations import Holds, could_start, leavers_needed, may_stay, needs_all
+from quotas.engine.reservations import Holds, could_start, initial_state, leavers_needed, may_stay, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
     Claim,
@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot) -> Plan:
     """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
     rooms = rooms_of(snapshot)
     passes = [
-        PlanningPass(PassState(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
+        PlanningPass(initial_state(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
     ]
     for each in passes:
         each.run()

@@ -14,6 +14,7 @@ from functools import cached_property
 from quotas.engine.pass_state import Hold, PassState
 from quotas.engine.placement import (
     NO_MACHINE,
+    FreeInBoth,
     Places,
     Room,
     Slot,
@@ -24,8 +25,23 @@ from quotas.engine.placement import (
     free_units,
     has_spot,
 )
-from quotas.engine.types import Claim, ClaimId, Decision, Node
+from quotas.engine.types import Claim, ClaimId, Decision, Node, Pool, Snapshot
 from quotas.engine.units import ends_at
+
+
+def initial_state(
+    snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
+) -> PassState:
+    """The state in which a pass over the pool begins, with the reservations of the snapshot, to be looked at again. Claims for
+    which others leave come first: what is free already of their need is theirs."""
+    state = PassState(snapshot, pool, free_now, free_later, free_in_both)
+    for claim in sorted(state.pending, key=lambda claim: (not state.departures.of(claim), claim.id)):
+        if claim.reserved is not None:
+            charged, places = min(claim.reserved.units, state.asked(claim)), claim.reserved.places
+            need = state.space.taken(claim, places, charged)
+            state.reserve(claim, places, need, leavers_needed(state, claim, need, tuple(state.departures.of(claim))))
+            state.unsettle(claim)
+    return state
 
 
 def leavers_needed(state: PassState, claim: Claim, need: Vector, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
@@ -41,7 +57,7 @@ def leavers_needed(state: PassState, claim: Claim, need: Vector, first: tuple[Cl
     for here in (_leaving_at(state, short), None):
         short = short if here is not None else short & {state.pool_slot}  # those may come from anywhere
         for leaver in state.departures.in_turn_for(claim, here) if short else ():
-            vector = state.vectors[leaver.id] if here is None else _spare(state, leaver, claim)
+            vector = _spare(state, leaver, claim)
             if leaver.id not in gives and not short.isdisjoint(vector):
                 _add(lacking, vector, -1)
                 needed.append(leaver)

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption_rules import Cost, Preemptor, cost, preemptor_of
 from quotas.engine.quota_tree import Ledger, loans_of, standing_of, usage_of
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import (
     Card,
     Claim,
@@ -273,7 +273,7 @@ def alternatives(
     claims = {claim.id: claim for claim in snapshot.claims}
     if unknown := {asker, *victims} - claims.keys():
         raise ValueError(f"no claim {min(unknown)} in this snapshot")
-    state = PassState(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
+    state = initial_state(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
     asking = state.claims[asker]
     if asker in state.holds:  # what it reserved before is not to be counted beside what it asks
         state.give_up(asking)

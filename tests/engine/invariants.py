@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Slot, Space, Vector
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
-from quotas.engine.units import spent_budget, stranded_units
+from quotas.engine.units import gone_by, spent_budget, stranded_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         *_worse_space(snapshot, plan),
         *_worse_rights(snapshot, plan),
         *_over_budget(snapshot, plan),
+        *_promised_twice(snapshot, plan),
     )
 
 
@@ -172,6 +173,37 @@ def _over_budget(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
                 yield Violation(2, claim.id, f"the budget of {budget.department} is used up")
             elif decision.borrowed:
                 yield Violation(2, claim.id, f"the budget of {budget.department} leaves nothing to borrow")
+
+
+def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """10: at each time that is promised there are units for all who are promised one by then: nothing that leaves is counted on
+    twice. An excess that lost capacity left behind is not counted."""
+    space = Space(snapshot.pools, snapshot.departments)
+    free, claims = free_space(snapshot, space), {claim.id: claim for claim in snapshot.claims}
+    for pool in snapshot.pools:
+        standing, slot = _standing(snapshot, pool), space.pool[pool.id]
+        left = dict(standing.left)
+        changes = [(snapshot.now, 1, free[slot], "")]
+        for id in _gone_after(snapshot, plan):
+            claim = claims[id]
+            if claim.pool == pool.id:
+                when = max(snapshot.now, gone_by(claim, pool, snapshot.settings, snapshot.now))
+                changes.append((when, 0, standing.charges.get(id, claim.units), id))
+        for claim, decision in _decided(snapshot, plan):
+            if claim.pool == pool.id and decision.decision in (DecisionKind.ADMIT, DecisionKind.RECLAIM):
+                drawn = sum(_drawn(snapshot, claim, decision, left).values())
+                changes.append((max(snapshot.now, decision.by or 0), 2, drawn - claim.units, claim.id))
+        there = 0
+        for when, _order, units, id in sorted(changes):
+            there += units
+            if units < 0 and there < 0 <= free[slot]:
+                yield Violation(10, id, f"{-there} units promised for {when} are promised to others")
+
+
+def _gone_after(snapshot: Snapshot, plan: Plan) -> set[str]:
+    """Who leaves once the plan is carried out."""
+    leaving = {claim.id for claim in snapshot.claims if claim.state is ClaimState.LEAVING}
+    return leaving - {*plan.withdrawn} | {victim for decision in plan.decisions for victim in decision.victims}
 
 
 def _ledger_after(snapshot: Snapshot, pool: Pool, plan: Plan) -> Ledger:

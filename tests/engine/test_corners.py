@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.pass_state import Departures, PassState
+from quotas.engine.pass_state import Departures
 from quotas.engine.placement import Space, best_spot, rooms_of
 from quotas.engine.quota_tree import usage_of
 from quotas.engine.reasons import DepartmentPaused, Fragmented, HeldFor, Machine, NotEnough, OverBorrowLimit, PoolShort
-from quotas.engine.reservations import leavers_needed
+from quotas.engine.reservations import initial_state, leavers_needed
 from quotas.engine.snapshot_json import parse_snapshot, policy_from_json, snapshot_to_json
 from quotas.engine.types import BorrowPreempt, Card, Node, Placed, Reservation
 from tests.engine.builders import (
@@ -181,7 +181,7 @@ def test_victims_give_the_compute_that_a_card_lacks() -> None:
 def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
-    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     need = state.need(state.pending[0], (Placed(0, "n1", (2, 3)),))
     assert leavers_needed(state, state.pending[0], need, ()) == ()
 

@@ -74,6 +74,13 @@ ADMIT, RECLAIM = DecisionKind.ADMIT, DecisionKind.RECLAIM
             [answered(ADMIT, own=2, borrowed=1)],
             2,
         ),
+        (
+            a_state(
+                leaving("l", "b", 2), leaving("m", "b", 2, leave_by=400), pending("w", "a", 2), pending("v", "a", 2)
+            ),
+            [replace(answered(RECLAIM, own=2, waiting_on=("l",), by=300), claim=claim) for claim in "wv"],
+            10,
+        ),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_named(state: Snapshot, decisions: list[Decision], rule: int) -> None:

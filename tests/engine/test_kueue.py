@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.preemption_rules import Fairness, cost, permitted, preemptor_of
+from quotas.engine.reservations import initial_state
 from quotas.engine.snapshot_json import parse_snapshot
 from quotas.engine.types import Claim, DecisionKind, Policy, Snapshot
 from tests.engine.brute import Brute
@@ -54,7 +54,7 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
         decision = answers(snapshot)["in"]
         if decision.decision is not DecisionKind.RECLAIM or kueue["decision"] != "reclaim":
             continue
-        state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+        state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
         preemptor = preemptor_of(state, claim)
         named = {other.id: other for other in snapshot.claims}
         ours = [named[victim] for victim in decision.victims]

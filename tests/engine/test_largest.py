@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quotas.engine.mig_profiles import PRODUCTS
 from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import Card, Claim, DecisionKind, Node, Pool, Snapshot
 from quotas.engine.units import resized
 from quotas.engine.waiting import largest
@@ -18,7 +19,7 @@ from tests.engine.builders import a_department, a_pool, a_snapshot, answers, nod
 
 def the_state(pool: Pool, claim: Claim, **department: Any) -> PassState:
     snapshot = a_snapshot(pool, [a_department("a", **({"guaranteed": 100} | department))], [claim])
-    return PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    return initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
 
 def tried(state: PassState, claim: Claim, limit: int) -> int:

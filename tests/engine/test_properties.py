@@ -6,10 +6,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import choose
+from quotas.engine.reservations import initial_state
 from quotas.engine.snapshot_json import parse_snapshot, snapshot_to_json
 from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from tests.engine import invariants
@@ -74,7 +74,7 @@ def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(sna
     """But for what others hold who are inside too and lack a place: what is free or becomes so, and their part of a guarantee."""
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
-    state = PassState(after, after.pools[0], *rooms_of(after))
+    state = initial_state(after, after.pools[0], *rooms_of(after))
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     waiting = {d.claim for d in plan.decisions if d.decision is DecisionKind.WAIT}
     inside = [c for c in after.claims if c.id in waiting and c.state is ClaimState.PENDING and state.inside(c)]

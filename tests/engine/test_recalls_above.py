@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import Space, rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
 from quotas.engine.reasons import NotPreemptible, OverBorrowLimit
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import DecisionKind, Snapshot
 from tests.engine import invariants
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, carried_out, holding, pending
@@ -81,7 +81,7 @@ def test_who_finds_no_place_leaves_the_recall_as_it_was() -> None:
 def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
     recall = holding("back", "lab", 2, pods=0, started_at=-50)
     snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], [recall, pending("team", "one", 2)])
-    done = PlanningPass(PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
+    done = PlanningPass(initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
     done.run()
     (team,) = done.state.started.values()
     assert done.state.standing.charges["back"] == 0  # type: ignore[index]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from quotas.engine.pass_state import PassState
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import (
     BorrowPreempt,
     Card,
@@ -95,7 +95,7 @@ def test_own_work_that_gives_the_right_is_not_put_back_because_other_work_of_its
 def behind(now: int, *claims: Claim) -> tuple[int, int]:
     """What counts as taken since by claims of a's department that come after the first that waits."""
     snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
-    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     waiting = state.claims[ClaimId("mine")]
     return PlanningPass(state)._behind(waiting, state.departures.of(waiting))
 

@@ -51,6 +51,42 @@ def test_what_its_department_borrows_later_takes_nobody_the_right_to_who_was_tol
     assert waiting_on(plan) == {"first": ("small",), "second": ("large",), "more": ()}
 
 
+def test_what_leaves_for_an_owner_is_not_promised_to_another_as_well() -> None:
+    """What comes back first is vision's; whoever comes after it waits for those who leave later."""
+    claims = [
+        leaving("nlp-1", "nlp", 4, leave_by=180, held_for="vision-1", submitted_at=-520),
+        holding("nlp-2", "nlp", 8, submitted_at=-519),
+        pending("vision-1", "vision", 4, submitted_at=-420, reserved=Reservation(4)),
+        pending("nlp-3", "nlp", 4, submitted_at=-518),
+        pending("vision-2", "vision", 4, submitted_at=0),
+    ]
+    departments = [a_department("nlp", 4), a_department("vision", 8)]
+    plan = lasting(a_snapshot(a_pool(12), departments, claims, notice=600, grace=120))
+    assert waiting_on(plan) == {"vision-1": ("nlp-1",), "vision-2": ("nlp-2",), "nlp-3": ("nlp-2",)}
+    assert {decision.claim: decision.by for decision in plan.decisions} == {
+        "vision-1": 300,
+        "vision-2": 720,
+        "nlp-3": 720,
+    }
+
+
+def test_a_borrower_that_waits_for_another_place_keeps_no_owner_from_one_that_is_free() -> None:
+    """Its card comes from a leaver that was preempted for somebody who has started: it takes none of the two that are free."""
+    pool = a_pool(nodes=nodes(2, 2, 4))
+    claims = [
+        leaving("leaver", "nlp", 1, leave_by=500, held_for="served", placement=(Placed(0, "n2", (0,)),)),
+        holding("lender", "nlp", 4, placement=(Placed(0, "n3", (0, 1, 2, 3)),)),
+        holding("served", "vision", 1, placement=(Placed(0, "n2", (1,)),)),
+        pending("borrower", "nlp", 1, submitted_at=-5000, reserved=Reservation(1, (Placed(0, "n2", (0,)),))),
+        pending("owner", "vision", 2, submitted_at=-720, reserved=Reservation(2, (Placed(0, "n1", (0, 1)),))),
+    ]
+    plan = lasting(a_snapshot(pool, [a_department("nlp", 0), a_department("vision", 8)], claims, notice=600, grace=120))
+    assert {d.claim: (str(d.decision), d.waiting_on) for d in plan.decisions} == {
+        "owner": ("admit", ()),
+        "borrower": ("reclaim", ("leaver",)),
+    }
+
+
 def test_nobody_is_let_stay_while_the_cluster_cannot_be_asked() -> None:
     """Reservations are not looked at then, so nobody knows who is still needed."""
     pool = a_pool(4, cluster_unreachable_since=-10)

@@ -23,6 +23,7 @@ from quotas.engine.preemption_rules import (
     preemptor_of,
 )
 from quotas.engine.quota_tree import loans_of, usage_of
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import Claim, ClaimId, ClaimState, Decision, DecisionKind, Plan, Pool, Settings, Snapshot
 from quotas.engine.units import ends_at, resized
 from quotas.engine.victim_search import makes_room
@@ -96,7 +97,7 @@ class Portal(RuleBasedStateMachine):
         self.borrowed_is_lent()
 
     def state(self, snapshot: Snapshot) -> PassState:
-        return PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+        return initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
     def nobody_inside_waits_while_victims_would_do(self, plan: Plan) -> None:
         """4, for the first in line: others may wait for what it holds. Sets of up to three are tried, one and all; who

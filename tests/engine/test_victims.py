@@ -21,6 +21,7 @@ from quotas.engine.preemption_rules import (
     permitted,
     preemptor_of,
 )
+from quotas.engine.reservations import initial_state
 from quotas.engine.types import BorrowPreempt, Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
 from quotas.engine.victim_search import makes_room
 from tests.engine.brute import Brute
@@ -34,7 +35,7 @@ pytestmark = patient
 
 
 def the_state(snapshot: Snapshot) -> tuple[PassState, Claim]:
-    state = PassState(snapshot, snapshot.pools[0], *rooms_of(snapshot))
+    state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     return state, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
