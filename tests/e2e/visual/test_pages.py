@@ -37,10 +37,12 @@ NOW = BEGUN + dt.timedelta(hours=1)
 SIZES = {1400: 1000, 390: 1300}  # width: height, in CSS pixels
 THEMES = ("light", "dark")
 FONT = base64.b64encode((Path(__file__).parent / "bars.woff2").read_bytes()).decode()
+# The sign of live pages has other words before the first second has passed.
 STYLE = f"""
 @font-face {{ font-family: Bars; src: url(data:font/woff2;base64,{FONT}); }}
 *, *::before, *::after {{ font-family: Bars !important; transition: none !important; animation: none !important; }}
 input {{ caret-color: transparent !important; }}
+.live {{ display: none !important; }}
 """
 SETTLED = "!document.querySelector('.htmx-request, [aria-busy=true]')"  # what a page asks for when it is there has come
 SHOWN_IN = """async (theme) => {
@@ -84,27 +86,36 @@ def kept(name: str, theme: str, width: int) -> Path:
 
 
 class Looker:
-    """A browser at a moment that stands still, in which all text is bars of the same width."""
+    """A browser of each person at a moment that stands still, in which all text is bars of the same width. Nobody's requests that
+    are still under way can meet another one's session."""
 
     def __init__(self, launched: Any, base: str, cookies: dict[str, str], workload: str) -> None:
-        self.base, self.cookies, self.workload = base, cookies, workload
-        self.context = launched.new_context(locale="en-US", bypass_csp=True, reduced_motion="reduce")
-        self.context.route("**/events/**", lambda route: route.abort())
-        self.page = self.context.new_page()
-        self.page.clock.set_fixed_time(NOW)
-        self.page.set_default_timeout(20_000)
+        self.launched, self.base, self.cookies, self.workload = launched, base, cookies, workload
+        self.pages: dict[str, Any] = {}
+        self.page: Any = None
 
     def open(self, name: str) -> None:
         user, path = PAGES[name]
+        if user not in self.pages:
+            self.pages[user] = self.browser_of(user)
+        self.page = self.pages[user]
         width, height = next(iter(SIZES.items()))
         self.page.set_viewport_size({"width": width, "height": height})
-        self.context.clear_cookies()
-        if user:
-            self.context.add_cookies([{"name": "sessionid", "value": self.cookies[user], "url": self.base}])
         answer = self.page.goto(self.base + path.format(workload=self.workload), wait_until="load")
         assert answer.status == 200, path
+        assert self.page.locator("html").get_attribute("data-user") == user
         self.page.wait_for_function(SETTLED)
         self.page.add_style_tag(content=STYLE)
+
+    def browser_of(self, user: str) -> Any:
+        context = self.launched.new_context(locale="en-US", bypass_csp=True, reduced_motion="reduce")
+        context.route("**/events/**", lambda route: route.abort())
+        if user:
+            context.add_cookies([{"name": "sessionid", "value": self.cookies[user], "url": self.base}])
+        page = context.new_page()
+        page.clock.set_fixed_time(NOW)
+        page.set_default_timeout(20_000)
+        return page
 
     def picture(self, theme: str, width: int) -> Picture.Image:
         """The open page, as it is now."""
