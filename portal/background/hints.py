@@ -19,9 +19,8 @@ WAKES = frozenset(
         "portal.deliver", "workloads.backtest",
     }
 )  # fmt: skip
-BY_WORKERS = frozenset(
-    {"workloads.modes", "portal.deliver", "workloads.backtest"}
-)  # they take long, or wait for strangers
+# They take long, or wait for strangers.
+BY_WORKERS = frozenset({"workloads.modes", "portal.deliver", "workloads.backtest"})
 log = structlog.get_logger(__name__)
 
 
