@@ -94,9 +94,9 @@ class Admin:
         home = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
         return f"{home}/{document['metadata']['name']}"
 
-    def apply(self, document: dict[str, Any]) -> None:
-        """Server-side apply."""
-        path = f"{self.path_of(document)}?fieldManager=tests&force=true"
+    def apply(self, document: dict[str, Any], *, options: str = "") -> None:
+        """Server-side apply. `options`: more of the query, such as "dryRun=All"."""
+        path = f"{self.path_of(document)}?fieldManager=tests&force=true&{options}"
         answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
         assert answer["kind"] == document["kind"], answer
 

@@ -22,6 +22,7 @@ from tests import builders as make
 from tests.architecture.doors import World, build
 from tests.portal.web.forms import Forms, forms_of
 from tests.portal.web.test_versions import ADDS_OR_ACTS
+from workloads.models import Attempt
 
 FILLED = {
     # what a form needs beside what it comes with, by the end of its names
@@ -60,6 +61,8 @@ def rows() -> dict[str, int]:
 @pytest.mark.parametrize("who", ["owner", "operator"])
 def test_every_form_that_adds_something_adds_it_once(world: World, who: str) -> None:
     Quota.objects.update(guaranteed=2)
+    earlier = timezone.now() - dt.timedelta(hours=1)
+    Attempt.objects.update(queued_at=earlier, started_at=earlier)  # a backtest has something to play
     client, without, twice, added = world.client(who), set(), set(), dict[str, str]()
     adds = tuple(end for end, what in ADDS_OR_ACTS if what.startswith("adds") and end not in ("/files/", "/upload/"))
     forms = list(forms_of(world, who))
@@ -83,6 +86,8 @@ def test_every_form_that_adds_something_adds_it_once(world: World, who: str) -> 
             fields["person"] = "member"  # the department has one
         if action.endswith("/idle/exempt/"):
             fields["exempt-what"] = world.values["workload"] if action.startswith("/d/") else "vision"
+        if action.endswith("/backtest/"):
+            fields["vision.guaranteed"] = "3"  # a draft differs from now
         if action == "/operator/presets/new/":
             fields |= {"kind": "job", "pool": str(Pool.objects.get().pk), "image": world.values["image"]}
         before = rows()
