@@ -331,6 +331,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "portal.api.operations.add_examples",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "BacktestStateEnum": "workloads.models.BacktestState",
         "BudgetActionEnum": "quotas.models.BudgetAction",

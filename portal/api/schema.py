@@ -9,6 +9,8 @@ from drf_spectacular.openapi import AutoSchema as Spectacular
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, inline_serializer
 from rest_framework import serializers
 
+from portal.api.operations import words
+
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
@@ -32,7 +34,9 @@ CONFIRM = OpenApiParameter(
     " in `breaks` what, and gives in `confirm` the value to send here. A dry run gives the same list and value.",
 )
 PAGING = [
-    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}),
+    OpenApiParameter(
+        "limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}, description="Rows of a page."
+    ),
     OpenApiParameter("cursor", str, description="From `next` of the page before."),
 ]
 
@@ -81,6 +85,13 @@ class AutoSchema(Spectacular):
         if parts[0] == "departments" and len(parts) > 2:
             return [parts[2]]
         return [parts[0]]
+
+    def get_summary(self) -> str | None:
+        return words().get(self.get_operation_id(), {}).get("summary")
+
+    def get_description(self) -> str:  # type: ignore[override]
+        """The text of operations.yaml; else the docstring."""
+        return words().get(self.get_operation_id(), {}).get("text") or super().get_description()
 
     def get_override_parameters(self) -> list[Any]:
         """Lists take a limit and a cursor."""

@@ -1,0 +1,123 @@
+"""What the schema says of each operation beside its types: summary, text, examples, and gpuq's command.
+
+The words lie in `operations.yaml` of each app's `api`, by operation. An example is made from the schema: the body is the one
+written there or made like an answer, and an answer has each field's usual value (`example_values.yaml`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.conf import settings
+
+Json = Any
+DEEPEST = 8  # levels of an example; a department in a department ends somewhere
+
+
+@cache
+def words() -> dict[str, dict[str, Any]]:
+    """Operation → `summary`, and perhaps `text`, `body` and `gpuq`."""
+    found: dict[str, dict[str, Any]] = {}
+    for app in ("portal", "quotas", "workloads"):
+        found |= yaml.safe_load((settings.BASE_DIR / app / "api" / "operations.yaml").read_text("utf-8"))
+    return found
+
+
+@cache
+def _values() -> dict[str, list[Json]]:
+    """Name of a field or parameter → values it may have, the likeliest first."""
+    raw = yaml.safe_load((Path(__file__).parent / "example_values.yaml").read_text("utf-8"))
+    return {name: value if isinstance(value, list) else [value] for name, value in raw.items()}
+
+
+def add_examples(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Hook of drf-spectacular, run on the whole document: an example for each parameter, body and answer in JSON."""
+    schemas = result["components"]["schemas"]
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            own = words().get(operation["operationId"], {})
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "path" or parameter.get("required"):
+                    parameter["example"] = example(parameter["schema"], schemas, parameter["name"])
+            for media, content in operation.get("requestBody", {}).get("content", {}).items():
+                content["example"] = (
+                    own["body"] if media == "application/json" and "body" in own else _of(content, schemas)
+                )
+            for response in operation["responses"].values():
+                for content in response.get("content", {}).values():
+                    content["example"] = _of(content, schemas)
+            if own.get("gpuq"):
+                operation["x-gpuq"] = own["gpuq"]
+    return result
+
+
+def _of(content: dict[str, Any], schemas: dict[str, Any]) -> Json:
+    return example(content["schema"], schemas, "")
+
+
+def example(schema: dict[str, Any], schemas: dict[str, Any], name: str, deep: int = 0) -> Json:
+    """A value that the schema allows; `name` is the field's, by which a usual one is chosen."""
+    if "$ref" in schema:
+        return example(schemas[schema["$ref"].rpartition("/")[2]], schemas, name, deep)
+    for parts in ("allOf", "oneOf", "anyOf"):
+        if parts in schema:
+            return example(schema[parts][0], schemas, name, deep)
+    if "default" in schema and schema["default"] not in (None, "", []):
+        return schema["default"]
+    for value in _values().get(name, ()):
+        if _allowed(schema, value):
+            return value
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type", "object")
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "object" in kinds:
+        return _object(schema, schemas, deep)
+    if "array" in kinds:
+        return [] if deep > DEEPEST else [example(schema.get("items", {}), schemas, name, deep + 1)]
+    if "null" in kinds:
+        return None
+    return _plain(kinds[0], schema)
+
+
+def _object(schema: dict[str, Any], schemas: dict[str, Any], deep: int) -> dict[str, Json]:
+    if deep > DEEPEST:
+        return {}
+    fields = schema.get("properties", {})
+    if fields:
+        return {name: example(field, schemas, name, deep + 1) for name, field in fields.items()}
+    more = schema.get("additionalProperties")
+    return {"vision": example(more, schemas, "", deep + 1)} if isinstance(more, dict) and more else {}
+
+
+def _allowed(schema: dict[str, Any], value: Json) -> bool:
+    if "enum" in schema:
+        return value in schema["enum"]
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", type(None): "null"}
+    ours = names.get(type(value))
+    if (
+        ours == "string"
+        and schema.get("format") in ("date", "date-time")
+        and (len(value) > 10) != (schema["format"] == "date-time")
+    ):
+        return False
+    return ours in kinds or (ours == "integer" and "number" in kinds)
+
+
+def _plain(kind: str, schema: dict[str, Any]) -> Json:
+    if kind == "string":
+        times = {
+            "date-time": "2026-11-27T08:00:00Z",
+            "date": "2026-11-27",
+            "uri": "https://gpu.example.org/",
+            "binary": "…",
+        }
+        return times.get(schema.get("format", ""), "…")
+    if kind == "boolean":
+        return False
+    return max(int(schema.get("minimum", 0)), 1 if kind == "integer" and schema.get("minimum", 0) > 0 else 0)

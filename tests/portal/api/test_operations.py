@@ -1,0 +1,89 @@
+"""Every operation of the API says what it does, and shows it: summary, text, examples that are valid, gpuq's command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.utils import translation
+from drf_spectacular.generators import SchemaGenerator
+from jsonschema import Draft202012Validator
+
+from gpuq.gpuq.arguments import parser
+from portal.api.operations import words
+
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    with translation.override("en"):
+        made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return made
+
+
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield {"path": path, "method": method} | item[method]
+
+
+def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What it takes and answers, as (where, media type's part of the document)."""
+    for media, content in operation.get("requestBody", {}).get("content", {}).items():
+        yield f"request {media}", content
+    for status, response in operation["responses"].items():
+        for media, content in response.get("content", {}).items():
+            yield f"{status} {media}", content
+
+
+def test_every_operation_has_a_summary_a_text_and_examples(document: dict[str, Any]) -> None:
+    missing = []
+    for each in operations(document):
+        name, summary = each["operationId"], each.get("summary", "")
+        if not 5 <= len(summary) <= 70 or summary.endswith("."):
+            missing.append((name, "summary"))
+        if len(each.get("description", "")) < 10:
+            missing.append((name, "text"))
+        missing += [(name, where) for where, content in contents(each) if "example" not in content]
+        missing += [(name, p["name"]) for p in each.get("parameters", ()) if p["in"] == "path" and "example" not in p]
+    assert missing == []
+
+
+def test_no_two_operations_have_the_same_summary(document: dict[str, Any]) -> None:
+    summaries = [each["summary"] for each in operations(document)]
+    assert len(summaries) > 100
+    assert sorted(summaries) == sorted(set(summaries))
+
+
+def test_examples_are_what_the_schema_allows(document: dict[str, Any]) -> None:
+    wrong = []
+    for each in operations(document):
+        for where, content in contents(each):
+            schema = {**content["schema"], "components": document["components"]}
+            faults = list(Draft202012Validator(schema).iter_errors(content["example"]))
+            wrong += [(each["operationId"], where, fault.json_path, fault.message[:80]) for fault in faults]
+    assert wrong == []
+
+
+def test_what_takes_a_body_has_one_of_its_own(document: dict[str, Any]) -> None:
+    """An example with every field is no help: the one shown is what somebody would send."""
+    bodies = {each["operationId"] for each in operations(document)
+              if "application/json" in each.get("requestBody", {}).get("content", {})}  # fmt: skip
+    assert sorted(bodies) == sorted(name for name, own in words().items() if "body" in own)
+
+
+def test_words_are_of_operations_that_there_are(document: dict[str, Any]) -> None:
+    assert sorted(words()) == sorted(each["operationId"] for each in operations(document))
+
+
+def test_commands_of_gpuq_are_what_it_understands() -> None:
+    commands = [own["gpuq"] for own in words().values() if "gpuq" in own]
+    assert len(commands) > 20
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "gpuq"
+        parser().parse_args(arguments)  # ends the program where it does not understand them
