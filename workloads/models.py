@@ -613,6 +613,8 @@ class StartEstimate(models.Model):
     low = models.DateTimeField(null=True)
     median = models.DateTimeField(null=True)
     high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
+    latest = models.DateTimeField(null=True)  # if everything runs to its maximum runtime; null: that says nothing more
+    basis = models.CharField(max_length=16, blank=True)  # estimates.runtimes.Class; blank: maximum runtimes alone
     first_made_at = models.DateTimeField(null=True)
     first_low = models.DateTimeField(null=True)
     first_median = models.DateTimeField(null=True)

@@ -12,10 +12,10 @@ from django.utils import timezone
 from portal.background import hint_queue
 from portal.background.hints import wake
 from portal.background.jobs import claimed_tick
-from quotas.models import Claim, Cluster
+from quotas.models import Claim, Cluster, PoolGroup
 from workloads.backtests import runs
 from workloads.clusters.drivers import driver_for
-from workloads.estimates import keep
+from workloads.estimates import ask, keep
 from workloads.files import cleaning
 from workloads.measurement import buckets
 from workloads.measurement.sample import measure_all
@@ -113,6 +113,13 @@ def estimate(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("workloads.estimate", tick=tick, rest=10) as run:
         if run:
             keep.estimate_all(now=timezone.now())
+
+
+@shared_task(name="workloads.estimate_asked")
+def estimate_asked(*, group: int, **_: Any) -> None:
+    """Estimates the start of a request that somebody is about to submit in this pool group."""
+    for asked in PoolGroup.objects.filter(pk=group):
+        ask.answer(asked, now=timezone.now())
 
 
 @shared_task(name="workloads.backtest")

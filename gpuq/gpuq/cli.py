@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from gpuq.settings import Failure, Misconfigured, Settings
 from gpuq.words import as_json, columns, harmless, padded
 
 MOST_SHOWN = 500
+ESTIMATING = 5  # times that a verdict is asked again while the start is being estimated
 INSTEAD = {"en": "Alternatives that start now:", "zh-hans": "可立即启动的替代方案："}
 
 
@@ -59,7 +62,13 @@ def submit(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def verdict(portal: Portal, arguments: argparse.Namespace) -> int:
-    found = portal.submit(*asked(portal, arguments), dry_run=True)
+    wanted = asked(portal, arguments)
+    found = portal.submit(*wanted, dry_run=True)
+    for _ in range(ESTIMATING):
+        if (found.get("estimate") or {}).get("why") != "being_made":
+            break
+        time.sleep(1.5)
+        found = portal.submit(*wanted, dry_run=True)
     if arguments.json:
         show(as_json(found))
     else:
@@ -139,10 +148,27 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(as_json(rows))
     else:
-        head = ("ID", "NAME", "STATE", "UNITS", "POOL", "BY", "SINCE")
+        head = ("ID", "NAME", "STATE", "UNITS", "POOL", "BY", "SINCE", "START")
         table([head, *((r["id"], r["name"], r["state"], amount(r["units"], r["unit"]), r["pool"], r["author"] or "",
-                        r["state_since"][:19]) for r in rows)])  # fmt: skip
+                        r["state_since"][:19], start_of(r)) for r in rows)])  # fmt: skip
     return 0
+
+
+def start_of(workload: Json) -> str:
+    """When what waits will start, in local time: promised, or estimated as a range."""
+    if workload["promised_at"]:
+        return f"by {local(workload['promised_at'])}"
+    estimate = workload.get("estimate")
+    if not estimate:
+        return ""
+    if not estimate["low"]:
+        return f"no estimate: {estimate['why']}"
+    return f"{local(estimate['low'])} to {local(estimate['high']) if estimate['high'] else '?'}"
+
+
+def local(moment: str) -> str:
+    at = dt.datetime.fromisoformat(moment).astimezone()
+    return f"{at:%H:%M}" if at.date() == dt.datetime.now().astimezone().date() else f"{at:%m-%d %H:%M}"
 
 
 def pools(portal: Portal, arguments: argparse.Namespace) -> int:

@@ -129,10 +129,15 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def _said(workload: Json) -> tuple[str, str, bool]:
+    """What a further line is written for: another state or sentence, or that there is an estimate of its start now."""
+    return workload["state"], workload["verdict"]["title"], bool(workload.get("estimate"))
+
+
 def tell(workload: Json, before: Json | None) -> None:
     """One line for every change that a person would want to know."""
     verdict = workload["verdict"]
-    if before is not None and before["verdict"]["title"] == verdict["title"] and before["state"] == workload["state"]:
+    if before is not None and _said(before) == _said(workload):
         return
     lines = " ".join([*verdict["lines"], *verdict["advice"]]) if workload["state"] in {"queued", "recalled"} else ""
     when = f" ({workload['reclaim_at']})" if workload["reclaim_at"] else ""

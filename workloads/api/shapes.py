@@ -23,11 +23,11 @@ from quotas.models import Claim, ClaimState, Pool
 from quotas.wording import named_claims
 from workloads.api.fields import VARIABLES, Cores, Variables
 from workloads.api.setups import RankOut, SetupIn, SetupOut
-from workloads.api.verdicts import VerdictOut, verdict_now
+from workloads.api.verdicts import EstimateOut, VerdictOut, verdict_now
 from workloads.clusters.run_spec import hidden_of
 from workloads.idle.spells import may_keep
 from workloads.lifecycle import State
-from workloads.models import ASKED_HERE, Attempt, ExternalWork, IdleSpell, Image, Kind, Preset, StartEstimate, Workload
+from workloads.models import ASKED_HERE, Attempt, ExternalWork, IdleSpell, Image, Kind, Preset, Workload
 from workloads.requests.gpu_amounts import read_unrounded
 from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
@@ -77,22 +77,6 @@ class SubmittedOut(serializers.Serializer[ExternalWork]):
     namespace = serializers.CharField()
     name = serializers.CharField()
     pod = serializers.CharField(help_text="Where each pod of the object is admitted by itself.")
-
-
-class EstimateOut(serializers.ModelSerializer[StartEstimate]):
-    """The queue played forward with runtimes of its like: in 80 of 100 cases it starts between `low` and `high`."""
-
-    why = serializers.CharField(
-        help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; else empty."
-    )
-
-    class Meta:
-        model = StartEstimate
-        fields = ["low", "median", "high", "why", "made_at"]
-        extra_kwargs = {
-            "low": {"help_text": "null: there is no estimate."},
-            "high": {"help_text": "null beside a low: perhaps later than in 7 days."},
-        }
 
 
 class WorkloadRow(serializers.ModelSerializer[Workload]):

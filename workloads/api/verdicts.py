@@ -12,13 +12,16 @@ from portal.api.base import serialize
 from portal.models import Department
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
+from workloads.estimates.ask import start_of
+from workloads.estimates.words import start_lines
 from workloads.idle import exemptions
 from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
-from workloads.models import Attempt, Workload
+from workloads.models import Attempt, StartEstimate, Workload
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.verdict import verdict_of
 from workloads.requests.what_you_get import offer_of
+from workloads.status.attempts import estimate_of
 from workloads.status.status_line import situation_of
 
 HEADLINES = [headline.value for headline in Headline]
@@ -47,6 +50,30 @@ class GivenOut(serializers.Serializer[Any]):
     faults = serializers.CharField()
 
 
+class EstimateOut(serializers.ModelSerializer[StartEstimate]):
+    """The queue played forward with runtimes of its like: in 80 of 100 cases it starts between `low` and `high`."""
+
+    why = serializers.CharField(
+        help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; being_made: before "
+            "submitting, ask again in some seconds; else empty."
+    )  # fmt: skip
+
+    class Meta:
+        model = StartEstimate
+        fields = ["low", "median", "high", "latest", "basis", "why", "made_at"]
+        extra_kwargs = {
+            "low": {"help_text": "null: there is no estimate."},
+            "high": {"help_text": "null beside a low: perhaps later than in 7 days."},
+            "latest": {
+                "help_text": "If everything runs to its maximum runtime and nobody comes first; null: that says nothing more."
+            },
+            "basis": {
+                "help_text": "What the ended runs from which runtimes were learned have in common with those that run: "
+                "user_and_image, user, department, kind, any; limit: only maximum runtimes are known; or empty."
+            },
+        }
+
+
 class VerdictOut(serializers.Serializer[Any]):
     """Before submitting: what would happen. Of a workload: what happens now; `headline` is null once it has ended."""
 
@@ -67,16 +94,21 @@ class VerdictOut(serializers.Serializer[Any]):
     borrowed = serializers.IntegerField()
     largest = serializers.IntegerField(allow_null=True, help_text="The largest request that could ever run.")
     position = serializers.IntegerField(allow_null=True)
+    estimate = EstimateOut(
+        allow_null=True,
+        help_text="When it will probably start; null where it starts now, or never. `lines` say it, too.",
+    )
     given = GivenOut(allow_null=True)
 
 
 def before_submitting(actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
     """The verdict on a request. Raises Forbidden, InvalidRequest."""
     verdict = verdict_of(actor=actor, department=department, request=request)
+    estimate = start_of(actor, department, request, verdict)
     answer = {
         "headline": verdict.headline.value,
         "title": verdict.title,
-        "lines": verdict.lines,
+        "lines": [*verdict.lines, *(start_lines(estimate) if estimate else ())],
         "advice": verdict.advice,
         "contract": verdict.contract,
         "idle_policy": verdict.idle_policy,
@@ -87,6 +119,7 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
         "borrowed": verdict.facts.borrowed,
         "largest": verdict.facts.largest,
         "position": verdict.facts.position or None,
+        "estimate": estimate,
         "given": offer_json(request),
     }
     return dict(VerdictOut(answer).data)
@@ -121,6 +154,7 @@ def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> di
         "borrowed": claim.borrowed if claim else 0,
         "largest": None,
         "position": claim.position if claim and waiting else None,
+        "estimate": estimate_of(workload),
         "given": None,
     }
     return serialize(VerdictOut, answer, {})

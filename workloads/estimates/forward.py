@@ -7,14 +7,15 @@ Others are assumed to come as they came on an earlier day; quotas, nodes and rul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from types import MappingProxyType
 
-from quotas.engine.types import Claim, ClaimId, ClaimState, Snapshot
-from workloads.estimates.runtimes import Runtimes, Traits
+from quotas.engine.types import Claim, ClaimId, ClaimState, PoolId, Snapshot
+from workloads.estimates.runtimes import Class, Runtimes, Traits
 from workloads.replay.demand import Demand, Job
-from workloads.replay.simulation import Assumed, Simulation
+from workloads.replay.simulation import Assumed, Calendar, Simulation
 from workloads.replay.ways import planner
 
 DAY = 86400
@@ -29,12 +30,16 @@ LOW, HIGH = 0.1, 0.9  # an 80 % range
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A claim starts between `low` and `high` in 80 of 100 cases, in half of them by `median`. `high` is None where it may not
-    start within HORIZON. `plays`: how often the queue was played forward."""
+    start within HORIZON. `latest`: when it starts if everything runs to its maximum runtime and nobody comes before it; None
+    where that says nothing more. `basis`: the class from which the runtimes of what holds cards in its pool were drawn, for half
+    of the units at least so narrow; None where nothing holds any. `plays`: how often the queue was played forward."""
 
     low: int
     median: int
     high: int | None
     plays: int
+    latest: int | None = None
+    basis: Class | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +59,23 @@ def estimates(
     runtimes: Runtimes,
     past: Sequence[Job] = (),
     out_of_time: Callable[[], bool] = lambda: False,
+    *,
+    ends: Mapping[ClaimId, int] = MappingProxyType({}),
+    calendar: Callable[[], Calendar | None] = lambda: None,
+    only: Collection[ClaimId] | None = None,
 ) -> Estimates:
-    """For every pending claim of `snapshot`. `traits` are of its claims; those that have none, as recalls have, hold for ever.
-    `past`: what came in the last days, with how long it ran. The same input gives the same estimates, unless `out_of_time` ends
-    them earlier."""
+    """For every pending claim of `snapshot`, or `only` for these. `traits` are of its claims; those that have none, as recalls
+    have, hold until their time in `ends`, or for ever. `past`: what came in the last days, with how long it ran. `calendar`:
+    rules that change by the hour, made for each play. The same input gives the same estimates, unless `out_of_time` ends them
+    earlier."""
     waiting = {claim.id for claim in snapshot.claims if claim.state is ClaimState.PENDING and not claim.is_recall}
+    waiting = waiting if only is None else waiting & {*only}
     random = Random(snapshot.now)  # noqa: S311 nothing is secret here
     starts = {id: list[float]() for id in sorted(waiting)}
     plays = 0
     while starts and plays < PLAYS and not (plays and out_of_time()):
-        for id, at in _play(
-            snapshot, waiting, _jobs(snapshot, traits, runtimes, random), _arrivals(past, snapshot.now, random)
-        ).items():
+        drawn, come = _jobs(snapshot, traits, runtimes, random, ends), _arrivals(past, snapshot.now, random)
+        for id, at in _play(snapshot, waiting, drawn, come, calendar()).items():
             starts[id].append(at)
         plays += 1
     if plays < FEWEST:
@@ -74,25 +84,68 @@ def estimates(
         claim.id in traits and claim.max_runtime is None and runtimes.like(traits[claim.id]) is None
         for claim in snapshot.claims
     )
-    return {id: _of(sorted(ats), unknown) for id, ats in starts.items()}
+    at_limits = _play(snapshot, waiting, _at_limits(snapshot, traits, ends), (), calendar())
+    pools, basis = {claim.id: claim.pool for claim in snapshot.claims}, _basis(snapshot, traits, runtimes)
+    return {id: _of(sorted(ats), unknown, at_limits[id], basis.get(pools[id])) for id, ats in starts.items()}
 
 
-def _of(starts: list[float], unknown: bool) -> Estimate | NoEstimate:
+def _of(starts: list[float], unknown: bool, at_limits: float, basis: Class | None) -> Estimate | NoEstimate:
     low, median, high = (starts[math.ceil(part * len(starts)) - 1] for part in (LOW, 0.5, HIGH))
     if math.isinf(median):
         return NoEstimate("runtimes_unknown" if unknown else "beyond_horizon")
-    return Estimate(int(low), int(median), None if math.isinf(high) else int(high), len(starts))
+    latest = int(at_limits) if high < at_limits < math.inf else None
+    return Estimate(int(low), int(median), None if math.isinf(high) else int(high), len(starts), latest, basis)
 
 
-def _jobs(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], runtimes: Runtimes, random: Random) -> list[Job]:
+def _basis(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], runtimes: Runtimes) -> dict[PoolId, Class]:
+    """By pool, of what holds cards: the class that is at least as wide as that of half of the units."""
+    order, widths = [*Class], dict[PoolId, list[int]]()
+    for claim in snapshot.claims:
+        if claim.state is not ClaimState.PENDING and claim.id in traits:
+            alike = runtimes.like(traits[claim.id], _elapsed(claim, snapshot.now))
+            width = order.index(alike[0] if alike else Class.LIMIT)
+            widths.setdefault(claim.pool, []).extend([width] * max(1, claim.units))
+    return {pool: order[sorted(found)[len(found) // 2]] for pool, found in widths.items()}
+
+
+def _elapsed(claim: Claim, now: int) -> int:
+    return max(0, now - claim.started_at) if claim.started_at is not None else 0
+
+
+def _jobs(
+    snapshot: Snapshot,
+    traits: Mapping[ClaimId, Traits],
+    runtimes: Runtimes,
+    random: Random,
+    ends: Mapping[ClaimId, int],
+) -> list[Job]:
     """Every claim with a runtime that is drawn for it."""
     jobs: list[Job] = []
     for claim in snapshot.claims:
-        elapsed = max(0, snapshot.now - claim.started_at) if claim.started_at is not None else 0
-        own = traits.get(claim.id)
-        drawn = None if own is None else runtimes.draw(own, random, elapsed, claim.max_runtime)
-        jobs.append(Job(_begun(claim, snapshot.now), FOR_EVER if drawn is None else max(drawn, elapsed + 1)))
+        own, elapsed = traits.get(claim.id), _elapsed(claim, snapshot.now)
+        lasts = _held(claim, ends) if own is None else runtimes.draw(own, random, elapsed, claim.max_runtime)
+        jobs.append(_job(claim, snapshot.now, lasts))
     return jobs
+
+
+def _at_limits(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], ends: Mapping[ClaimId, int]) -> list[Job]:
+    """Every claim with its maximum runtime."""
+    return [
+        _job(claim, snapshot.now, claim.max_runtime if claim.id in traits else _held(claim, ends))
+        for claim in snapshot.claims
+    ]
+
+
+def _held(claim: Claim, ends: Mapping[ClaimId, int]) -> int | None:
+    """How long a recall lasts, from when it was submitted; None: for ever."""
+    return ends[claim.id] - claim.submitted_at if claim.id in ends else None
+
+
+def _job(claim: Claim, now: int, lasts: int | None) -> Job:
+    """`lasts`: seconds, None for ever. Whatever holds cards counts as started."""
+    if claim.state is not ClaimState.PENDING and claim.started_at is None:
+        claim = replace(claim, started_at=now)
+    return Job(claim, FOR_EVER if lasts is None else max(lasts, _elapsed(claim, now) + 1))
 
 
 def _arrivals(past: Sequence[Job], now: int, random: Random) -> tuple[Job, ...]:
@@ -108,19 +161,14 @@ def _arrivals(past: Sequence[Job], now: int, random: Random) -> tuple[Job, ...]:
     )
 
 
-def _begun(claim: Claim, now: int) -> Claim:
-    """Whatever holds cards counts as started."""
-    if claim.state is ClaimState.PENDING or claim.started_at is not None:
-        return claim
-    return replace(claim, started_at=now)
-
-
 def _play(
-    snapshot: Snapshot, waiting: set[ClaimId], jobs: list[Job], arrivals: tuple[Job, ...]
+    snapshot: Snapshot, waiting: set[ClaimId], jobs: list[Job], arrivals: tuple[Job, ...], calendar: Calendar | None
 ) -> dict[ClaimId, float]:
     """When each of `waiting` starts for the first time; infinity for those that do not within HORIZON."""
     demand = Demand(snapshot.now, snapshot.now + HORIZON, arrivals)
-    played = Simulation(replace(snapshot, claims=()), demand, planner, Assumed(between_passes=30, coarseness=0.1), jobs)
+    played = Simulation(
+        replace(snapshot, claims=()), demand, planner, Assumed(between_passes=30, coarseness=0.1), jobs, calendar
+    )
     asked = [record for record in played.records if record.job.request.id in waiting]
     played.play(enough=lambda: all(record.first_start is not None or record.refused for record in asked))
     return {record.job.request.id: math.inf if record.first_start is None else record.first_start for record in asked}

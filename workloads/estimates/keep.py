@@ -1,12 +1,13 @@
-"""Estimates of starts in the database: made anew while something waits, and compared with what happened."""
+"""Estimates of starts in the database: made anew while something waits, asked before something is submitted, and compared with
+what happened."""
 
 from __future__ import annotations
 
 import datetime as dt
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -15,20 +16,23 @@ from django.db.models import DurationField, F, Max, Min, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from quotas.engine import types as e
-from quotas.models import ClaimState, PoolGroup
+from quotas.models import Claim, ClaimState, PoolGroup
 from quotas.planning.snapshot import load_snapshot, moment
-from workloads.estimates.forward import Estimate, Estimates, NoEstimate, estimates
+from workloads.estimates.forward import HORIZON, Estimate, Estimates, NoEstimate, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.models import Attempt, StartEstimate
-from workloads.replay.history import demand_of
+from workloads.replay.demand import Job
+from workloads.replay.history import Terms, Windows, demand_of
 
 HISTORY = dt.timedelta(days=90)
 MOST_RUNS = 20_000
 CAME = dt.timedelta(days=15)  # whose arrivals may come again
+REREAD = dt.timedelta(minutes=10)  # after which the past is read again: an hour more or less of it changes no estimate
 AT_MOST = 8.0  # s of computing for a pool group
 AFRESH = dt.timedelta(seconds=45)
 COMPARED = dt.timedelta(days=30)
 TIMES = ("low", "median", "high")
+TOLD = (*TIMES, "latest", "basis", "why")
 TRAITS = (
     "author__username",
     "department__slug",
@@ -58,16 +62,74 @@ def _waiting(group: PoolGroup) -> QuerySet[Attempt]:
 
 def _estimate(group: PoolGroup, now: dt.datetime) -> None:
     began = time.monotonic()
-    snapshot = load_snapshot(group, now=now)
-    past, _unknown = demand_of(group, now - CAME, now)
-    by_claim = estimates(
-        snapshot, _traits(group), learned(group, now=now), past.jobs, lambda: time.monotonic() - began > AT_MOST
-    )
+    by_claim = played(group, load_snapshot(group, now=now), traits_of_live(group), now=now)
     _write(group, by_claim, now)
     log.info("starts.estimated", group=group.pk, claims=len(by_claim), took_ms=round(1000 * (time.monotonic() - began)))
 
 
-def _traits(group: PoolGroup) -> dict[e.ClaimId, Traits]:
+def played(
+    group: PoolGroup,
+    snapshot: e.Snapshot,
+    traits: Mapping[e.ClaimId, Traits],
+    *,
+    now: dt.datetime,
+    only: Collection[e.ClaimId] | None = None,
+    seconds: float = AT_MOST,
+) -> Estimates:
+    """Estimates for what waits in the snapshot, or `only` for these, in so many seconds of computing."""
+    began, past = time.monotonic(), _past(group, now)
+    recalls = Claim.objects.filter(pool__group=group, pods=0, released_at=None).only("public_id", "until")
+    return estimates(
+        snapshot,
+        traits,
+        past.runtimes,
+        past.jobs,
+        lambda: time.monotonic() - began > seconds,
+        ends={e.ClaimId(each.public_id): int(each.until.timestamp()) for each in recalls if each.until},
+        calendar=lambda: _calendar(group, snapshot, now),
+        only=only,
+    )
+
+
+def _calendar(group: PoolGroup, snapshot: e.Snapshot, now: dt.datetime) -> Windows | None:
+    """Lending windows of the days to come; pauses and budgets stay as they are in the snapshot."""
+    calendar = Terms.of(group).calendar(now, now + dt.timedelta(seconds=HORIZON))
+    if calendar is None:
+        return None
+    known = {each.id: each for each in snapshot.departments}
+
+    def changed(later: e.Snapshot) -> e.Snapshot:
+        kept = (
+            replace(d, paused=known[d.id].paused, budgets=known[d.id].budgets)
+            for d in later.departments
+            if d.id in known
+        )
+        return replace(later, departments=tuple(kept))
+
+    return replace(calendar, changed=changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a pool group has seen: how long what ended ran, and who came in the last days."""
+
+    read_at: dt.datetime
+    runtimes: Runtimes
+    jobs: tuple[Job, ...]
+
+
+_pasts: dict[int, Past] = {}  # by the group's key, in each process; replaced, never changed
+
+
+def _past(group: PoolGroup, now: dt.datetime) -> Past:
+    past = _pasts.get(group.pk)
+    if past is None or not dt.timedelta(0) <= now - past.read_at < REREAD:
+        came, _unknown = demand_of(group, now - CAME, now)
+        past = _pasts[group.pk] = Past(now, learned(group, now=now), came.jobs)
+    return past
+
+
+def traits_of_live(group: PoolGroup) -> dict[e.ClaimId, Traits]:
     live = Attempt.objects.filter(workload__pool__group=group, finished_at=None)
     fields = [f"workload__{name}" for name in TRAITS]
     return {e.ClaimId(id): traits_of(*of) for id, *of in live.values_list("claim__public_id", *fields)}
@@ -103,17 +165,22 @@ def _write(group: PoolGroup, by_claim: Estimates, now: dt.datetime) -> None:
     rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim")}
     new = [_row(rows[id], each, now) for id, each in by_claim.items() if id in rows]
     StartEstimate.objects.bulk_create(
-        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "why", *TIMES]
+        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", *TOLD]
     )
     first = {f"first_{name}": F(name) for name in ("made_at", *TIMES)}
     StartEstimate.objects.filter(attempt__in=rows.values(), first_made_at=None, low__isnull=False).update(**first)
 
 
 def _row(attempt: Attempt, each: Estimate | NoEstimate, now: dt.datetime) -> StartEstimate:
+    return StartEstimate(attempt=attempt, made_at=now, **columns_of(each))
+
+
+def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
+    """What is told of it, by the names of TOLD."""
     if isinstance(each, NoEstimate):
-        return StartEstimate(attempt=attempt, made_at=now, why=each.why)
-    high = None if each.high is None else moment(each.high)
-    return StartEstimate(attempt=attempt, made_at=now, low=moment(each.low), median=moment(each.median), high=high)
+        return {"why": each.why}
+    at = {name: getattr(each, name) for name in (*TIMES, "latest")}
+    return {"basis": each.basis or "", **{name: None if when is None else moment(when) for name, when in at.items()}}
 
 
 # What became of them -------------------------------------------------------------------------------------------------

@@ -13,13 +13,14 @@ ENOUGH = 8
 
 
 class Class(StrEnum):
-    """What the runs that are compared have in common, the narrowest first."""
+    """What the runs that are compared have in common, the narrowest first. LIMIT: none are, the maximum runtime is taken."""
 
     USER_AND_IMAGE = "user_and_image"
     USER = "user"
     DEPARTMENT = "department"
     KIND = "kind"
     ANY = "any"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -38,7 +39,7 @@ PATHS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "auth
 EVERYWHERE = {"department": "department__slug", **PATHS}
 CSV_COLUMNS = (
     "id", "name", "kind", "state", "department", "pool", "unit", "units", "own", "borrowed", "author",
-    "submitted_at", "finished_at", "attempts", "exit_code",
+    "submitted_at", "finished_at", "attempts", "exit_code", "promised_at", "start_low", "start_median", "start_high",
 )  # fmt: skip
 
 
@@ -50,6 +51,7 @@ def columns(*, departments: bool) -> list[Column]:
         Column("pool", _("Pool"), ("pool__name",)),
         Column("amount", _("Amount"), ("asked",), number=True),
         Column("share", _("Own / borrowed")),
+        Column("start", _("Expected start")),
         Column("since", _("Since"), ("state_since",)),
         Column("submitted", _("Submitted"), ("submitted_at",), extra=True),
         Column("ended", _("Ended"), ("finished_at",), extra=True),
@@ -158,9 +160,14 @@ def cells(rows: QuerySet[Workload]) -> Iterator[list[object]]:
         yield [
             workload.public_id, workload.name, workload.kind, workload.state, workload.department.slug, workload.pool.slug,
             workload.pool.unit, workload.units, row.own, row.borrowed, workload.author.username if workload.author else "",
-            workload.submitted_at.isoformat(), workload.finished_at.isoformat() if workload.finished_at else "",
-            workload.attempts_made, "" if workload.exit_code is None else workload.exit_code,
+            written(workload.submitted_at), written(workload.finished_at),
+            workload.attempts_made, "" if workload.exit_code is None else workload.exit_code, written(row.promised_at),
+            *(written(getattr(row.estimate, name, None)) for name in ("low", "median", "high")),
         ]  # fmt: skip
+
+
+def written(moment: dt.datetime | None) -> str:
+    return moment.isoformat() if moment else ""
 
 
 def stoppable(actor: Actor, workloads: list[Workload]) -> set[int]:

@@ -11,10 +11,11 @@ from django.utils import timezone
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
 from quotas.models import Claim, ClaimState
+from workloads.estimates.words import in_a_list, start_lines
 from workloads.lifecycle import State
 from workloads.measurement.history import low_use
-from workloads.models import TEXTS, Attempt, IdleSpell, Workload
-from workloads.status.attempts import idle_spell, known_attempts, with_attempts
+from workloads.models import TEXTS, Attempt, IdleSpell, StartEstimate, Workload
+from workloads.status.attempts import estimate_of, idle_spell, known_attempts, with_attempts
 
 
 def workload_for(actor: Actor, slug: str, public_id: str, right: Right = Right.SEE) -> tuple[Department, Workload]:
@@ -69,6 +70,20 @@ class Row:
     def promised_at(self) -> dt.datetime | None:
         """By when it will have started, while it waits for what is on its way to it."""
         return self.claim.promised_at if self.claim and self.position else None
+
+    @property
+    def estimate(self) -> StartEstimate | None:
+        """When it will probably start, where nothing is promised."""
+        return None if self.promised_at else estimate_of(self.workload)
+
+    @property
+    def start(self) -> str:
+        """The estimate in a few words; "" for what does not wait."""
+        return in_a_list(self.estimate) if self.estimate else ""
+
+    @property
+    def start_in_full(self) -> str:
+        return " ".join(start_lines(self.estimate)) if self.estimate else ""
 
     @property
     def reclaim_at(self) -> dt.datetime | None:

@@ -138,6 +138,7 @@ class Verdict:
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
     facts: engine.Verdict
+    claim: e.Claim  # what the engine was asked about
     idle_policy: tuple[str, ...] = ()  # what happens to such work when it is idle
     steps: tuple[Step, ...] = ()
 
@@ -342,6 +343,7 @@ def _in_words(
         alternatives=alternatives,
         by=moment(facts.by) if facts.by is not None else None,
         facts=facts,
+        claim=asked,
     )
 
 

@@ -20,9 +20,10 @@ from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
 from quotas.wording import Teller, clock, clock_of, named_claims, return_sentence
+from workloads.estimates.words import start_lines
 from workloads.idle.spells import rule_of
 from workloads.lifecycle import State
-from workloads.models import Attempt, IdleSpell, Kind, SpellEnd, StartEstimate, StopCause, Workload
+from workloads.models import Attempt, IdleSpell, Kind, SpellEnd, StopCause, Workload
 from workloads.runtime.gangs import first_failed, was_stopped
 from workloads.status.attempts import estimate_of, idle_spell
 from workloads.status.out_of_service import mode_change_of
@@ -187,7 +188,7 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
         ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
         details.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
     if estimate := estimate_of(workload):
-        details.append(start_sentence(estimate))
+        details += start_lines(estimate)
     if attempt.number > 1:
         details.append(_("Attempt %(number)s: ID, files and queue time are kept.") % {"number": attempt.number})
     if claim.decision == "reclaim" and claim.promised_at:
@@ -201,33 +202,6 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
             caption=_("waiting for"), advice=advice,
         )  # fmt: skip
     return Situation(_("Scheduling…"), details, attempt.queued_at, caption=_("waiting for"), advice=advice)
-
-
-NO_ESTIMATE = {
-    "runtimes_unknown": gettext_lazy(
-        "No estimate of its start: too little is known of how long the workloads before it run. A maximum runtime makes it known."
-    ),
-    "beyond_horizon": gettext_lazy("No estimate of its start: probably not within 7 days, as things are now."),
-    "too_many": gettext_lazy("No estimate of its start: more waits than the queue can be played forward for."),
-}
-ABOUT = dt.timedelta(minutes=2)  # a range that is no longer is one time
-
-
-def start_sentence(estimate: StartEstimate) -> str:
-    """When it will probably start, or why nobody can say."""
-    if estimate.low is None or estimate.median is None:
-        return str(NO_ESTIMATE[estimate.why])
-    now = timezone.now()
-    low, middle, high = (None if at is None else max(at, now) for at in (estimate.low, estimate.median, estimate.high))
-    times = {word: clock(int(at.timestamp())) for word, at in (("low", low), ("median", middle), ("high", high)) if at}
-    if high is None:
-        return (
-            _("Estimated start: not before %(low)s, as likely as not by %(median)s; perhaps later than in 7 days.")
-            % times
-        )
-    if low is not None and high - low <= ABOUT:
-        return _("Estimated start: about %(median)s, as things are now.") % times
-    return _("Estimated start: usually between %(low)s and %(high)s, as likely as not by %(median)s.") % times
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:

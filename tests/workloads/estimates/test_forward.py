@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Quota, Settings, Snapshot
 from workloads.estimates.forward import HORIZON, PLAYS, Estimate, Estimates, NoEstimate, estimates
-from workloads.estimates.runtimes import ENOUGH, Runtimes, Traits
+from workloads.estimates.runtimes import ENOUGH, Class, Runtimes, Traits
 from workloads.replay.demand import Job
 from workloads.replay.traces import GPU, rules_of
 
@@ -50,7 +50,7 @@ def of(snapshot: Snapshot, known: Runtimes) -> Estimates:
 def test_who_waits_for_one_that_always_runs_two_hours_starts_when_these_are_over() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[2 * HOUR] * ENOUGH))["waits"]
-    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS)
+    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, basis=Class.USER_AND_IMAGE)
 
 
 def test_a_range_is_as_wide_as_what_is_known_of_runtimes() -> None:
@@ -63,7 +63,7 @@ def test_a_range_is_as_wide_as_what_is_known_of_runtimes() -> None:
 def test_what_runs_longer_than_most_is_taken_to_run_on_as_the_few_did_that_ran_as_long() -> None:
     full = world(claim("runs", 4, started=NOW - 5 * HOUR), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[HOUR] * 50, *[6 * HOUR] * ENOUGH))["waits"]
-    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS)
+    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, basis=Class.USER_AND_IMAGE)
 
 
 def test_an_owner_starts_when_notice_and_grace_are_over_whatever_the_borrower_would_run() -> None:
@@ -87,7 +87,68 @@ def test_the_second_in_the_queue_waits_for_the_first() -> None:
 
 def test_the_maximum_runtime_bounds_what_is_not_known() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=3 * HOUR), claim("waits", 4), vision=4)
-    assert of(full, Runtimes())["waits"] == Estimate(NOW + 2 * HOUR, NOW + 2 * HOUR, NOW + 2 * HOUR, PLAYS)
+    found = of(full, Runtimes())["waits"]
+    assert found == Estimate(NOW + 2 * HOUR, NOW + 2 * HOUR, NOW + 2 * HOUR, PLAYS, basis=Class.LIMIT)
+
+
+def test_the_latest_is_when_all_that_run_reach_their_maximum_runtimes() -> None:
+    full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=9 * HOUR), claim("waits", 4), vision=4)
+    found = of(full, runtimes(*[2 * HOUR] * ENOUGH))["waits"]
+    assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, NOW + 8 * HOUR, Class.USER_AND_IMAGE)
+
+
+def test_it_says_from_how_wide_a_class_the_runtimes_are() -> None:
+    known, full = (
+        runtimes(*[2 * HOUR] * ENOUGH),
+        world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4), nlp=4, vision=0),
+    )
+    others = {each.id: traits("bob", each.department) for each in full.claims}
+    found = estimates(full, others, known)["waits"]
+    assert isinstance(found, Estimate)
+    assert found.basis is Class.KIND
+
+
+class Turns:
+    """At `at` the department `vision` lends nothing any more, and takes back what it has lent."""
+
+    def __init__(self, snapshot: Snapshot, at: int) -> None:
+        self.snapshot, self.at = snapshot, at
+
+    def turns(self) -> list[int]:
+        return [self.at]
+
+    def departments(self, now: int) -> tuple[Department, ...]:
+        kept = Quota(guaranteed=4, lend_limit=0 if now >= self.at else None, lend_limit_most=4)
+        return tuple(
+            replace(each, quotas={GPU: kept}) if each.id == "vision" else each for each in self.snapshot.departments
+        )
+
+    def due(self, snapshot: Snapshot) -> list[tuple[Claim, int]]:
+        return []
+
+
+def test_lending_windows_turn_in_a_play() -> None:
+    """What waits could borrow when the three hours are over; by then the window is closed."""
+    full = world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4, "nlp"), vision=4, nlp=0)
+    ids, known = {each.id: KIND for each in full.claims}, runtimes(*[3 * HOUR] * ENOUGH)
+    open_, closed = (
+        estimates(full, ids, known, calendar=lambda at=at: Turns(full, NOW + at))["waits"]
+        for at in (5 * HOUR, 2 * HOUR)
+    )
+    assert isinstance(open_, Estimate)
+    assert open_.median == NOW + 3 * HOUR
+    assert closed == NoEstimate("beyond_horizon")
+
+
+def test_a_recall_holds_until_its_time() -> None:
+    recall = Claim(
+        ClaimId("recall"), DepartmentId("vision"), GPU, 4, ClaimState.HOLDING, NOW - HOUR, pods=0, preemptible=False,
+        own_only=True, started_at=NOW - HOUR,
+    )  # fmt: skip
+    full = world(recall, claim("waits", 4, "nlp"), vision=4, nlp=0)
+    found = estimates(full, {ClaimId("waits"): KIND}, Runtimes(), ends={recall.id: NOW + 2 * HOUR})["waits"]
+    assert isinstance(found, Estimate)
+    assert found.median == NOW + 2 * HOUR
 
 
 def test_where_nothing_is_known_there_is_no_estimate() -> None:

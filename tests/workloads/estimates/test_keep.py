@@ -6,17 +6,21 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from portal.background import hints
 from portal.models import Role
 from quotas.models import Claim
 from tests import builders as make
 from tests.workloads.replay.test_command import Past
 from workloads.estimates import keep
 from workloads.estimates.runtimes import ENOUGH
-from workloads.models import Attempt, StartEstimate, Workload
+from workloads.estimates.words import start_lines
+from workloads.models import Attempt, Image, StartEstimate, Workload
+from workloads.tasks import estimate_asked
 
 pytestmark = pytest.mark.django_db
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
@@ -48,6 +52,12 @@ class World(Past):
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    keep._pasts.clear()
+    cache.clear()
 
 
 def test_what_waits_is_told_when_it_will_probably_start_by_page_and_api(world: World) -> None:
@@ -115,3 +125,95 @@ def test_operators_see_how_well_estimates_held_and_nobody_else(world: World) -> 
     assert "100 %" in page.content.decode()
     client.force_login(make.member(world.departments["nlp"], Role.OWNER))
     assert client.get(reverse("workloads:estimates")).status_code == 404
+
+
+def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:
+    estimate = world.estimate()
+    client = Client()
+    client.force_login(make.member(world.departments["nlp"]))
+    page = client.get(reverse("workloads:list", args=["nlp"])).content.decode()
+    assert "Expected start" in page
+    assert "about " in page
+    assert "Estimated start: about" in page  # as the title of the cell
+    sheet = b"".join(client.get(reverse("workloads:csv", args=["nlp"])).streaming_content).decode()
+    assert estimate.median is not None
+    assert estimate.median.isoformat() in sheet
+    [row] = client.get("/api/v1/workloads/?state=queued").json()["results"]
+    assert row["estimate"]["median"] is not None
+    StartEstimate.objects.update(low=None, median=None, high=None, why="too_many")
+    assert "no estimate" in client.get(reverse("workloads:list", args=["nlp"])).content.decode()
+
+
+def test_a_stranger_sees_no_estimate(world: World) -> None:
+    world.estimate()
+    client = Client()
+    client.force_login(make.member(world.departments["vision"]))
+    assert client.get("/api/v1/workloads/?state=queued").json()["results"] == []
+    assert client.get(f"/api/v1/workloads/{world.waiting.public_id}/").status_code == 404
+
+
+def test_it_says_the_latest_time_and_that_it_learned_from_a_wider_class(world: World) -> None:
+    Claim.objects.filter(workload=world.running.public_id).update(max_runtime=9 * 3600)
+    Workload.objects.filter(attempts__finished_at__isnull=False).update(author=make.user("somebody-else"))
+    estimate = world.estimate()
+    assert estimate.latest is not None
+    assert abs(estimate.latest - (world.now + 8.5 * HOUR)) <= 2 * MINUTE
+    assert estimate.basis == "department"
+    said = " ".join(start_lines(estimate))
+    assert "At the latest" in said
+    assert "taken from all of their departments" in said
+
+
+def body(world: World) -> dict[str, Any]:
+    return {"name": "later", "pool": "a100", "units_per_pod": 8, "image": Image.objects.get().name,
+            "command": ["true"], "kind": "job"}  # fmt: skip
+
+
+def test_before_submitting_a_worker_estimates_and_no_request_does(
+    world: World, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    sent: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(hints, "_send", lambda name, ids: sent.append((name, ids)))
+    client = Client()
+    client.force_login(make.member(world.departments["nlp"]))
+
+    def ask() -> dict[str, Any]:
+        with django_capture_on_commit_callbacks(execute=True):
+            told = client.post("/api/v1/departments/nlp/workloads/?dry_run=1", body(world), "application/json").json()
+        assert isinstance(told, dict)
+        return told
+
+    first = ask()
+    assert first["headline"] == "waits", first
+    assert (first["estimate"]["why"], first["estimate"]["median"]) == ("being_made", None)
+    assert ask()["estimate"]["why"] == "being_made"
+    assert [name for name, _ in sent] == ["workloads.estimate_asked"]  # one question at a time
+    estimate_asked(**sent[0][1])
+    told = ask()
+    assert told["estimate"]["why"] == ""
+    assert dt.datetime.fromisoformat(told["estimate"]["median"]) > world.now + 2 * HOUR  # behind the one that waits
+    assert any("Estimated start" in line for line in told["lines"])
+    assert len(sent) == 1
+
+
+def test_what_starts_now_has_no_estimate(world: World) -> None:
+    Attempt.objects.update(finished_at=world.now)
+    Claim.objects.update(state="released", released_at=world.now)
+    client = Client()
+    client.force_login(make.member(world.departments["nlp"]))
+    told = client.post(
+        "/api/v1/departments/nlp/workloads/?dry_run=1", {**body(world), "units_per_pod": 1}, "application/json"
+    ).json()
+    assert told["headline"].startswith("starts")
+    assert told["estimate"] is None
+
+
+def test_the_past_is_read_again_after_ten_minutes_only(
+    world: World, django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[dt.datetime] = []
+    read = keep.demand_of
+    monkeypatch.setattr(keep, "demand_of", lambda group, begin, end: (reads.append(end), read(group, begin, end))[1])
+    for minutes in (0, 1, 9, 11):
+        keep.estimate_all(now=world.now + minutes * MINUTE)
+    assert reads == [world.now, world.now + 11 * MINUTE]

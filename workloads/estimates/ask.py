@@ -1,0 +1,73 @@
+"""When a request that is not submitted yet would probably start. Played by a worker, never in a request: whoever asks is told
+what is known, or asks again in some seconds. One question at a time is played for a pool group; others wait until they are asked
+again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import replace
+
+from django.core.cache import cache
+from django.utils import timezone
+
+from portal.access import Actor
+from portal.background.hints import wake
+from portal.models import Department
+from quotas.engine import types as e
+from quotas.engine.what_if import Headline, with_claim
+from quotas.models import PoolGroup
+from quotas.planning.snapshot import load_snapshot
+from workloads.estimates.keep import columns_of, played, traits_of, traits_of_live
+from workloads.estimates.runtimes import Traits
+from workloads.models import StartEstimate
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.verdict import Verdict
+
+ANSWER_LASTS, QUESTION_LASTS = 90, 15  # s
+AT_MOST = 3.0  # s of computing
+BEING_MADE = "being_made"
+Question = tuple[str, e.Claim, Traits]
+
+
+def start_of(actor: Actor, department: Department, request: WorkloadRequest, verdict: Verdict) -> StartEstimate | None:
+    """None: it does not wait, or never starts. With `why` BEING_MADE: ask again in some seconds."""
+    if verdict.headline not in {Headline.WAITS, Headline.STARTS_BY}:
+        return None
+    now, group = timezone.now(), request.pool.group
+    traits = traits_of(
+        actor.user.username if actor.user else None, department.slug, request.image.name, request.kind,
+        request.units_per_pod, request.pods, request.pool.units_per_card,
+    )  # fmt: skip
+    key = _key(verdict.claim, traits)
+    told = cache.get(f"start-{key}")
+    if told is not None:
+        return StartEstimate(**told)
+    if cache.add(_question(group.pk), (key, verdict.claim, traits), QUESTION_LASTS):
+        wake("workloads.estimate_asked", group=group.pk)
+    return StartEstimate(made_at=now, why=BEING_MADE)
+
+
+def answer(group: PoolGroup, *, now: dt.datetime) -> None:
+    """Plays the question that was asked of a pool group, if there is one."""
+    asked: Question | None = cache.get(_question(group.pk))
+    if asked is None:
+        return
+    key, claim, traits = asked
+    at = int(now.timestamp())
+    claim = replace(claim, submitted_at=at, queued_at=at)
+    snapshot = with_claim(load_snapshot(group, now=now), claim)
+    among = {**traits_of_live(group), claim.id: traits}
+    found = played(group, snapshot, among, now=now, only={claim.id}, seconds=AT_MOST)[claim.id]
+    cache.set(f"start-{key}", {"made_at": now, **columns_of(found)}, ANSWER_LASTS)
+    cache.delete(_question(group.pk))
+
+
+def _question(group: int) -> str:
+    return f"start-question-{group}"
+
+
+def _key(claim: e.Claim, traits: Traits) -> str:
+    """Requests with equal keys would start at the same time."""
+    same = replace(claim, id=e.ClaimId("-"), submitted_at=0, queued_at=None)
+    return hashlib.sha256(repr((same, traits)).encode()).hexdigest()

@@ -1,0 +1,77 @@
+"""Estimates of starts as sentences, and as the few words of a list."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from quotas.wording import clock_of
+from workloads.estimates.runtimes import Class
+from workloads.models import StartEstimate
+
+NO_ESTIMATE = {
+    "runtimes_unknown": gettext_lazy(
+        "No estimate of its start: too little is known of how long the workloads before it run. A maximum runtime makes it known."
+    ),
+    "beyond_horizon": gettext_lazy("No estimate of its start: probably not within 7 days, as things are now."),
+    "too_many": gettext_lazy("No estimate of its start: more waits than the queue can be played forward for."),
+    "being_made": gettext_lazy("Its start is being estimated; the answer takes some seconds."),
+}
+BASIS = {
+    Class.DEPARTMENT: gettext_lazy(
+        "Too few workloads like those that run now have ended: their runtimes are taken from all of their departments."
+    ),
+    Class.KIND: gettext_lazy(
+        "Too few workloads like those that run now have ended: their runtimes are taken from all of their kind."
+    ),
+    Class.ANY: gettext_lazy(
+        "Too few workloads like those that run now have ended: their runtimes are taken from all that have ended here."
+    ),
+    Class.LIMIT: gettext_lazy(
+        "Too few workloads have ended to learn from: what runs now is taken to run until its maximum runtime."
+    ),
+}
+ABOUT = dt.timedelta(minutes=2)  # a range that is no longer is one time
+
+
+def start_lines(estimate: StartEstimate) -> list[str]:
+    """When it will probably start, the latest time, and from which runtimes that is; or why nobody can say."""
+    if estimate.low is None or estimate.median is None:
+        return [str(NO_ESTIMATE[estimate.why])]
+    now = timezone.now()
+    lines = [_range(max(estimate.low, now), max(estimate.median, now), estimate.high and max(estimate.high, now))]
+    if estimate.latest is not None and estimate.latest > now:
+        text = _(
+            "At the latest %(latest)s, if everything before it runs to its maximum runtime and nobody else comes first."
+        )
+        lines.append(text % {"latest": clock_of(estimate.latest)})
+    return [*lines, str(BASIS[Class(estimate.basis)])] if estimate.basis in BASIS else lines
+
+
+def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None) -> str:
+    times = {"low": clock_of(low), "median": clock_of(median)}
+    if high is None:
+        return (
+            _("Estimated start: not before %(low)s, as likely as not by %(median)s; perhaps later than in 7 days.")
+            % times
+        )
+    if high - low <= ABOUT:
+        return _("Estimated start: about %(median)s, as things are now.") % times
+    times["high"] = clock_of(high)
+    return _("Estimated start: usually between %(low)s and %(high)s, as likely as not by %(median)s.") % times
+
+
+def in_a_list(estimate: StartEstimate) -> str:
+    """14:10–15:30, or that there is none."""
+    if estimate.low is None or estimate.median is None:
+        return _("no estimate")
+    now = timezone.now()
+    times = {"low": clock_of(max(estimate.low, now)), "median": clock_of(max(estimate.median, now))}
+    if estimate.high is None:
+        return _("from %(low)s on") % times
+    if estimate.high - estimate.low <= ABOUT:
+        return _("about %(median)s") % times
+    return _("%(low)s to %(high)s") % {**times, "high": clock_of(max(estimate.high, now))}
