@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from portal.api import audit, departments, events, group_rules, tokens
+from portal.api import audit, departments, events, group_rules, tokens, webhooks
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/", audit.Audit.as_view(), name="audit"),
@@ -18,6 +18,23 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "departments/<slug:department>/service_accounts/<str:username>/",
         tokens.ServiceAccountView.as_view(),
         name="service-account",
+    ),
+    path("departments/<slug:department>/webhooks/", webhooks.Webhooks.as_view(), name="webhooks"),
+    path("departments/<slug:department>/webhooks/<int:webhook>/", webhooks.WebhookView.as_view(), name="webhook"),
+    path(
+        "departments/<slug:department>/webhooks/<int:webhook>/deliveries/",
+        webhooks.WebhookDeliveries.as_view(),
+        name="webhook-deliveries",
+    ),
+    path(
+        "departments/<slug:department>/webhooks/<int:webhook>/secret/",
+        webhooks.WebhookSecret.as_view(),
+        name="webhook-secret",
+    ),
+    path(
+        "departments/<slug:department>/webhooks/<int:webhook>/test/",
+        webhooks.WebhookTest.as_view(),
+        name="webhook-test",
     ),
     path(
         "docs/",

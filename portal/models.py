@@ -380,6 +380,7 @@ class Webhook(models.Model):
     language = models.CharField(_("language"), max_length=10, choices=settings.LANGUAGES, default="en", db_default="en")
     kinds = models.JSONField(default=list, blank=True)  # empty: all
     active = models.BooleanField(default=True)
+    version = models.PositiveIntegerField(default=1, db_default=1)  # of what people set: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     # The circuit breaker (portal/notify/outbox.py): what is due waits until `open_until`, then one delivery is tried.
     failures = models.PositiveIntegerField(default=0, editable=False)  # one after another, tests not counted

@@ -33,6 +33,8 @@ PREFIX = "whsec_"
 """Begins a secret of Standard Webhooks; base64 of the key follows."""
 PLAIN = {WebhookShape.GENERIC, WebhookShape.SLACK, WebhookShape.TEAMS}
 """Those whose status says all."""
+SIGNED = {WebhookShape.GENERIC, WebhookShape.FEISHU, WebhookShape.DINGTALK}
+"""Those that have a secret."""
 KEY_BYTES = range(24, 65)
 
 

@@ -1,13 +1,14 @@
-"""A department's webhooks: add, change, test, delete."""
+"""A department's webhooks: add, change, rotate the secret, test, delete."""
 
 from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypedDict, Unpack
 
 from portal import audit, names
-from portal.access import Actor, Right
+from portal.access import Actor, NotVisible, Right, department_for
 from portal.background.hints import wake
 from portal.errors import N_, Invalid, Problem
 from portal.infra import versions
@@ -15,7 +16,7 @@ from portal.infra.crypt import encrypt
 from portal.infra.locks import durable
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.notify import notices, outbox, safe_http
-from portal.notify.webhook_shapes import KEY_BYTES, PREFIX, standard_key
+from portal.notify.webhook_shapes import KEY_BYTES, PREFIX, SIGNED, standard_key
 
 MOST = 20
 
@@ -49,6 +50,11 @@ def checked(name: str, url: str, shape: str, secret: str, kinds: Sequence[str]) 
     return name
 
 
+def generated_secret(shape: str, secret: str) -> str:
+    """The secret to make, and to show once, for a webhook that comes with this one; "" where none is made."""
+    return new_secret() if shape == WebhookShape.GENERIC and not secret else ""
+
+
 def add_webhook(
     *,
     actor: Actor,
@@ -59,6 +65,7 @@ def add_webhook(
     secret: str = "",
     language: str = "en",
     kinds: Sequence[str] = (),
+    on_commit_row: Callable[[Webhook], None] | None = None,
 ) -> Webhook:
     """Adds a webhook for these kinds of notices (none: all). The secret is stored encrypted and never shown again.
 
@@ -81,72 +88,106 @@ def add_webhook(
             kinds=list(dict.fromkeys(kinds)),
         )
         audit.record(actor, "webhook.added", str(hook.pk), department=department, after=_audit_values(hook))
+        if on_commit_row:
+            on_commit_row(hook)
     return hook
 
 
-def change_webhook(
-    *,
-    actor: Actor,
-    webhook: Webhook,
-    name: str,
-    url: str,
-    shape: str,
-    secret: str | None,
-    kinds: Sequence[str],
-    active: bool,
-    seen: str = "",
-) -> Webhook:
-    """Changes a webhook; `secret` None keeps the stored one. Undelivered messages go to the new address.
+class Changes(TypedDict, total=False):
+    """What may be changed of a webhook; what is absent stays as it is, and so does a secret of None."""
 
-    Raises Conflict, and what `add_webhook` raises.
+    name: str
+    url: str
+    shape: str
+    secret: str | None
+    language: str
+    kinds: Sequence[str]
+    active: bool
+
+
+def change_webhook(
+    *, actor: Actor, webhook: Webhook, seen: str = "", expected_version: int | None = None, **changes: Unpack[Changes]
+) -> Webhook:
+    """Changes a webhook. Undelivered messages go to the new address.
+
+    Raises Conflict (a form's mark), Stale (a program's version), NotVisible, and what `add_webhook` raises.
     """
     actor.require(Right.STEER, webhook.department)
-    name = checked(name, url, shape, secret or "", kinds)
-    if secret is None and safe_http.host_of(url) != safe_http.host_of(webhook.url) and webhook.secret:
-        raise Invalid(N_("For another host, enter the secret again."), field="secret")
-    was_active = webhook.active
     with durable():
-        before = _audit_values(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk))
-        versions.check(before, seen)
-        webhook.name, webhook.url, webhook.shape = name, url, shape
-        webhook.kinds, webhook.active = list(dict.fromkeys(kinds)), active
-        if active and not was_active:  # switched on again: what waits is tried now
-            webhook.failures, webhook.failing_since, webhook.open_until = 0, None, None
+        row = _locked(webhook, seen, expected_version)
+        before, was = _audit_values(row), (row.active, safe_http.host_of(row.url))
+        secret = changes.pop("secret", None)
+        for field, value in changes.items():
+            setattr(row, field, value)
+        row.kinds = list(dict.fromkeys(row.kinds))
+        row.name = checked(row.name, row.url, row.shape, secret or "", row.kinds)
+        if secret is None and row.secret and safe_http.host_of(row.url) != was[1]:
+            raise Invalid(N_("For another host, enter the secret again."), field="secret")
+        if row.active and not was[0]:  # switched on again: what waits is tried now
+            row.failures, row.failing_since, row.open_until = 0, None, None
         if secret is not None:
-            webhook.secret = encrypt(secret)
-        webhook.save()
+            row.secret = encrypt(secret)
+        row.version += 1
+        row.save()
         audit.record(
-            actor,
-            "webhook.changed",
-            str(webhook.pk),
-            department=webhook.department,
-            before=before,
-            after=_audit_values(webhook),
+            actor, "webhook.changed", str(row.pk), department=row.department, before=before, after=_audit_values(row)
         )
-    return webhook
+    return row
 
 
-def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "") -> None:
-    """Deletes a webhook with its undelivered messages. Raises Conflict, Forbidden."""
+def rotate_secret(*, actor: Actor, webhook: Webhook, secret: str = "", seen: str = "") -> str:
+    """Replaces the secret; returns the new one, which is made where none is given. What the receiver refuses until it
+    knows the new one is tried again like every failed delivery.
+
+    Raises Conflict, Forbidden, NotVisible, Invalid (secret): the chat service makes the secret, or there is none.
+    """
     actor.require(Right.STEER, webhook.department)
     with durable():
-        versions.check(
-            _audit_values(Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)), seen
-        )
-        audit.record(
-            actor, "webhook.removed", str(webhook.pk), department=webhook.department, before=_audit_values(webhook)
-        )
-        Webhook.objects.filter(pk=webhook.pk).delete()
+        row = _locked(webhook, seen)
+        if row.shape not in SIGNED:
+            raise Invalid(
+                N_("Webhooks in the format %(shape)s have no secret: the key is in their address."),
+                field="secret", shape=row.get_shape_display(),
+            )  # fmt: skip
+        secret = secret or generated_secret(row.shape, secret)
+        if not secret:
+            raise Invalid(N_("Enter the secret that %(shape)s shows."), field="secret", shape=row.get_shape_display())
+        checked(row.name, row.url, row.shape, secret, row.kinds)
+        row.secret, row.version = encrypt(secret), row.version + 1
+        row.save(update_fields=["secret", "version"])
+        audit.record(actor, "webhook.secret_rotated", str(row.pk), department=row.department)
+    return secret
+
+
+def _locked(webhook: Webhook, seen: str, expected_version: int | None = None) -> Webhook:
+    """The row as it is now, under its lock. Raises Conflict, Stale, NotVisible (somebody deleted it)."""
+    rows = Webhook.objects.select_related("department").select_for_update(no_key=True, of=("self",))
+    row = rows.filter(pk=webhook.pk).first()
+    if row is None:
+        raise NotVisible
+    versions.check(_audit_values(row), seen)
+    if expected_version is not None:
+        versions.check_fresh(row.version, expected_version)
+    return row
+
+
+def remove_webhook(*, actor: Actor, webhook: Webhook, seen: str = "", expected_version: int | None = None) -> None:
+    """Deletes a webhook with its undelivered messages. Raises Conflict, Stale, Forbidden, NotVisible."""
+    actor.require(Right.STEER, webhook.department)
+    with durable():
+        row = _locked(webhook, seen, expected_version)
+        audit.record(actor, "webhook.removed", str(row.pk), department=row.department, before=_audit_values(row))
+        row.delete()
 
 
 def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
     """Queues one test message and returns its row, which later shows the HTTP status and any error.
 
-    While a test is waiting to be sent, that one is returned.
+    While a test is waiting to be sent, that one is returned. Raises Forbidden, NotVisible.
     """
     actor.require(Right.STEER, webhook.department)
     with durable():
-        webhook = Webhook.objects.select_for_update(no_key=True, of=("self",)).get(pk=webhook.pk)
+        webhook = _locked(webhook, "")
         waiting = webhook.deliveries.filter(kind=outbox.TEST, sent_at=None, tries=0).first()
         if waiting is not None:
             return waiting
@@ -155,6 +196,15 @@ def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
         )
         audit.record(actor, "webhook.tested", str(webhook.pk), department=webhook.department)
         wake("portal.deliver")
+    return row
+
+
+def webhook_for(actor: Actor, department: str, pk: int) -> Webhook:
+    """A webhook of a department that the actor steers. Raises NotVisible, Forbidden."""
+    where = department_for(actor, department, Right.STEER)
+    row = Webhook.objects.filter(pk=pk, department=where).select_related("department").first()
+    if row is None:
+        raise NotVisible
     return row
 
 

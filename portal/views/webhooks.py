@@ -1,8 +1,8 @@
-"""A department's webhooks: add, test, enable or disable, delete."""
+"""A department's webhooks: add, edit, rotate the secret, test, enable or disable, delete."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -10,18 +10,21 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.access import Actor, NotVisible, Right, actor_of, department_for
+from portal.access import Forbidden, NotVisible, Right, actor_of, department_for
 from portal.errors import Problem
 from portal.infra import versions
 from portal.models import Department, Webhook, WebhookDelivery, WebhookShape
 from portal.names import NameInput
-from portal.notify import notices
+from portal.notify import notices, safe_http
 from portal.notify import webhooks as actions
-from portal.web import one_time_secrets
+from portal.notify.webhook_shapes import SIGNED
+from portal.notify.webhooks import webhook_for
+from portal.web import conflicts, one_time_secrets
 from portal.web.forms import blame
 from portal.web.once import once
 from portal.web.pages import render_part
@@ -60,6 +63,34 @@ class WebhookForm(forms.Form):
             ]
 
 
+class WebhookChangeForm(WebhookForm):
+    """Neither the address nor the secret is shown again: chat services put their key into the address."""
+
+    url = forms.URLField(label=gettext_lazy("New address"), max_length=500, assume_scheme="https", required=False)
+    secret = forms.CharField(
+        label=gettext_lazy("New secret"),
+        max_length=200,
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy("Leave empty to keep the present one. For another host it is needed again."),
+    )
+    active = forms.BooleanField(label=gettext_lazy("Messages are sent"), required=False)
+    seen = conflicts.SeenField()
+
+    def __init__(self, hook: Webhook, *args: Any, **kwargs: Any) -> None:
+        shown = ("name", "shape", "language", "kinds", "active")
+        initial = {name: getattr(hook, name) for name in shown} | {"seen": actions.mark_of(hook)}
+        super().__init__(*args, initial=initial, **kwargs)
+        host = safe_http.host_of(hook.url)
+        self.fields["url"].help_text = _("Leave empty to keep the present one, at %(host)s.") % {"host": host}
+
+    @property
+    def changes(self) -> actions.Changes:
+        given = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
+        kept = [name for name in ("url", "secret", "language") if not given[name]]
+        return cast(actions.Changes, {name: value for name, value in given.items() if name not in kept})
+
+
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
@@ -69,7 +100,7 @@ def webhooks(request: HttpRequest, department: str) -> HttpResponse:
     form = WebhookForm(request.POST or None, initial={"language": get_language()})
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data | {"language": form.cleaned_data["language"] or get_language()}
-        made = actions.new_secret() if given["shape"] == WebhookShape.GENERIC and not given["secret"] else ""
+        made = actions.generated_secret(given["shape"], given["secret"])
         try:
             actions.add_webhook(actor=actor, department=dept, **given | {"secret": given["secret"] or made})
         except Problem as problem:
@@ -101,10 +132,46 @@ def _page(request: HttpRequest, department: Department, form: WebhookForm, statu
 
 
 @login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
+    actor = actor_of(request)
+    hook = webhook_for(actor, department, webhook)
+    form = WebhookChangeForm(hook, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            hook = actions.change_webhook(actor=actor, webhook=hook, seen=form.cleaned_data["seen"], **form.changes)
+        except (Forbidden, NotVisible):
+            raise
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s was saved.") % {"name": hook.name})
+            return redirect("portal:webhooks", department)
+    context = {
+        "department": hook.department, "hook": hook, "form": form, "may_steer": True, "mark": actions.mark_of(hook),
+        "makes_secret": hook.shape == WebhookShape.GENERIC,
+        "signed": hook.shape in SIGNED and bool(hook.secret),
+        "secret": one_time_secrets.revealed(request).get("secret", ""),
+    }  # fmt: skip
+    return render(request, "portal/webhook_edit.html", context, status=conflicts.status_of(form))
+
+
+@login_required
+@require_POST
+def rotate(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
+    """Makes a new secret and shows it once."""
+    actor = actor_of(request)
+    hook = webhook_for(actor, department, webhook)
+    secret = actions.rotate_secret(actor=actor, webhook=hook, seen=request.POST.get(versions.FIELD, ""))
+    messages.success(request, _("%(name)s has a new secret. The old one is no longer used.") % {"name": hook.name})
+    return one_time_secrets.redirect_with(request, reverse("portal:webhook", args=[department, webhook]), secret=secret)
+
+
+@login_required
 @require_POST
 def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     actor = actor_of(request)
-    hook = _hook(actor, department, webhook)
+    hook = webhook_for(actor, department, webhook)
     actions.try_webhook(actor=actor, webhook=hook)
     messages.success(
         request, _("A test message was sent to %(name)s. The response appears below.") % {"name": hook.name}
@@ -117,15 +184,10 @@ def try_it(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     """Enables or disables a webhook."""
     actor = actor_of(request)
-    hook = _hook(actor, department, webhook)
+    hook = webhook_for(actor, department, webhook)
     actions.change_webhook(
         actor=actor,
         webhook=hook,
-        name=hook.name,
-        url=hook.url,
-        shape=hook.shape,
-        secret=None,
-        kinds=hook.kinds,
         active=bool(request.POST.get("active")),
         seen=request.POST.get(versions.FIELD, ""),
     )
@@ -136,15 +198,7 @@ def switch(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 @require_POST
 def remove(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
     actor = actor_of(request)
-    hook = _hook(actor, department, webhook)
+    hook = webhook_for(actor, department, webhook)
     actions.remove_webhook(actor=actor, webhook=hook, seen=request.POST.get(versions.FIELD, ""))
     messages.success(request, _("%(name)s was removed.") % {"name": hook.name})
     return redirect("portal:webhooks", department)
-
-
-def _hook(actor: Actor, department: str, webhook: int) -> Webhook:
-    dept = department_for(actor, department, Right.STEER)
-    hook = Webhook.objects.filter(pk=webhook, department=dept).select_related("department").first()
-    if hook is None:
-        raise NotVisible
-    return hook

@@ -115,6 +115,7 @@ EVENTS = {
     "webhook.changed": N_("Webhook changed"),
     "webhook.failing": N_("Webhook failing repeatedly"),
     "webhook.removed": N_("Webhook deleted"),
+    "webhook.secret_rotated": N_("Webhook secret replaced"),
     "webhook.switched": N_("Webhook enabled or disabled"),
     "webhook.test": N_("Webhook test"),
     "webhook.tested": N_("Webhook tested"),

@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import ParseError
 
 from portal.api.base import BoundedJSON
-from portal.models import AuditEntry, Role
+from portal.models import AuditEntry, Role, Webhook
 from quotas.models import ClaimState
 from tests import builders as make
 from tests.clients import person
@@ -54,6 +54,7 @@ def filled(path: str) -> str:
         "image": "1",
         "path": "a/b",
         "cluster": "here",
+        "webhook": str(Webhook.objects.get().pk),
     }
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "x"), path)
 
@@ -65,6 +66,7 @@ def client() -> Any:
     make.quota(vision, pool, 1)
     make.member(vision, Role.MEMBER, "alice")
     make.claim(vision, pool, 1, ClaimState.HOLDING)
+    Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/")
     client = person(make.user("root", is_operator=True))
     client.raise_request_exception = False
     return client

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
-from portal.models import AuditEntry, Event, GroupRule, Role
+from portal.models import AuditEntry, Event, GroupRule, Role, Webhook, WebhookDelivery
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Quarantine, QuotaRequest, UserCap
 from tests import builders as make
 from tests.architecture.doors import World, backtest_of, build, workload_of
@@ -34,6 +34,8 @@ def world(settings: Any, tmp_path: Path) -> World:
         make.department(f"department-{n}")
         make.member(vision, Role.MEMBER, f"person-{n}")
         GroupRule.objects.create(provider="keycloak", pattern=f"group-{n}", department=vision, role=Role.MEMBER)
+        Webhook.objects.create(department=vision, name=f"webhook-{n}", url="https://qyapi.weixin.qq.com/")
+        WebhookDelivery.objects.create(webhook_id=world.values["webhook"], kind="webhook.test")
         make.user(f"robot-{n}", service_of=vision)
         UserCap.objects.create(department=vision, pool=pool, units=1)
         Budget.objects.create(department=vision, pool=pool, hours=1)

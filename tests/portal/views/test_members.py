@@ -193,3 +193,41 @@ def test_signed_json_without_a_secret_has_one_made_and_shown_once(client, world)
     assert "whsec_" not in text(client.get("/d/vision/webhooks/"))
     client.post("/d/vision/webhooks/", form | {"shape": "slack"})
     assert Webhook.objects.get(shape="slack").secret == ""
+
+
+def test_a_webhook_is_edited_without_showing_what_is_secret(client, world):
+    client.force_login(world["olga"])
+    form = {"name": "ci", "url": "https://open.feishu.cn/hook/abc", "shape": "generic", "language": "en"}
+    client.post("/d/vision/webhooks/", form)
+    hook = Webhook.objects.get()
+    path, secret = f"/d/vision/webhooks/{hook.pk}/", decrypt(hook.secret)
+    page = text(client.get(path))
+    assert "open.feishu.cn" in page
+    assert not any(hidden in page for hidden in ("hook/abc", secret))
+    seen = re.search(r'name="seen" value="(\w+)"', page)[1]
+    wrong = client.post(path, {"name": "", "shape": "generic", "seen": seen})
+    text(wrong, 422)
+    changed = {"name": "nightly", "url": "", "shape": "generic", "language": "zh-hans", "active": "on", "seen": seen}
+    assert client.post(path, changed | {"kinds": ["workload.failed"]}).status_code == 302
+    hook.refresh_from_db()
+    assert (hook.name, hook.url, hook.language, hook.kinds, hook.active) == (
+        "nightly", form["url"], "zh-hans", ["workload.failed"], True,
+    )  # fmt: skip
+    assert decrypt(hook.secret) == secret
+    late = text(client.post(path, changed | {"name": "late"}), 409)
+    assert "data-conflict" in late
+    assert "nightly" in late
+    elsewhere = {"url": "https://qyapi.weixin.qq.com/x", "seen": re.search(r'name="seen" value="(\w+)"', late)[1]}
+    assert "For another host, enter the secret again." in text(client.post(path, changed | elsewhere), 422)
+
+
+def test_a_webhooks_secret_is_replaced_and_shown_once(client, world):
+    client.force_login(world["olga"])
+    form = {"name": "ci", "url": "https://open.feishu.cn/x", "shape": "generic", "language": "en"}
+    client.post("/d/vision/webhooks/", form)
+    old = decrypt(Webhook.objects.get().secret)
+    path = f"/d/vision/webhooks/{Webhook.objects.get().pk}/"
+    shown = client.post(f"{path}rotate/")["Location"]
+    new = re.search(r'id="secret"[^>]*>(whsec_[^<]+)<', text(client.get(shown)))[1]
+    assert decrypt(Webhook.objects.get().secret) == new != old
+    assert "whsec_" not in text(client.get(path))

@@ -1,0 +1,202 @@
+"""Webhooks over the API, against a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import standardwebhooks
+
+from portal.infra.crypt import decrypt
+from portal.models import AuditEntry, Department, Role, User, Webhook
+from portal.notify import notices, outbox
+from tests import builders as make
+from tests.clients import person, program
+from tests.portal.notify.receiver import Receiver, listening
+
+pytestmark = pytest.mark.django_db(transaction=True)
+URL = "/api/v1/departments/vision/webhooks/"
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    with listening() as receiver:
+        settings.WEBHOOK_HOSTS = [receiver.rule, "other.example.org", "qyapi.weixin.qq.com"]
+        yield receiver
+
+
+@pytest.fixture
+def vision() -> Department:
+    return make.department("vision")
+
+
+@pytest.fixture
+def owner(vision: Department) -> User:
+    return make.member(vision, Role.OWNER, "olga")
+
+
+@pytest.fixture
+def client(owner: User) -> Any:
+    return person(owner)
+
+
+def add(client: Any, receiver: Receiver, **more: Any) -> Any:
+    return client.post(URL, {"name": "ci", "url": f"{receiver.rule}/hook?key=k3y", **more}, format="json")
+
+
+def tag(answer: Any) -> dict[str, str]:
+    return {"If-Match": answer.headers["ETag"]}
+
+
+def attrs(answer: Any) -> list[str]:
+    return [each["attr"] for each in answer.json()["errors"]]
+
+
+def test_one_is_added_with_a_secret_that_is_shown_once_and_signs_what_arrives(
+    client: Any, vision: Department, receiver: Receiver
+) -> None:
+    made = add(client, receiver, kinds=["workload.failed"])
+    assert made.status_code == 201, made.content
+    secret = made.json()["secret"]
+    whole = client.get(URL).content + client.get(made.headers["Location"]).content
+    [listed] = client.get(URL).json()["results"]
+    assert listed == {name: value for name, value in made.json().items() if name != "secret"}
+    assert (listed["host"], listed["signed"], listed["version"]) == ("127.0.0.1", True, 1)
+    assert not any(text in whole for text in (secret.encode(), b"k3y"))
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    assert outbox.send_due() == 1
+    _path, headers, body = receiver.received[-1]
+    assert standardwebhooks.Webhook(secret).verify(body, headers)["kind"] == "workload.failed"
+
+
+def test_the_same_key_adds_one_and_tells_the_same_secret(client: Any, vision: Department, receiver: Receiver) -> None:
+    client.credentials(HTTP_IDEMPOTENCY_KEY="k1")
+    first, second = add(client, receiver), add(client, receiver)
+    assert (second.status_code, second.json()) == (201, first.json())
+    assert second.headers["ETag"] == first.headers["ETag"]
+    assert Webhook.objects.count() == 1
+
+
+def test_only_what_is_sent_changes_and_only_with_the_version_that_was_seen(
+    client: Any, vision: Department, receiver: Receiver
+) -> None:
+    made = add(client, receiver, kinds=["workload.failed"], language="zh-hans")
+    path, seen = made.headers["Location"], tag(made)
+    assert client.patch(path, {"name": "x"}, format="json").status_code == 428
+    changed = client.patch(path, {"name": "nightly", "active": False}, format="json", headers=seen)
+    assert changed.status_code == 200, changed.content
+    kept = {name: value for name, value in made.json().items() if name not in ("name", "active", "version", "secret")}
+    assert changed.json() == kept | {"name": "nightly", "active": False, "version": 2}
+    row = Webhook.objects.get()
+    assert (row.url, decrypt(row.secret)) == (f"{receiver.rule}/hook?key=k3y", made.json()["secret"])
+    late = client.patch(path, {"active": True}, format="json", headers=seen)
+    assert (late.status_code, late.json()["code"]) == (412, "stale")
+    assert client.delete(path, headers=seen).status_code == 412
+    assert not Webhook.objects.get().active
+    assert client.delete(path, headers=tag(changed)).status_code == 204
+    assert client.delete(path, headers=tag(changed)).status_code == 404
+    assert [row.action for row in AuditEntry.objects.order_by("pk")] == [
+        "webhook.added", "webhook.changed", "webhook.removed"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": " "}, "name"), ({"shape": "fax"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url"),
+        ({"url": "https://elsewhere.example.org/"}, "url"), ({"secret": "whsec_short"}, "secret"),
+        ({"url": "https://other.example.org/"}, "secret"), ({"language": "fr"}, "language"), ({"hook": 1}, "hook"),
+        ({"name": None}, "name"), ({"active": "perhaps"}, "active"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named_and_nothing_else_is_changed(
+    client: Any, vision: Department, receiver: Receiver, change: dict[str, Any], field: str
+) -> None:
+    made = add(client, receiver)
+    answer = client.patch(made.headers["Location"], {"language": "zh-hans", **change}, format="json", headers=tag(made))
+    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
+    assert attrs(answer) == [field]
+    row = Webhook.objects.get()
+    assert (row.language, row.version) == ("en", 1)
+
+
+def test_a_new_secret_signs_from_now_on_and_the_receiver_gets_what_it_had_refused(
+    client: Any, vision: Department, receiver: Receiver
+) -> None:
+    made = add(client, receiver)
+    path, old = made.headers["Location"], made.json()["secret"]
+    rotated = client.post(f"{path}secret/", {}, format="json")
+    assert rotated.status_code == 200, rotated.content
+    new = rotated.json()["secret"]
+    assert new.startswith("whsec_")
+    assert new != old
+    assert client.get(path).json()["version"] == 2
+    client.post(f"{path}test/", {}, format="json")
+    outbox.send_due()
+    _path, headers, body = receiver.received[-1]
+    standardwebhooks.Webhook(new).verify(body, headers)
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(old).verify(body, headers)
+    own = client.post(f"{path}secret/", {"secret": "our-own-words"}, format="json")
+    assert own.json() == {"secret": "our-own-words"}
+    bad = client.post(f"{path}secret/", {"secret": "whsec_x"}, format="json")
+    assert (bad.status_code, attrs(bad)) == (422, ["secret"])
+    assert decrypt(Webhook.objects.get().secret) == "our-own-words"
+    texts = json.dumps(list(AuditEntry.objects.values("before", "after")))
+    assert not any(secret in texts for secret in (old, new, "our-own-words", "k3y"))
+
+
+@pytest.mark.parametrize(("shape", "said"), [("slack", "no secret"), ("wecom", "no secret"), ("feishu", "Enter the secret")])
+def test_a_secret_that_cannot_be_made_is_refused_with_why(
+    client: Any, vision: Department, receiver: Receiver, shape: str, said: str
+) -> None:
+    made = add(client, receiver, shape=shape)
+    assert "secret" not in made.json()
+    answer = client.post(f"{made.headers['Location']}secret/", {}, format="json")
+    assert (answer.status_code, attrs(answer)) == (422, ["secret"])
+    assert said in answer.json()["errors"][0]["detail"]
+
+
+def test_a_test_is_sent_and_the_deliveries_say_what_became_of_each(
+    client: Any, vision: Department, receiver: Receiver
+) -> None:
+    path = add(client, receiver).headers["Location"]
+    queued = client.post(f"{path}test/", {}, format="json")
+    assert (queued.status_code, queued.json()["state"]) == (202, "waiting")
+    assert client.post(f"{path}test/", {}, format="json").json()["id"] == queued.json()["id"]  # one at a time
+    outbox.send_due()
+    receiver.status = 500
+    client.post(f"{path}test/", {}, format="json")
+    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    outbox.send_due()
+    notice, failed, sent = client.get(f"{path}deliveries/").json()["results"]
+    assert (sent["id"], sent["state"], sent["status"], sent["next_try_at"]) == (
+        queued.json()["id"], "delivered", 200, None
+    )  # fmt: skip
+    assert (failed["state"], failed["error"], failed["next_try_at"]) == ("failed", "HTTP 500", None)
+    assert (notice["kind"], notice["state"], notice["tries"]) == ("workload.failed", "waiting", 1)
+    assert notice["next_try_at"] is not None
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
+def test_members_are_refused_and_strangers_find_nothing(
+    client: Any, vision: Department, receiver: Receiver, role: Role
+) -> None:
+    path = add(client, receiver).headers["Location"]
+    other = make.department("biology")
+    member, stranger = make.member(vision, role, "max"), make.member(other, Role.OWNER, "sven")
+    paths = [("get", URL), ("get", path), ("get", f"{path}deliveries/"), ("delete", path), ("patch", path),
+             ("post", f"{path}secret/"), ("post", f"{path}test/"), ("post", URL)]  # fmt: skip
+    for method, each in paths:
+        for who, status in ((member, 403), (stranger, 404)):
+            answer = getattr(person(who), method)(each, **({} if method in ("get", "delete") else {"format": "json"}))
+            assert answer.status_code == status, (method, each, who)
+    elsewhere = path.replace("/vision/", "/biology/")
+    assert person(stranger).get(elsewhere).status_code == 404  # the number alone opens nothing
+
+
+def test_a_token_needs_the_scope_of_owners(owner: User, vision: Department, receiver: Receiver) -> None:
+    assert program(owner, vision, ["read", "submit"]).get(URL).status_code == 403
+    assert program(owner, vision, ["read", "quota"]).get(URL).status_code == 200
