@@ -20,19 +20,19 @@ urlpatterns: list[URLPattern | URLResolver] = [
         name="service-account",
     ),
     path("departments/<slug:department>/webhooks/", webhooks.Webhooks.as_view(), name="webhooks"),
-    path("departments/<slug:department>/webhooks/<int:webhook>/", webhooks.WebhookView.as_view(), name="webhook"),
+    path("departments/<slug:department>/webhooks/<str:webhook>/", webhooks.WebhookView.as_view(), name="webhook"),
     path(
-        "departments/<slug:department>/webhooks/<int:webhook>/deliveries/",
+        "departments/<slug:department>/webhooks/<str:webhook>/deliveries/",
         webhooks.WebhookDeliveries.as_view(),
         name="webhook-deliveries",
     ),
     path(
-        "departments/<slug:department>/webhooks/<int:webhook>/secret/",
+        "departments/<slug:department>/webhooks/<str:webhook>/secret/",
         webhooks.WebhookSecret.as_view(),
         name="webhook-secret",
     ),
     path(
-        "departments/<slug:department>/webhooks/<int:webhook>/test/",
+        "departments/<slug:department>/webhooks/<str:webhook>/test/",
         webhooks.WebhookTest.as_view(),
         name="webhook-test",
     ),

@@ -20,10 +20,10 @@ DEEPEST = 8  # levels of an example; a department in a department ends somewhere
 @cache
 def words() -> dict[str, dict[str, Any]]:
     """Operation → `summary`, and perhaps `text`, `body` and `gpuq`."""
-    found: dict[str, dict[str, Any]] = {}
+    by_operation: dict[str, dict[str, Any]] = {}
     for app in ("portal", "quotas", "workloads"):
-        found |= yaml.safe_load((settings.BASE_DIR / app / "api" / "operations.yaml").read_text("utf-8"))
-    return found
+        by_operation |= yaml.safe_load((settings.BASE_DIR / app / "api" / "operations.yaml").read_text("utf-8"))
+    return by_operation
 
 
 @cache

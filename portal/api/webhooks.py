@@ -12,13 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import Right, department_for
-from portal.api.base import ApiView, Empty, Strict
+from portal.api.base import ApiView, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, page_of
 from portal.models import Webhook, WebhookDelivery, WebhookShape
 from portal.notify import notices, outbox, safe_http
 from portal.notify import webhooks as actions
 from portal.notify.webhooks import webhook_for
+from portal.text.numbers import natural
 
 STATES = ["waiting", "delivered", "failed"]
 
@@ -145,20 +146,20 @@ def answer(row: Webhook) -> Response:
 
 class WebhookView(ApiView):
     @extend_schema(operation_id="webhooks_read", responses=WebhookOut)
-    def get(self, request: Request, department: str, webhook: int) -> Response:
-        return answer(webhook_for(self.actor, department, webhook))
+    def get(self, request: Request, department: str, webhook: str) -> Response:
+        return answer(webhook_for(self.actor, department, natural(webhook) or 0))
 
     @extend_schema(operation_id="webhooks_change", request=WebhookChange, responses=WebhookOut, parameters=[IF_MATCH])
-    def patch(self, request: Request, department: str, webhook: int) -> Response:
+    def patch(self, request: Request, department: str, webhook: str) -> Response:
         """What is absent stays as it is. Messages that wait go to the new address; `active` tries them at once."""
-        row = webhook_for(self.actor, department, webhook)
+        row = webhook_for(self.actor, department, natural(webhook) or 0)
         changes, version = cast(actions.Changes, self.read(WebhookChange)), self.version() or 0
         return answer(actions.change_webhook(actor=self.actor, webhook=row, expected_version=version, **changes))
 
     @extend_schema(operation_id="webhooks_remove", responses={204: None}, parameters=[IF_MATCH])
-    def delete(self, request: Request, department: str, webhook: int) -> Response:
+    def delete(self, request: Request, department: str, webhook: str) -> Response:
         """With its deliveries; what waits is not sent."""
-        row = webhook_for(self.actor, department, webhook)
+        row = webhook_for(self.actor, department, natural(webhook) or 0)
         actions.remove_webhook(actor=self.actor, webhook=row, expected_version=self.version() or 0)
         return Response(status=204)
 
@@ -168,27 +169,28 @@ class WebhookSecret(ApiView):
         operation_id="webhooks_rotate_secret", request=SecretIn, responses=SecretOut, parameters=[IDEMPOTENCY_KEY]
     )
     @idempotent
-    def post(self, request: Request, department: str, webhook: int) -> Response:
+    def post(self, request: Request, department: str, webhook: str) -> Response:
         """Replaces the secret, and shows the new one this once. What the receiver refuses meanwhile is tried again."""
-        row = webhook_for(self.actor, department, webhook)
+        row = webhook_for(self.actor, department, natural(webhook) or 0)
         secret = actions.rotate_secret(actor=self.actor, webhook=row, **self.read(SecretIn))
         return Response({"secret": secret})
 
 
 class WebhookTest(ApiView):
+    without_body = frozenset({"post"})
+
     @extend_schema(
-        operation_id="webhooks_test", request=Empty, responses={202: DeliveryOut}, parameters=[IDEMPOTENCY_KEY]
+        operation_id="webhooks_test", request=None, responses={202: DeliveryOut}, parameters=[IDEMPOTENCY_KEY]
     )
     @idempotent
-    def post(self, request: Request, department: str, webhook: int) -> Response:
+    def post(self, request: Request, department: str, webhook: str) -> Response:
         """Sends a test message, once, also to a webhook that is off. `deliveries/` says what became of it."""
-        self.read(Empty)
-        row = webhook_for(self.actor, department, webhook)
+        row = webhook_for(self.actor, department, natural(webhook) or 0)
         return Response(DeliveryOut(actions.try_webhook(actor=self.actor, webhook=row)).data, status=202)
 
 
 class WebhookDeliveries(ApiView):
     @extend_schema(operation_id="webhook_deliveries_list", responses=page_of(DeliveryOut))
-    def get(self, request: Request, department: str, webhook: int) -> Response:
+    def get(self, request: Request, department: str, webhook: str) -> Response:
         """The latest first."""
-        return self.page(webhook_for(self.actor, department, webhook).deliveries.all(), DeliveryOut)
+        return self.page(webhook_for(self.actor, department, natural(webhook) or 0).deliveries.all(), DeliveryOut)

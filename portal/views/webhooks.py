@@ -78,8 +78,9 @@ class WebhookChangeForm(WebhookForm):
     seen = conflicts.SeenField()
 
     def __init__(self, hook: Webhook, *args: Any, **kwargs: Any) -> None:
-        shown = ("name", "shape", "language", "kinds", "active")
-        initial = {name: getattr(hook, name) for name in shown} | {"seen": actions.mark_of(hook)}
+        initial = {name: getattr(hook, name) for name in ("name", "shape", "language", "kinds", "active")} | {
+            "seen": actions.mark_of(hook)
+        }
         super().__init__(*args, initial=initial, **kwargs)
         host = safe_http.host_of(hook.url)
         self.fields["url"].help_text = _("Leave empty to keep the present one, at %(host)s.") % {"host": host}
@@ -87,8 +88,8 @@ class WebhookChangeForm(WebhookForm):
     @property
     def changes(self) -> actions.Changes:
         given = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
-        kept = [name for name in ("url", "secret", "language") if not given[name]]
-        return cast(actions.Changes, {name: value for name, value in given.items() if name not in kept})
+        left_empty = [name for name in ("url", "secret", "language") if not given[name]]
+        return cast(actions.Changes, {name: value for name, value in given.items() if name not in left_empty})
 
 
 @login_required

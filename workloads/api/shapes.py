@@ -15,6 +15,7 @@ from portal.access import Actor
 from portal.api.base import FreeText, Strict, serialize
 from portal.errors import N_, Invalid
 from portal.infra.crypt import Undecryptable
+from portal.models import ApiToken
 from portal.prepared import Prepared
 from portal.text.words import listed
 from quotas.amounts import LONGEST as LONGEST_AMOUNT
@@ -33,6 +34,7 @@ from workloads.requests.request import LONGEST, WorkloadRequest
 from workloads.runtime.setups import Setup
 from workloads.status.attempts import estimate_of, idle_spell, known_attempts
 from workloads.status.ranks import ranks_of
+from workloads.status.submitted_token import token_shown_to
 
 MOST = 2**31 - 1
 
@@ -79,6 +81,15 @@ class SubmittedOut(serializers.Serializer[ExternalWork]):
     pod = serializers.CharField(help_text="Where each pod of the object is admitted by itself.")
 
 
+class SubmittedTokenOut(serializers.ModelSerializer[ApiToken]):
+    id = serializers.CharField(source="prefix")
+    holder = serializers.CharField(source="holder.username")
+
+    class Meta:
+        model = ApiToken
+        fields = ["id", "name", "holder"]
+
+
 class WorkloadRow(serializers.ModelSerializer[Workload]):
     """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
 
@@ -103,6 +114,9 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     reasons = serializers.SerializerMethodField()
     reclaim_at = serializers.SerializerMethodField(help_text="During notice: when SIGTERM comes.")
     submitted = serializers.SerializerMethodField(help_text="Where it was not the portal; null: it was.")
+    token = serializers.SerializerMethodField(
+        help_text="With which it was submitted; null: with none, or you may not know it."
+    )
     idle = serializers.SerializerMethodField(help_text="null: it was not warned for being idle.")
 
     class Meta:
@@ -112,7 +126,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
             "pool", "unit", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "units", "profile",
             "cpu", "memory_mib", "priority",
             "preemptible", "own_only", "max_runtime", "max_wait", "shared", "rerun_of", "own", "borrowed", "position",
-            "ahead", "promised_at", "estimate", "reasons", "reclaim_at", "submitted", "idle", "exit_code", "reason",
+            "ahead", "promised_at", "estimate", "reasons", "reclaim_at", "submitted", "token", "idle", "exit_code", "reason",
             "message", "reclaims", "restarts", "setup",
             "submitted_at", "finished_at",
         ]  # fmt: skip
@@ -171,6 +185,11 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
     @extend_schema_field(SubmittedOut(allow_null=True))
     def get_submitted(self, workload: Workload) -> dict[str, Any] | None:
         return dict(SubmittedOut(workload.external).data) if workload.kind == Kind.EXTERNAL else None
+
+    @extend_schema_field(SubmittedTokenOut(allow_null=True))
+    def get_token(self, workload: Workload) -> dict[str, Any] | None:
+        token = token_shown_to(self.context["actor"], workload)
+        return None if token is None else dict(SubmittedTokenOut(token).data)
 
     @extend_schema_field(IdleOut(allow_null=True))
     def get_idle(self, workload: Workload) -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ from workloads.runtime.gangs import first_failed
 from workloads.status.attempts import idle_spell
 from workloads.status.ranks import ranks_of
 from workloads.status.status_line import place_text, reason_word, situation_of
+from workloads.status.submitted_token import token_shown_to
 
 PANEL = "log-panel"  # id of the part with the tabs
 TABS = ("log", "usage", "files", "events", "spec")
@@ -73,6 +74,7 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         else None,
         "ends_at": ends_at(row, last),
         "cost": cost_of(row),
+        "token": token_shown_to(actor, row),
         "places": places_of(last),
         "ranks": ranks_of(last) if last else [],
         "plain_reasons": ("Completed", "Stopped", "Error"),

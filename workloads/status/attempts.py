@@ -10,7 +10,7 @@ from django.utils import timezone
 from workloads.models import Attempt, IdleSpell, StartEstimate, State, Workload
 
 LATELY = dt.timedelta(minutes=15)
-RELATED = ("department", "author", "pool", "external")
+RELATED = ("department", "author", "pool", "external", "token__holder")
 
 
 def with_attempts(rows: QuerySet[Workload], *related: str) -> QuerySet[Workload]:

@@ -148,7 +148,9 @@ def test_a_new_secret_signs_from_now_on_and_the_receiver_gets_what_it_had_refuse
     assert not any(secret in texts for secret in (old, new, "our-own-words", "k3y"))
 
 
-@pytest.mark.parametrize(("shape", "said"), [("slack", "no secret"), ("wecom", "no secret"), ("feishu", "Enter the secret")])
+@pytest.mark.parametrize(
+    ("shape", "said"), [("slack", "no secret"), ("wecom", "no secret"), ("feishu", "Enter the secret")]
+)
 def test_a_secret_that_cannot_be_made_is_refused_with_why(
     client: Any, vision: Department, receiver: Receiver, shape: str, said: str
 ) -> None:

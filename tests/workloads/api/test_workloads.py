@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
+from django.utils import timezone
 
-from portal.models import AuditEntry, Department, Role, User
+from portal.models import ApiToken, AuditEntry, Department, Role, User
 from quotas.models import Claim, Node, Pool
 from tests import builders as make
 from tests.clients import person, program
@@ -386,3 +387,20 @@ def test_a_long_poll_without_a_change_answers_unchanged_when_its_time_is_over(al
 @pytest.mark.parametrize("query", ["wait=x", "version=-1", "until=never", "wait=²"])
 def test_a_wait_that_makes_no_sense_is_refused(alice: User, query: str) -> None:
     assert person(alice).get(f"{API}workloads/{submitted(alice)['id']}/?{query}").status_code == 422
+
+
+def test_the_token_of_a_submission_is_told_to_whoever_may_list_it(alice: User, vision: Department) -> None:
+    ci = program(alice, vision, name="ci-nightly")
+    told = ci.post(URL, JOB).json()
+    assert (told["token"]["name"], told["token"]["holder"]) == ("ci-nightly", "alice")
+    page = f"/d/vision/workloads/{told['id']}/"
+    sentence = "Submitted with the token “ci-nightly” of alice"
+    olga, bob = make.member(vision, Role.OWNER, "olga"), make.member(vision, Role.MEMBER, "bob")
+    ApiToken.objects.update(revoked_at=timezone.now())  # it is still said when the token has ended
+    for who, may_know in ((alice, True), (olga, True), (bob, False)):
+        read = person(who).get(f"{API}workloads/{told['id']}/").json()["token"]
+        [listed] = person(who).get(URL).json()["results"]
+        assert (read is not None) == may_know, who
+        assert listed["token"] == read
+        assert (sentence in person(who).get(page).content.decode()) == may_know, who
+    assert submitted(alice, name="by hand")["token"] is None
