@@ -19,6 +19,7 @@ COPY portal portal
 COPY quotas quotas
 COPY workloads workloads
 COPY templates templates
+COPY docs docs
 COPY static static
 COPY locale locale
 # Neither step looks at the key; it is not in the image.

@@ -6,6 +6,7 @@ from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from portal.api import audit, departments, events, group_rules, tokens, webhooks
+from portal.views import api_docs
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/", audit.Audit.as_view(), name="audit"),
@@ -36,11 +37,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
         webhooks.WebhookTest.as_view(),
         name="webhook-test",
     ),
+    path("docs/", api_docs.index, name="docs"),
     path(
-        "docs/",
-        SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="portal/api_docs.html"),
-        name="docs",
+        "docs/try/",
+        SpectacularSwaggerSplitView.as_view(url_name="api:schema", template_name="portal/api_try.html"),
+        name="docs-try",
     ),
+    path("docs/<slug:tag>/", api_docs.group, name="docs-group"),
     path("events/", events.Events.as_view(), name="events"),
     path("group_rules/", group_rules.GroupRules.as_view(), name="group-rules"),
     path("group_rules/<str:rule>/", group_rules.GroupRuleView.as_view(), name="group-rule"),

@@ -32,6 +32,9 @@ SIGN_IN = {
 }  # fmt: skip
 
 
+PLACES = {"path": "result.json", "page": "quota-rules", "tag": "workloads"}
+
+
 @dataclass(frozen=True)
 class Door:
     """`parts`: the names of its variable parts."""
@@ -117,7 +120,7 @@ def build() -> World:
         "rule": str(rule.pk),
         "cluster": pool.group.cluster.name,
         "node": str(pool.group.cluster.nodes.get().pk),
-        "path": "result.json",
+        **PLACES,
         "kind": "jobset",
         "change": change.public_id,
         "quarantine": Quarantine.objects.create(node=node, why="fan", began_by=people["operator"]).public_id,

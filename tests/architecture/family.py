@@ -15,7 +15,7 @@ from portal.models import Department, Event, InboxItem, Invitation, Role, SavedF
 from portal.notify.events import emit
 from quotas.models import Budget, Claim, ClaimState, Decision, LedgerEntry, PlanPass, Pool, QuotaRequest, RequestComment
 from tests import builders as make
-from tests.architecture.doors import Door, World, all_doors, backtest_of
+from tests.architecture.doors import PLACES, Door, World, all_doors, backtest_of
 from tests.clients import ALL, token_of
 from workloads.models import Attempt, IdleExemption, Image, RequestTemplate, Workload
 
@@ -179,7 +179,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "token": "no-such-invitation", "prefix": token.prefix,
         "username": family.people["team_member"].username if marked else "robot",
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
-        "path": "result.json", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
+        **PLACES, "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "backtest": backtest_of(pool, owner),

@@ -61,14 +61,14 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 28,  # with json_values, by which a body and a field of a form are bounded alike
+    "portal/text": 30,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 45,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 21,  # with reason_against, which readiness and what waits for it share
-    "portal/web": 37,  # every page's frame, fields, lists, colours, and answers kept of what is sent twice, which the API shares
-    "portal/api": 26,  # the frame that every view of the API is built on
-    "portal/views": 70,  # a name for each page: page_urls.py lists them
+    "portal/web": 41,  # every page's frame, fields, lists, colours, and answers kept of what is sent twice, which the API shares
+    "portal/api": 28,  # the frame that every view of the API is built on
+    "portal/views": 75,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,
     "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
     "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each

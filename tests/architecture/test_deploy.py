@@ -47,6 +47,6 @@ def test_no_secret_stands_in_the_compose_file() -> None:
 
 def test_the_image_has_every_folder_that_is_imported_or_served() -> None:
     copied = set(re.findall(r"^COPY (\w+) \w+$", (sources.ROOT / "Dockerfile").read_text(), re.MULTILINE))
-    assert copied == {"portal", "quotas", "workloads", "templates", "static", "locale"}
+    assert copied == {"portal", "quotas", "workloads", "templates", "static", "locale", "docs"}
     ignored = (sources.ROOT / ".dockerignore").read_text().splitlines()
     assert all(f"!{folder}" in ignored for folder in copied)

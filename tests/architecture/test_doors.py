@@ -37,6 +37,8 @@ PUBLIC = {
     "api:ready": "the attempt's own token is the key",
     "api:schema": "says nothing about this installation",
     "api:docs": "the same",
+    "api:docs-group": "the same",
+    "api:docs-try": "the same",
     "favicon": "a drawing",
     "/metrics": "has its own key (tests/portal/server/test_metrics.py)",
 }
