@@ -41,7 +41,7 @@ from workloads.requests.verdict import refuse_crowding, refuse_impossible
 from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
 from workloads.runtime.external import Admits, ExternalPod, ExternalRef
 from workloads.sharing.nodes import PRODUCT, texts
-from workloads.sharing.outside import Offered, requests
+from workloads.sharing.outside import Offered, asks_by_claim, requests
 from workloads.status.status_line import situation_of
 
 log = structlog.get_logger(__name__)
@@ -359,7 +359,18 @@ def _author(cluster: Cluster, run: ExternalRun, department: Department | None) -
 
 def _request(cluster: Cluster, run: ExternalRun, department: Department) -> WorkloadRequest:
     if not run.alike:
-        raise NotRead("its pods ask for different amounts of GPU, which one request cannot")
+        raise NotRead(
+            "its pods ask for different amounts of GPU (%(amounts)s), and a workload is so many pods of one amount: let each "
+            "ask for the same, or submit those that differ as an object of their own. A launcher or head that only "
+            "coordinates needs no GPU, and is not counted",
+            amounts=_amounts(run.pods),
+        )  # fmt: skip
+    if asks_by_claim(run.sample):
+        raise NotRead(
+            "it asks for devices by resource claims (DRA), of which nobody knows before it starts how much they take: ask for "
+            "resources.limits such as nvidia.com/gpu: 2, or submit it in the portal, whose own workloads get claims in pools "
+            "that are shared by DRA"
+        )
     if run.unstoppable:
         raise NotRead(run.unstoppable)
     pool, amount = _pool(cluster, run, department)
@@ -385,6 +396,16 @@ def _request(cluster: Cluster, run: ExternalRun, department: Department) -> Work
         preemptible=_truth(run.settings, "preemptible", default=True),
         own_only=_truth(run.settings, "own-only", default=False),
     )
+
+
+def _amounts(pods: Iterable[ExternalPod]) -> str:
+    """What each asks for, with the name of the first that does: "nvidia.com/gpu 1: ray-head; nvidia.com/gpu 2: ray-a"."""
+    first: dict[str, str] = {}
+    for pod in pods:
+        words = [f"{name} {amount:g}" if isinstance(amount, float) else f"{name} {amount}"
+                 for name, amount in sorted(pod.asked.items())]  # fmt: skip
+        first.setdefault(", ".join(words) or "none", pod.name)
+    return "; ".join(f"{amount[:80]}: {name}" for amount, name in list(first.items())[:4])
 
 
 def _pool(cluster: Cluster, run: ExternalRun, department: Department) -> tuple[Pool, Amount]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from workloads.sharing import SYSTEMS, Request, Settings
 from workloads.sharing.api import Json
-from workloads.sharing.nodes import GPU_RESOURCE, listing, mapping
-from workloads.sharing.outside import Offered, of_system, requests
+from workloads.sharing.nodes import GPU_RESOURCE
+from workloads.sharing.outside import Offered, asks_by_claim, of_system, requests
 
 PIECES = frozenset({"whole", "vgpu", "volcano-number", "timeslicing", "mps"})  # cards or replicas, however many
 BY_CLAIM = frozenset({"dra", "dra-mig"})  # what a pod gets is in its claims, which are not there while it waits
@@ -24,9 +24,7 @@ class Amount:
 
 def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") -> Amount | None:
     """None where cards of this kind cannot give all the GPU that the pod asks for, or cannot be asked like that."""
-    if listing(mapping(pod.get("spec")).get("resourceClaims")):
-        return None
-    if offer.sharing in BY_CLAIM or offer.sharing not in SYSTEMS:
+    if asks_by_claim(pod) or offer.sharing in BY_CLAIM or offer.sharing not in SYSTEMS:
         return None
     asked = requests(pod)
     parts = tuple(of_system(pod, asked, offer, (), settings, False))

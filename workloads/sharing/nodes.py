@@ -18,8 +18,10 @@ LARGEST = 2**31 - 1  # what a database integer holds
 MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
 LEAST_MEMORY, MOST_MEMORY = 1024, 2**21  # MiB of a card, a good deal beyond any there is
 GPU_RESOURCE = re.compile(
-    r"nvidia\.com/|aliyun\.com/gpu|tencent\.com/vcuda|tke\.cloud\.tencent\.com/qgpu|volcano\.sh/v?gpu"
+    r"nvidia\.com/|aliyun\.com/gpu|tencent\.com/vcuda|tke\.cloud\.tencent\.com/qgpu|volcano\.sh/v?gpu|"
+    r"deviceclass\.resource\.kubernetes\.io/"
 )
+"""Resources that are cards or parts of them, and those by which a pod asks for any device of a class of DRA."""
 GPU_LABELS = (
     ("nvidia.com/gpu.present", "true"), ("feature.node.kubernetes.io/pci-10de.present", "true"),
     ("cloud.google.com/gke-gpu", "true"), ("kubernetes.azure.com/accelerator", "nvidia"),

@@ -24,6 +24,10 @@ ASKING = (
 """What besides resources says how much GPU a pod asks for: (where in its metadata, key)."""
 
 
+DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
+"""Begins the resource that stands for a class of DRA's devices; the scheduler makes the claim once the pod may start."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What it takes of one card in the pool's `units` and in percent of compute, or one instance of a `profile`. `device` is
@@ -102,6 +106,12 @@ def asked(pod: Json) -> dict[str, float | str]:
     return amounts
 
 
+def asks_by_claim(pod: Json) -> bool:
+    """Whether it asks for devices of DRA: by claims, or by a resource from which the scheduler makes a claim."""
+    by_class = any(amount > 0 and name.startswith(DEVICE_CLASS) for name, amount in requests(pod).items())
+    return by_class or bool(listing(mapping(pod.get("spec")).get("resourceClaims")))
+
+
 def occupies_node(pod: Json) -> bool:
     """Whether the pod occupies something: it has a node and is not over."""
     placed = mapping(pod.get("spec")).get("nodeName")
@@ -113,7 +123,7 @@ def wants_a_gpu(pod: Json) -> bool:
     named = any(amount > 0 and GPU_RESOURCE.match(name) for name, amount in requests(pod).items())
     labels = texts(mapping(pod.get("metadata")).get("labels"))
     marked = any(mark in notes_of(pod) for mark in MARKS) or f"{kubeshare.PREFIX}gpu_request" in labels
-    return named or marked or bool(mapping(pod.get("spec")).get("resourceClaims"))
+    return named or marked or asks_by_claim(pod)
 
 
 # What that is of a node -----------------------------------------------------------------------------------------------

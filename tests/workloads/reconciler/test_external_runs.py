@@ -19,6 +19,8 @@ from quotas.models import Claim, Pool
 from tests import builders as make
 from workloads import actions
 from workloads.files import volumes
+from workloads.kubernetes import external_runs as kubernetes_runs
+from workloads.kubernetes.manifests import admission
 from workloads.models import Attempt, ExternalWork, Image, Workload
 from workloads.reconciler import external_runs
 from workloads.runtime.base import Unreachable
@@ -167,6 +169,12 @@ def test_where_names_have_a_prefix_one_without_it_is_somebody_else(
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no department": ({"department": "audio"}, "there is no department audio"),
     "different amounts": ({"alike": False}, "different amounts"),
+    "devices by claim": ({"sample": {"metadata": {}, "spec": {
+        "containers": [{"name": "a", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}}}, "resource claims (DRA)"),
+    "devices by the name of their class": ({"sample": {"metadata": {}, "spec": {"containers": [
+        {"name": "a", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}}}]}}},
+        "nvidia.com/gpu: 2, or submit it in the portal"),
     "what would not be resumed": ({"unstoppable": "KubeRay stops none of these"}, "KubeRay stops none of these"),
     "no such pool": ({"settings": {"pool": "h100"}}, "the pool h100 does not offer"),
     "a priority of operators": ({"settings": {"priority": "5"}}, "for operators"),
@@ -178,6 +186,65 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing anybody offers": ({"sample": {"metadata": {}, "spec": {"containers": [
         {"name": "a", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}}}, "nvidia.com/mig-1g.5gb: 1"),
 }  # fmt: skip
+
+
+def unequal(api: str, kind: str, groups: dict[str, dict[str, Any]], spec: dict[str, Any]) -> ExternalRun:
+    """One object with these pods behind their gates, read as the driver reads them."""
+    notes = {admission.SUBMITTED_BY: "alice", admission.TIED_BY: admission.NAMESPACE}
+    meta = {"name": "train", "namespace": "lab", "uid": "o1", "annotations": notes}
+    top = {"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec}
+    pods = [
+        {"metadata": {"name": f"train-{name}", "namespace": "lab", "uid": name, "annotations": notes,
+                      "labels": {admission.ADMIT_TO: "vision"},
+                      "ownerReferences": [{"apiVersion": api, "kind": kind, "name": "train", "uid": "o1", "controller": True}]},
+         "spec": {**template["spec"], "schedulingGates": [{"name": admission.ADMISSION}]}, "status": {"phase": "Pending"}}
+        for name, template in groups.items()
+    ]  # fmt: skip
+    [run] = kubernetes_runs.runs([(pod, [top]) for pod in pods])
+    return run
+
+
+def role(cards: int, replicas: int = 1) -> dict[str, Any]:
+    return {"replicas": replicas, "template": asking(cards)}
+
+
+UNEQUAL = {
+    "MPIJob whose launcher has a card": unequal(
+        "kubeflow.org/v2beta1", "MPIJob", {"launcher": asking(1), "worker-0": asking(4), "worker-1": asking(4)},
+        {"mpiReplicaSpecs": {"Launcher": role(1), "Worker": role(4, 2)}},
+    ),
+    "RayCluster with workers of two sizes": unequal(
+        "ray.io/v1", "RayCluster", {"head": asking(1), "small-0": asking(2), "big-0": asking(4)},
+        {"headGroupSpec": role(1), "workerGroupSpecs": [role(2), role(4)]},
+    ),
+    "JobSet with two jobs": unequal(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", {"actor-0": asking(1), "learner-0": asking(8)},
+        {"replicatedJobs": [{"template": {"spec": {"template": asking(1)}}}, {"template": {"spec": {"template": asking(8)}}}]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNEQUAL)
+def test_a_gang_of_unequal_pods_is_told_which_and_what_to_do(pool: Pool, alice: User, what: str) -> None:
+    run, cluster = UNEQUAL[what], Cluster(UNEQUAL[what])
+    assert run.waits
+    looked(pool, cluster)
+    [told] = cluster.told
+    assert not Workload.objects.exists()
+    assert "submit those that differ as an object of their own" in told
+    for pod in {f"{each.asked['nvidia.com/gpu']:g}": each for each in reversed(run.pods)}.values():
+        assert f"nvidia.com/gpu {pod.asked['nvidia.com/gpu']:g}: {pod.name}" in told
+    assert len(told) < 900  # all of it fits into the annotation
+
+
+def test_a_launcher_or_head_without_a_gpu_leaves_the_others_alike(pool: Pool, alice: User) -> None:
+    """Its pod is not kept back, and not listed."""
+    run = unequal(
+        "kubeflow.org/v2beta1", "MPIJob", {"worker-0": asking(2), "worker-1": asking(2)},
+        {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": {"containers": [{"name": "l"}]}}}, "Worker": role(2, 2)}},
+    )  # fmt: skip
+    looked(pool, Cluster(run))
+    assert Workload.objects.values_list("pods", "units_per_pod").get() == (2, 2)
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -73,7 +73,10 @@ def kind_of(api: str, kind: str) -> OwnerKind | None:
 
 # The API server's policies --------------------------------------------------------------------------------------------
 
-RESOURCES = r"^(nvidia\\.com/|aliyun\\.com/gpu|tencent\\.com/vcuda|tke\\.cloud\\.tencent\\.com/qgpu|volcano\\.sh/v?gpu)"
+RESOURCES = (
+    r"^(nvidia\\.com/|aliyun\\.com/gpu|tencent\\.com/vcuda|tke\\.cloud\\.tencent\\.com/qgpu|volcano\\.sh/v?gpu|"
+    r"deviceclass\\.resource\\.kubernetes\\.io/)"
+)
 """sharing.nodes.GPU_RESOURCE as a string of CEL; a test compares them."""
 _AMOUNTS = (
     "has(c.resources.{0}) && c.resources.{0}.exists(name, name.matches('" + RESOURCES + "') && "
