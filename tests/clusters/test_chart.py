@@ -348,7 +348,37 @@ def test_every_pod_may_reach_what_it_needs_and_nothing_else_reaches_it(
     admin: Admin, namespace: str, variant: str, values: Path
 ) -> None:
     """What it needs is taken from the Services and the addresses in the settings, not from the policies."""
-    documents = from_the_cluster(admin, namespace, values)
+    check_ways(from_the_cluster(admin, namespace, values), variant)
+
+
+FENCED = [name for name in VARIANTS if name == "trial" or name.startswith("ingress")]
+
+
+@pytest.mark.parametrize("variant", FENCED)
+def test_a_policy_that_is_missing_or_too_wide_is_seen(variant: str, values: Path) -> None:
+    """The negative control of the test above: the same manifests with one policy less, or with one that lets anything by."""
+    documents = rendered("portal", "--namespace", "here", "--values", str(values))
+    check_ways(documents, variant)
+    places = [index for index, each in enumerate(documents) if each["kind"] == "NetworkPolicy"]
+    assert len(places) == (5 if variant == "trial" else 3)
+    unseen = []
+    for index in places:
+        policy = documents[index]
+        wider = [
+            {**policy, "spec": {**policy["spec"], rules: [{}]}}
+            for rules in ("ingress", "egress")
+            if rules.title() in policy["spec"]["policyTypes"] and policy["spec"].get(rules) != [{}]
+        ]
+        for instead in ([], *([each] for each in wider)):
+            try:
+                check_ways([*documents[:index], *instead, *documents[index + 1 :]], variant)
+            except AssertionError:
+                continue
+            unseen.append((policy["metadata"]["name"], instead))
+    assert unseen == []
+
+
+def check_ways(documents: list[dict[str, Any]], variant: str) -> None:
     policies = [each for each in documents if each["kind"] == "NetworkPolicy"]
     if not VARIANTS[variant].get("networkPolicy", {}).get("enabled", True):
         assert policies == []

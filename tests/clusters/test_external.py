@@ -162,6 +162,30 @@ def test_what_cannot_be_admitted_says_why_on_the_pod(bed: ExternalBed) -> None:
     assert not Workload.objects.exists()
 
 
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+
+
+@pytest.mark.parametrize("way", ["a claim", "the name of a class"])
+def test_devices_of_dra_do_not_slip_by_and_are_told_what_to_do(bed: ExternalBed, way: str) -> None:
+    asking = pod("dra", FOREVER, cards=0)
+    [container] = asking["spec"]["containers"]
+    if way == "a claim":
+        container["resources"] = {"claims": [{"name": "gpu"}]}
+        asking["spec"] |= CLAIM
+    else:
+        by_class = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
+        container["resources"] = {"limits": by_class, "requests": by_class}
+    assert gated(bed.call("POST", pods(bed), asking, user="alice"))
+
+    def told() -> str:
+        notes = bed.call("GET", pods(bed, name="dra"))["metadata"]["annotations"]
+        return str(notes.get(admission.STATUS, ""))
+
+    bed.until(lambda: "resource claims (DRA)" in told())
+    assert "nvidia.com/gpu: 2, or submit it in the portal" in told()
+    assert not Workload.objects.exists()
+
+
 def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_portal(bed: ExternalBed) -> None:
     bed.call("POST", pods(bed), pod("mine", FOREVER), user="alice")
     for patch in (
