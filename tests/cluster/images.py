@@ -93,7 +93,12 @@ def jupyter(cache: Path) -> Path:
     return _pack(archive, JUPYTER, layer, ["jupyter", "lab"], env)
 
 
-BELOW = ("libstdc++6", "tzdata")  # what the portal's packages and Python need of Debian
+BELOW = ("libstdc++6", "tzdata", "postgresql-client")  # what the portal's packages, Python and backups need of Debian
+CLIENTS = (
+    "for each in pg_dump pg_restore psql; do "
+    'ln -sf "$(cd "$1" && echo /usr/lib/postgresql/*)/bin/$each" "$1/usr/bin/$each"; done'
+)
+"""In place of Debian's wrappers, which choose a version with Perl."""
 
 
 def portal(cache: Path) -> Path:
@@ -104,7 +109,7 @@ def portal(cache: Path) -> Path:
     tracked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *copied]
     listed = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True, check=True)
     files = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
-    digest = hashlib.sha256((ROOT / "requirements/base.txt").read_bytes() + " ".join(BELOW).encode())
+    digest = hashlib.sha256((ROOT / "requirements/base.txt").read_bytes() + " ".join((*BELOW, CLIENTS)).encode())
     packages = cache / f"portal-packages-{digest.hexdigest()[:12]}"
     for name in ("Dockerfile", *files):
         digest.update(f"{name}\0".encode() + (ROOT / name).read_bytes())
@@ -137,7 +142,7 @@ def _portal_packages(home: Path) -> None:
     partial = home.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    _unpacked(partial / "python.layer", *BELOW)
+    _unpacked(partial / "python.layer", *BELOW, hooks=[CLIENTS])
     venv = partial / "venv"
     sh(_uv(), "venv", "--quiet", "--relocatable", "--python", "/usr/bin/python3", venv)
     sh(_uv(), "pip", "install", "--quiet", "--compile-bytecode", "--require-hashes", "--only-binary=:all:",

@@ -54,6 +54,17 @@ class Release:
     def get(self, kinds: str, *more: str) -> list[dict[str, Any]]:
         return list(json.loads(self.run("kubectl", "get", kinds, "--output=json", *more))["items"])
 
+    def shell(self, code: str) -> str:
+        """What `manage.py shell` prints in the web's pod."""
+        code = f"from workloads.models import Workload; {code}"
+        command = ["--container", "portal", "--", "python", "manage.py", "shell", "--no-imports", "-c", code]
+        return self.run("kubectl", "exec", f"deployment/{RELEASE}-web", *command).strip()
+
+    def ended(self, job: str) -> str:
+        """The log of a Job that has succeeded."""
+        self.run("kubectl", "wait", f"job/{job}", "--for=condition=complete", "--timeout=150s")
+        return self.run("kubectl", "logs", f"job/{job}", "--container=portal")
+
     def told(self) -> str:
         """What the pods say of themselves."""
         config = f"--kubeconfig={self.admin.state / 'admin.kubeconfig'}"
@@ -177,11 +188,34 @@ def test_an_upgrade_changes_what_was_asked_and_keeps_keys_and_data(release: Rele
     with release.reached():
         page = httpx.get(f"{release.url}/login/", trust_env=False)
         assert page.status_code == 200
-    asked = "from django.conf import settings; from workloads.models import Workload; "
-    asked += "print(settings.CURRENCY, *Workload.objects.values_list('name', 'state'))"
-    shell = ["--container", "portal", "--", "python", "manage.py", "shell", "--no-imports", "-c", asked]
-    said = release.run("kubectl", "exec", f"deployment/{RELEASE}-web", *shell)
-    assert said.strip() == "EUR ('hello', 'succeeded')"
+    asked = "from django.conf import settings; print(settings.CURRENCY, *Workload.objects.values_list('name', 'state'))"
+    assert release.shell(asked) == "EUR ('hello', 'succeeded')"
+
+
+def test_a_backup_of_the_cronjob_is_restored_on_the_same_volume(release: Release) -> None:
+    """As docs/operations.md says: its own Job, the processes stopped, the backup in place of what there is now."""
+    release.helm(
+        "upgrade", "--set", "settings.CURRENCY=EUR", "--set", "backup.enabled=true",
+        "--set", "backup.storage.className=local",
+    )  # fmt: skip
+    cronjob = f"cronjob/{RELEASE}-backup"
+    release.run("kubectl", "create", "job", "backup-now", f"--from={cronjob}")
+    said = release.ended("backup-now")
+    [file] = re.findall(r"^(/backup/gpu-quota-portal-\S+\.backup): \d+ bytes", said, re.MULTILINE)
+
+    release.shell("Workload.objects.update(name='written after the backup')")
+    release.run("kubectl", "scale", "deployment", "--replicas=0", f"--selector=app.kubernetes.io/instance={RELEASE}")
+    eventually(lambda: len(release.get("pod", "--field-selector=status.phase=Running")) == 2, 90)  # database, Redis
+    job = json.loads(
+        release.run("kubectl", "create", "job", "restore", f"--from={cronjob}", "--dry-run=client", "-o=json")
+    )
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["python", "manage.py", "restore", "--force", file]
+    release.run("kubectl", "create", "--filename=-", given=json.dumps(job))
+    release.ended("restore")
+    release.helm("upgrade", "--reuse-values", "--set", "web.replicas=1")
+    assert release.shell("print(*Workload.objects.values_list('name', 'state'))") == "('hello', 'succeeded')"
+    acts = "from portal.models import AuditEntry; print(*AuditEntry.objects.filter(action__startswith='backup.')"
+    assert release.shell(f"{acts}.order_by('pk').values_list('action', flat=True))") == "backup.restored"
 
 
 def test_an_uninstall_leaves_data_and_keys_and_nothing_else(release: Release) -> None:
@@ -194,9 +228,10 @@ def test_an_uninstall_leaves_data_and_keys_and_nothing_else(release: Release) ->
     left: set[tuple[str, str]] = set()
     while time.monotonic() < end:
         left = {(each["kind"], each["metadata"]["name"]) for each in release.get(kinds, selector)}
-        if len(left) == 2:
+        if len(left) == 3:
             break
         time.sleep(0.5)
-    assert left == {("PersistentVolumeClaim", f"data-{RELEASE}-database-0"), ("Secret", f"{RELEASE}-keys")}
+    volumes = {("PersistentVolumeClaim", name) for name in (f"data-{RELEASE}-database-0", f"{RELEASE}-backup")}
+    assert left == {*volumes, ("Secret", f"{RELEASE}-keys")}
     mine = [each for each in release.get(cluster, selector) if release.namespace in each["metadata"]["name"]]
     assert mine == []
