@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench._demand import made_up
@@ -35,7 +36,6 @@ class Watcher:
 
     def __init__(self, demand: Demand, moments: Sequence[int]) -> None:
         self.moments, self.traits = list(moments), {job.request.id: _traits(job) for job in demand.jobs}
-        self.jobs = {job.request.id: job for job in demand.jobs}
         self.made: list[tuple[int, Estimates]] = []
         self.cpu = 0.0
         self.played: Simulation | None = None
@@ -49,7 +49,7 @@ class Watcher:
             began = time.process_time()
             fresh = {claim.id for claim in waits if claim.queued_at is None}
             known = self._known(snapshot.now)
-            past = [j for j in self.jobs.values() if snapshot.now - 14 * DAY < j.request.submitted_at < snapshot.now]
+            past = self._past(snapshot.now)
             found = estimates(snapshot, {c.id: self.traits[c.id] for c in snapshot.claims}, known, past)
             self.cpu += time.process_time() - began
             self.made.append((snapshot.now, {id: each for id, each in found.items() if id in fresh}))
@@ -61,7 +61,20 @@ class Watcher:
         for record in self.played.records:
             if record.finished_at is not None and record.finished_at <= now:
                 known.learn(_traits(record.job), record.job.work)
+            elif record.first_start is not None and now > record.first_start:
+                known.learn(_traits(record.job), min(now - record.first_start, record.job.work), over=False)
         return known
+
+    def _past(self, now: int) -> list[Job]:
+        """What came in the last days and has started, with as much of its work as could be seen by now."""
+        assert self.played is not None
+        past = []
+        for record in self.played.records:
+            job, start = record.job, record.first_start
+            if start is not None and now - 14 * DAY < job.request.submitted_at < now:
+                seen = job.work if record.finished_at is not None else max(1, min(job.work, now - start))
+                past.append(replace(job, work=seen))
+        return past
 
 
 def _traits(job: Job) -> Traits:

@@ -142,7 +142,8 @@ def traits_of(
 
 
 def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
-    """From workloads of the group that have ended in the last HISTORY: the seconds that they ran in all their attempts."""
+    """From workloads of the group that have ended in the last HISTORY, the seconds that they ran in all their attempts; and from
+    those that run, how long they have: without them what is long would be missing."""
     rows = (
         Attempt.objects.filter(
             workload__pool__group=group, workload__finished_at__gt=now - HISTORY, started_at__isnull=False,
@@ -157,6 +158,9 @@ def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
         runtimes.learn(
             traits_of(*(row[f"workload__{name}"] for name in TRAITS)), max(1, round(row["ran"].total_seconds()))
         )
+    running = Attempt.objects.filter(workload__pool__group=group, started_at__lt=now, finished_at=None)
+    for started_at, *of in running.values_list("started_at", *(f"workload__{name}" for name in TRAITS)):
+        runtimes.learn(traits_of(*of), max(1, round((now - started_at).total_seconds())), over=False)
     return runtimes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,24 +48,63 @@ def size_of(cards: float) -> int:
     return 0 if cards < 1 else 1 << (int(cards) - 1).bit_length()
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Which part of the runs of a class takes longer than each of `times`, the sorted durations of those that are over: the
+    estimate of Kaplan and Meier, in which runs under way count as long as they have lasted. `last` is the longest of all."""
+
+    times: tuple[int, ...]
+    longer: tuple[float, ...]
+    last: int
+
+    @staticmethod
+    def of(runs: list[tuple[int, bool]]) -> Curve:
+        """`runs`: (duration, whether it is over)."""
+        times, longer, left, part = list[int](), list[float](), len(runs), 1.0
+        for duration, over in sorted(runs, key=lambda run: (run[0], not run[1])):
+            if over:
+                part *= 1 - 1 / left
+                times.append(duration)
+                longer.append(part)
+            left -= 1
+        return Curve((*times,), (*longer,), max(duration for duration, _ in runs))
+
+    def draw(self, elapsed: int, chance: float) -> int:
+        """The duration that a part `chance` (above 0, up to 1) of those that take longer than `elapsed` exceeds. Beyond what is
+        known a run that has lasted long lasts as long again in half of the cases, as is known of work of that kind."""
+        at = bisect_right(self.times, elapsed)
+        if at == len(self.times):
+            return round(elapsed / chance)
+        wanted = chance * (self.longer[at - 1] if at else 1.0)
+        found = bisect_left(self.longer, -wanted, lo=at, key=lambda part: -part)
+        return self.times[found] if found < len(self.times) else round(self.last * self.longer[-1] / wanted)
+
+
 class Runtimes:
-    """Durations of ended runs by class."""
+    """How long runs took, by class; those under way count with how long they have lasted."""
 
     def __init__(self) -> None:
-        self._by_key: dict[tuple[Class, tuple[object, ...]], list[int]] = defaultdict(list)
+        self._by_key: dict[tuple[Class, tuple[object, ...]], list[tuple[int, bool]]] = defaultdict(list)
+        self._curves: dict[tuple[Class, tuple[object, ...]], Curve] = {}
 
-    def learn(self, traits: Traits, duration: int) -> None:
+    def learn(self, traits: Traits, duration: int, *, over: bool = True) -> None:
         for key in traits.classes():
-            insort(self._by_key[key], duration)
+            self._by_key[key].append((duration, over))
+            self._curves.pop(key, None)
 
-    def like(self, traits: Traits, elapsed: int = 0) -> tuple[Class, list[int]] | None:
-        """The durations of the narrowest class in which ENOUGH runs took longer than `elapsed`; None if there is none."""
+    def like(self, traits: Traits, elapsed: int = 0) -> tuple[Class, Curve] | None:
+        """The curve of the narrowest class in which ENOUGH runs that are over took longer than `elapsed`, else of the widest in
+        which ENOUGH are over; None if there is none."""
+        widest = None
         for key in traits.classes():
-            known = self._by_key.get(key, ())
-            longer = len(known) - bisect_right(known, elapsed)
-            if longer >= ENOUGH:
-                return key[0], list(known[len(known) - longer :])
-        return None
+            if key not in self._by_key:
+                continue
+            curve = self._curves.get(key) or self._curves.setdefault(key, Curve.of(self._by_key[key]))
+            if len(curve.times) - bisect_right(curve.times, elapsed) >= ENOUGH:
+                return key[0], curve
+            if len(curve.times) >= ENOUGH:
+                widest = key[0], curve
+        return widest
 
     def draw(self, traits: Traits, random: Random, elapsed: int = 0, at_most: int | None = None) -> int | None:
         """One duration, longer than `elapsed`, that is as likely as it was among its like; no longer than `at_most`. None where
@@ -73,5 +112,5 @@ class Runtimes:
         alike = self.like(traits, elapsed)
         if alike is None:
             return at_most
-        drawn = random.choice(alike[1])
+        drawn = max(elapsed + 1, alike[1].draw(elapsed, 1 - random.random()))
         return drawn if at_most is None else min(drawn, at_most)

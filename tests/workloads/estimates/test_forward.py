@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -186,10 +187,27 @@ def test_the_narrowest_class_that_has_enough_says_how_long() -> None:
         known.learn(KIND, HOUR)
         known.learn(replace(KIND, user="carol", department="nlp"), 9 * HOUR)
     known.learn(bob, 5 * HOUR)
-    found = known.like(bob)
+    found, longer = known.like(bob), known.like(KIND, elapsed=2 * HOUR)
     assert found is not None
-    assert (found[0], set(found[1])) == ("department", {HOUR, 5 * HOUR})
-    assert known.like(KIND, elapsed=2 * HOUR) == ("kind", [5 * HOUR, *[9 * HOUR] * ENOUGH])
+    assert longer is not None
+    assert (found[0], set(found[1].times)) == (Class.DEPARTMENT, {HOUR, 5 * HOUR})
+    assert (longer[0], [longer[1].draw(2 * HOUR, part) for part in (0.99, 0.5)]) == (Class.KIND, [5 * HOUR, 9 * HOUR])
+
+
+def test_runs_that_are_not_over_yet_count_as_long_as_they_have_lasted() -> None:
+    """Of twenty that began ten are over after an hour, and ten still run after four: half of all take longer than that."""
+    known = runtimes(*[HOUR] * 10)
+    for _ in range(10):
+        known.learn(KIND, 4 * HOUR, over=False)
+    drawn = sorted(known.draw(KIND, Random(seed)) or 0 for seed in range(400))
+    assert drawn[100] == HOUR
+    assert 0.4 < sum(each > 4 * HOUR for each in drawn) / 400 < 0.6
+
+
+def test_beyond_what_is_known_half_of_them_last_as_long_again() -> None:
+    drawn = sorted(runtimes(*[HOUR] * ENOUGH).draw(KIND, Random(seed), elapsed=10 * HOUR) or 0 for seed in range(400))
+    assert 18 * HOUR < drawn[200] < 22 * HOUR
+    assert drawn[0] > 10 * HOUR
 
 
 sizes = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["vision", "nlp"]), st.booleans()), max_size=7)
