@@ -631,6 +631,18 @@ class StartEstimate(models.Model):
         )
 
 
+class CalendarFeed(models.Model):
+    """The secret address at which a person's calendar program reads what is expected of the own work. Kept as a digest."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="calendar_feed")
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    read_at = models.DateTimeField(null=True, editable=False)
+
+    def __str__(self) -> str:
+        return f"calendar of {self.user}"
+
+
 class BacktestState(models.TextChoices):
     QUEUED = "queued", _("queued")
     RUNNING = "running", _("running")

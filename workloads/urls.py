@@ -10,6 +10,7 @@ from workloads.notebooks import access
 from workloads.pages import (
     administration,
     buttons,
+    calendar,
     design,
     detail,
     estimates,
@@ -29,6 +30,9 @@ app_name = "workloads"
 HERE = "d/<slug:department>/workloads/"
 ONE = HERE + "<slug:workload>/"
 urlpatterns: list[URLPattern] = [
+    path("profile/calendar/", calendar.page, name="calendar"),
+    path("profile/calendar/end/", calendar.end, name="calendar_end"),
+    path("calendar/<str:secret>.ics", calendar.feed, name="calendar_feed"),
     path("mine/", home.own_workloads, name="mine"),
     path("mine/frame/", home.frame, name="frame"),
     path("backtests/", backtests.backtests, name="backtests"),

@@ -19,6 +19,8 @@ EVENTS = {
     "budget.reached": N_("Budget used up"),
     "budget.removed": N_("Budget removed"),
     "budget.set": N_("Budget set"),
+    "calendar.created": N_("Calendar address made"),
+    "calendar.ended": N_("Calendar address revoked"),
     "cluster.added": N_("Cluster added"),
     "cluster.changed": N_("Cluster changed"),
     "cluster.measured": N_("Use measured again"),

@@ -114,6 +114,7 @@ def build() -> World:
         "invitation": str(invitation.pk),
         "webhook": str(Webhook.objects.create(department=vision, name="ci", url="https://qyapi.weixin.qq.com/").pk),
         "token": SECRET,
+        "secret": SECRET,
         "prefix": token.prefix,
         **SIGN_IN,
         "account": str(linked.pk),

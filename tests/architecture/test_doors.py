@@ -34,6 +34,7 @@ PUBLIC = {
     "account_logout": "ends the session there is",
     "portal:invite": "the link's secret is the key",
     "portal:preferences": "language and theme before one logs in, kept in a cookie",
+    "workloads:calendar_feed": "the address's secret is the key",
     "api:ready": "the attempt's own token is the key",
     "api:schema": "says nothing about this installation",
     "api:docs": "the same",
