@@ -38,7 +38,7 @@ def world(settings: object, tmp_path: Path) -> World:
 ADDS_OR_ACTS = (
     # end of the address: what it does instead of editing
     ("/preferences/", "the reader's own switches"), ("/logout/", "ends"), ("/login/", "begins"), ("/forgotten/", "mails"),
-    ("/invite/", "adds"), ("/backtest/", "adds"),
+    ("/invite/", "adds"), ("/backtest/", "adds"), ("/calendar/", "adds"),
     ("/members/add/", "adds"), ("/members/service/", "adds"), ("/tokens/", "adds"), ("/webhooks/", "adds"),
     ("/try/", "sends a test"), ("-cluster/", "tests the connection; to switch it is a form of its own"),
     ("/withdraw/", "withdraws"), ("/unlink/", "ends"), ("/accounts/", "links"), ("/second-factor/app/", "sets up"),
