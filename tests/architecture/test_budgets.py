@@ -55,7 +55,7 @@ MORE = {
     "workloads/requests": 55,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/replay": 20,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
+    "workloads/replay": 22,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
@@ -76,7 +76,7 @@ MORE = {
     "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
     "quotas/previews": 19,
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
-    "quotas/spending": 22,  # what was used: reports, budgets, boards, metrics and the pass read the same sums
+    "quotas/spending": 23,  # what was used: reports, budgets, boards, metrics and the pass read the same sums
     "quotas/forms": 20,  # quotas and a pool's rules are also what a backtest asks about
     "quotas/rules": 42,  # one name for each thing that is set, and for its check
     "quotas/board": 41,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each

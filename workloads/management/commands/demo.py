@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
+from django.utils import timezone
 
 from portal.models import AuditEntry
 from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
@@ -68,6 +69,7 @@ class Command(BaseCommand):
     def prepare(self, *, load: bool) -> list[str]:
         """Returns the logins as lines to show. Each step is quick when there is nothing to do, and goes on where an
         interrupted one stopped."""
+        from workloads.demo.history import fill
         from workloads.demo.load import submit_load
         from workloads.demo.names import of_environment
         from workloads.demo.seed import make_images, seed
@@ -79,6 +81,8 @@ class Command(BaseCommand):
         else:
             self.stdout.write("Filling in people, quotas and work …")
             seed(of_environment())
+            if load:
+                fill(timezone.now())
             submitted = submit_load() if load else 0
             AuditEntry.objects.create(actor_name="system", action=SEEDED, target="demo", after={"workloads": submitted})
         logins = login_lines(ensure_logins())

@@ -1,0 +1,63 @@
+"""The demo's past: thirty days, full, within capacity, and what metering itself would have summed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from pathlib import Path
+
+import pytest
+from django.conf import LazySettings
+from django.db.models import Sum
+from django.utils import timezone
+
+from quotas.models import Claim, LedgerEntry, Pool, UsageDay, UsageHour, WorkHour
+from quotas.spending.metering import _sum_hour, hour_of
+from workloads.demo.history import DAYS, fill
+from workloads.demo.seed import seed
+
+pytestmark = pytest.mark.django_db
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def embedded(settings: LazySettings, tmp_path: Path) -> None:
+    settings.DEBUG, settings.DATA_DIR = True, tmp_path
+
+
+def test_thirty_days_are_there_once_and_add_up() -> None:
+    seed()
+    now = timezone.now()
+    began = time.monotonic()
+    attempts = fill(now)
+    took = time.monotonic() - began
+    assert attempts > 300
+    assert took < 30  # a few seconds on an idle machine
+    hours = UsageHour.objects.filter(hour__lt=hour_of(now))
+    assert hours.values("hour").distinct().count() == DAYS * 24
+    assert UsageDay.objects.values("day").distinct().count() >= DAYS - 1
+    for pool in Pool.objects.all():
+        days = hours.filter(pool=pool).exclude(own=0, borrowed=0).datetimes("hour", "day")
+        assert len(days) >= DAYS - 4, pool.slug
+        capacity = pool.nominal * 3600
+        for row in hours.filter(pool=pool).values("hour").annotate(used=Sum("own") + Sum("borrowed")):
+            assert row["used"] <= capacity, (pool.slug, row)
+    assert LedgerEntry.objects.filter(own=False, lender__isnull=False).exists()
+    assert not LedgerEntry.objects.filter(ended_at=None).exists()
+    assert not Claim.objects.exclude(state="released").exists()
+    assert fill(now) == 0
+
+
+def test_hours_are_what_metering_sums() -> None:
+    seed()
+    now = timezone.now()
+    fill(now)
+    columns = ("department", "pool", "seconds", "guaranteed", "own", "borrowed", "lent")
+    keys = ("department", "pool", "person", "kind", "own", "lender", "unit_seconds")
+    for back in (5, 100, 400):
+        hour = hour_of(now) - back * HOUR
+        rows = set(UsageHour.objects.filter(hour=hour).values_list(*columns))
+        work = set(WorkHour.objects.filter(hour=hour).values_list(*keys))
+        _sum_hour(hour, until=hour + HOUR, closed=False)
+        assert set(UsageHour.objects.filter(hour=hour).values_list(*columns)) == rows
+        assert set(WorkHour.objects.filter(hour=hour).values_list(*keys)) == work

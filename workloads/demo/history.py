@@ -1,0 +1,207 @@
+"""Thirty days before the demo began: made-up requests, played through the real planner, written as what was used then.
+
+The same on every machine: chance has a seed. Claims, the ledger and what is metered from it are there; workloads, logs and
+decisions are not. Pages say that it is demo data (templates/_components/demo_history.html).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from portal.models import Department, User
+from quotas.engine import types as e
+from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota, UsageHour, WorkHour
+from quotas.spending.metering import HOUR, hour_of, sum_hours
+from workloads.demo.seed import GIB, PEOPLE, QUOTAS
+from workloads.models import Kind
+from workloads.replay.demand import Demand, Job
+from workloads.replay.history import Terms
+from workloads.replay.simulation import Assumed, Simulation, Work
+from workloads.replay.ways import planner
+
+DAYS = 30
+SEED = 27
+AN_HOUR = 3600
+BUSY = (9, 19)  # UTC hours in which most requests come; a fifth comes at night, a third of that at weekends
+A_DAY = {"vision": 7.0, "translation": 5.0, "speech": 4.0, "robotics": 4.0, "biology": 6.0}  # requests in all pools
+SIZES: dict[str, list[tuple[int, str, int | None]]] = {  # of a pod in each pool: units, MIG profile, percent of compute
+    "a100": [(1, "", None), (1, "", None), (2, "", None), (2, "", None), (4, "", None)],
+    "t4": [(6 * GIB, "", None), (10 * GIB, "", None), (15 * GIB, "", None)],
+    "a100-mig": [(1, "1g.10gb", None), (2, "2g.20gb", None), (4, "3g.40gb", None)],
+    "a100-hami": [(8 * GIB, "", 25), (10 * GIB, "", 50)],
+}
+HOURS = [0.5, 2, 4, 8, 12, 20, 30]  # how long they run
+KINDS = [Kind.JOB, Kind.JOB, Kind.JOB, Kind.NOTEBOOK, Kind.DISTRIBUTED]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One attempt: seconds since 1970, and units by whose they were ("": unassigned; the department itself: its own)."""
+
+    claim: e.Claim
+    begin: int
+    end: int
+    units: dict[str, int]
+
+    @property
+    def own(self) -> int:
+        return self.units.get(self.claim.department, 0)
+
+
+class Recorder(Simulation):
+    """A replay that remembers every attempt."""
+
+    def __init__(self, *args: object) -> None:
+        self.spans: list[Span] = []
+        self._begun: dict[e.ClaimId, tuple[int, dict[str, int]]] = {}
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def _start(self, work: Work, decision: e.Decision) -> None:
+        super()._start(work, decision)
+        shares = {work.claim.department: decision.own, **dict(decision.from_)}
+        self._begun[work.id] = self._now, {name: units for name, units in shares.items() if units}
+
+    def _end_attempt(self, work: Work) -> None:
+        self._remember(work)
+        super()._end_attempt(work)
+
+    def _remember(self, work: Work) -> None:
+        begin, units = self._begun.pop(work.id)
+        self.spans.append(Span(work.claim, begin, self._now, units))
+
+    def spans_of_all(self) -> list[Span]:
+        """What ran at the end ends there: the demo begins with work of its own."""
+        self.play()
+        for id in list(self._begun):
+            self._remember(self._live[id])
+        return self.spans
+
+
+def fill(now: dt.datetime) -> int:
+    """Writes the days before `now`; returns how many attempts. Nothing where something was metered before."""
+    if UsageHour.objects.exists():
+        return 0
+    end = hour_of(now)
+    begin = end - dt.timedelta(days=DAYS)
+    spans = [span for group in PoolGroup.objects.all() for span in _play(group, begin, end)]
+    with transaction.atomic():
+        _write(spans, begin, end)
+    sum_hours(now=now)
+    return len(spans)
+
+
+def _play(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> list[Span]:
+    slugs = [pool.slug for pool in group.pools.all() if pool.slug in SIZES]
+    jobs = sorted((job for slug in slugs for job in _jobs(slug, begin)), key=lambda job: job.request.submitted_at)
+    if not jobs:
+        return []
+    demand = Demand(int(begin.timestamp()), int(end.timestamp()), tuple(jobs))
+    rules = Terms.of(group).snapshot(begin)
+    return Recorder(rules, demand, planner, Assumed(between_passes=900)).spans_of_all()
+
+
+def _jobs(slug: str, begin: dt.datetime) -> Iterator[Job]:
+    chance = random.Random(f"{SEED} {slug}")  # noqa: S311 - made-up demand, the same every time
+    people = {person.department: person.username for person in PEOPLE if person.department}
+    people["vision"] = "alice"
+    for department, (guaranteed, borrow_limit, _lend) in QUOTAS[slug].items():
+        most = guaranteed + (borrow_limit if borrow_limit is not None else guaranteed)
+        for number, at in enumerate(_times(chance, begin, A_DAY.get(department, 0.0) / len(SIZES) * 2.2)):
+            units, profile, cores = chance.choice([size for size in SIZES[slug] if size[0] <= most] or [SIZES[slug][0]])
+            yield Job(
+                e.Claim(
+                    id=e.ClaimId(f"{slug}-{department}-{number}"), department=e.DepartmentId(department), pool=e.PoolId(slug),
+                    units_per_pod=units, state=e.ClaimState.PENDING, submitted_at=at, queued_at=at, user=people[department],
+                    profile=profile or None, cores_per_pod=cores, cpu_milli=4000, memory_mib=16 * GIB,
+                ),
+                work=int(chance.choice(HOURS) * AN_HOUR * chance.uniform(0.7, 1.3)), saves_on_notice=True,
+            )  # fmt: skip
+
+
+def _times(chance: random.Random, begin: dt.datetime, a_day: float) -> Iterator[int]:
+    """Seconds since 1970, in order."""
+    for hour in range(DAYS * 24):
+        at = begin + hour * HOUR
+        share = 0.8 / (BUSY[1] - BUSY[0]) if BUSY[0] <= at.hour < BUSY[1] else 0.2 / (24 - BUSY[1] + BUSY[0])
+        share *= 1 / 3 if at.weekday() >= 5 else 1
+        for _ in range(int(a_day * share + chance.random())):
+            yield int(at.timestamp()) + chance.randrange(AN_HOUR)
+
+
+def _write(spans: list[Span], begin: dt.datetime, end: dt.datetime) -> None:
+    departments = {row.slug: row for row in Department.objects.all()}
+    pools = {row.slug: row for row in Pool.objects.all()}
+    users = {row.username: row for row in User.objects.all()}
+    chance = random.Random(SEED)  # noqa: S311
+    claims = Claim.objects.bulk_create(
+        [
+            Claim(
+                department=departments[span.claim.department], pool=pools[span.claim.pool], user=users[span.claim.user],
+                person=span.claim.user, kind=chance.choice(KINDS), name=span.claim.id, units_per_pod=span.claim.units_per_pod,
+                profile=span.claim.profile or "", cores_per_pod=span.claim.cores_per_pod, state=ClaimState.RELEASED,
+                submitted_at=_moment(span.claim.submitted_at), queued_at=_moment(span.claim.queued_at or span.claim.submitted_at),
+                started_at=_moment(span.begin), released_at=_moment(span.end),
+                own=span.own, borrowed=span.claim.units - span.own,
+            )
+            for span in spans
+        ], batch_size=500,
+    )  # fmt: skip
+    entries = LedgerEntry.objects.bulk_create(
+        [
+            LedgerEntry(
+                claim=claim, pool=claim.pool, department=claim.department, own=owner == span.claim.department,
+                lender=None if owner in ("", span.claim.department) else departments[owner], units=units,
+                started_at=_moment(span.begin), ended_at=_moment(span.end),
+            )
+            for claim, span in zip(claims, spans, strict=True) for owner, units in span.units.items()
+        ], batch_size=500,
+    )  # fmt: skip
+    _meter(entries, begin, end)
+
+
+def _moment(seconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
+
+
+def _meter(entries: list[LedgerEntry], begin: dt.datetime, end: dt.datetime) -> None:
+    """What metering would have summed, hour after hour (quotas/spending/metering.py), in one go."""
+    used: dict[tuple[int, int, int, str, str, bool, int | None], int] = defaultdict(int)
+    sums: dict[tuple[int, int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for entry in entries:
+        claim, department, pool, lender = entry.claim, entry.department_id, entry.pool_id, entry.lender_id
+        at, until = int(entry.started_at.timestamp()), int((entry.ended_at or end).timestamp())
+        while at < until:
+            hour = at - at % AN_HOUR
+            spent = entry.units * (min(until, hour + AN_HOUR) - at)
+            used[hour, department, pool, claim.person, claim.kind, entry.own, lender] += spent
+            sums[hour, department, pool]["own" if entry.own else "borrowed"] += spent
+            if lender is not None:
+                sums[hour, lender, pool]["lent"] += spent
+            at = hour + AN_HOUR
+    quotas = list(Quota.objects.all())
+    moments = {int((begin + number * HOUR).timestamp()): begin + number * HOUR for number in range(DAYS * 24)}
+    for hour in moments:
+        for quota in quotas:
+            sums[hour, quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * AN_HOUR
+    UsageHour.objects.bulk_create(
+        [
+            UsageHour(hour=moments[hour], department_id=d, pool_id=p, **columns)
+            for (hour, d, p), columns in sums.items()
+        ],
+        batch_size=2_000,
+    )
+    WorkHour.objects.bulk_create(
+        [
+            WorkHour(
+                hour=moments[hour], department_id=d, pool_id=p, person=person, kind=kind, own=own, lender_id=lender,
+                unit_seconds=spent,
+            )
+            for (hour, d, p, person, kind, own, lender), spent in used.items()
+        ], batch_size=2_000,
+    )  # fmt: skip
