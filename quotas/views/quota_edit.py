@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from django.contrib import messages
@@ -27,6 +29,8 @@ from quotas.rules import quotas
 from quotas.rules.quotas import giver_of, may_promise
 from quotas.views.quotas import Rule, rule_of
 
+NONE: Mapping[str, str] = MappingProxyType({})
+
 
 @dataclass(slots=True)
 class Forms:
@@ -37,15 +41,20 @@ class Forms:
     zone: ZoneForm
 
     @staticmethod
-    def of(data: Any, actor: Actor, department: Department, rule: Rule) -> Forms:
+    def of(data: Any, actor: Actor, department: Department, rule: Rule, proposed: Mapping[str, str] = NONE) -> Forms:
+        """`proposed`: values of fields that stand in a fresh form instead of those of now, where the actor may change them."""
         quota = rule.quota or Quota(department=department, pool=rule.pool)
         initial = {name: getattr(quota, name) for name in ("guaranteed", "borrow_limit", "lend_limit")}
         initial["version"] = quota.version if rule.quota else None
         sent = data if data is not None and "windows-TOTAL_FORMS" in data else None
         rows = [WindowForm.initial_of(window) for window in schedule_of(quota).windows]
         zone = {"zone": quota.zone or timezone.get_current_timezone_name()}
+        form = QuotaForm(data, initial=initial, pool=rule.pool, only_lend=not may_promise(actor, department))
+        for name in initial.keys() & proposed.keys() - {"version"}:
+            if not form.fields[name].disabled:
+                form.initial[name] = proposed[name]
         return Forms(
-            QuotaForm(data, initial=initial, pool=rule.pool, only_lend=not may_promise(actor, department)),
+            form,
             WindowForms(sent, initial=rows, prefix="windows", form_kwargs={"pool": rule.pool}),
             ZoneForm(sent, initial=zone),
         )
@@ -86,8 +95,9 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     rule = rule_of(dept, pool)
-    forms = Forms.of(request.POST if request.method == "POST" else None, actor, dept, rule)
-    if request.method == "POST" and forms.are_valid:
+    posted = request.method == "POST"
+    forms = Forms.of(request.POST if posted else None, actor, dept, rule, NONE if posted else request.GET.dict())
+    if posted and forms.are_valid:
         why = forms.quota.cleaned_data["why"]
         asked: dict[str, Any] = {"actor": actor, "department": dept, "pool": rule.pool, **forms.asked()}
         try:

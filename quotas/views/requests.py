@@ -83,11 +83,14 @@ def _deciders(department: Department) -> list[str]:
 
 
 def _first(request: HttpRequest, department: Department) -> dict[str, Any]:
-    """The pool, amount and reason of the address; the amount is what is guaranteed now and, of a workload, its units beside."""
+    """The pool, what is wanted and the amount of the address; without an amount it is what is guaranteed now and, of a workload,
+    its units beside."""
     pool = Pool.objects.filter(slug=request.GET.get("pool", "")).first() or Pool.objects.first()
     if pool is None:
         return {}
     wanted = Wanted.BORROW_LIMIT if request.GET.get("wanted") == Wanted.BORROW_LIMIT else Wanted.GUARANTEED
+    if units := request.GET.get("units", ""):
+        return {"pool": pool.slug, "wanted": wanted, "units": units}
     now = quota_requests.present_value(department, pool, wanted)
     more = request.GET.get("more", "")
     first = None if now is None else first_total(pool, now, int(more) if more.isdecimal() and len(more) < 10 else 0)

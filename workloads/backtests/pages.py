@@ -9,6 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -20,7 +21,7 @@ from portal.web.once import once
 from portal.web.pages import render_part
 from portal.web.spreadsheets import download
 from quotas.models import Pool
-from workloads.backtests import runs, tables
+from workloads.backtests import next_steps, plots, runs, tables
 from workloads.backtests.forms import BacktestForm
 from workloads.configuration import plan
 from workloads.models import Backtest
@@ -105,11 +106,14 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
     if figures:
         names = dict(Department.objects.values_list("slug", "name"))
         each = tables.by_department(figures)
+        times = timezone.localtime(row.begin), timezone.localtime(row.end)
         context |= {
             "cells": tables.compared(figures["now"]["all"], figures["draft"]["all"]),
             "departments": [(names.get(slug, slug), cells) for slug, cells in each.items()],
             "titles": [cell.measure.title for cell in next(iter(each.values()), [])],
+            "plots": plots.of_all(figures, *times), "department_plots": plots.of_departments(figures, names, *times),
             "unknown": (row.result or {}).get("unknown", 0),
+            "steps": [] if actor.is_operator else next_steps.steps_for(actor, row),
             "only_own": not actor.sees_all,
         }  # fmt: skip
     return render_part(request, "workloads/backtest.html", context, part="course")

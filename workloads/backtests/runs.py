@@ -214,7 +214,7 @@ def _figures(simulation: Simulation, beat: Beat, part: int) -> Figures:
     def progress(share: float) -> None:
         beat.percent = round(50 * (part + share))
 
-    return figures_of(simulation.play(progress, beat))
+    return figures_of(simulation.play(progress, beat), with_course=True)
 
 
 class Beat:

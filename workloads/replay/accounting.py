@@ -1,10 +1,13 @@
 """What a replay comes to: each job and what has become of it, each department and what it used."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
 from quotas.engine.types import DepartmentId, PoolId
 from workloads.replay.demand import Job
+
+PERIODS = 120
 
 
 @dataclass(slots=True)
@@ -35,7 +38,8 @@ class Record:
 @dataclass(slots=True)
 class Line:
     """A department's use of a pool in which one unit is so many `cards`: units now, and unit-seconds so far. `due` is what it
-    could have used of its guarantee, `served` what it did use of that."""
+    could have used of its guarantee, `served` what it did use of that. `course` has what was (used, borrowed, waited) at the
+    end of each period of the outcome."""
 
     department: DepartmentId
     pool: PoolId
@@ -45,14 +49,17 @@ class Line:
     waiting_now: int = 0
     used: int = 0
     borrowed: int = 0
+    waited: int = 0
     lost: int = 0
     due: int = 0
     served: int = 0
+    course: list[tuple[int, int, int]] = field(default_factory=list)
 
     def pass_time(self, seconds: int) -> None:
         used, due = self.used_now, min(self.guaranteed, self.used_now + self.waiting_now)
         self.used += used * seconds
         self.borrowed += max(0, used - self.guaranteed) * seconds
+        self.waited += self.waiting_now * seconds
         self.due += due * seconds
         self.served += min(used, due) * seconds
 
@@ -60,7 +67,7 @@ class Line:
 @dataclass(slots=True)
 class Outcome:
     """A replay from `begin` to `end` in pools of so many `cards`. `idle` counts card-seconds that nobody used while somebody
-    waited, by (rule, department that waits)."""
+    waited, by (rule, department that waits). A `period` is so many seconds, the last one ends with the replay."""
 
     begin: int
     end: int
@@ -69,3 +76,21 @@ class Outcome:
     lines: list[Line]
     idle: Counter[tuple[str, DepartmentId]] = field(default_factory=Counter)
     passes: int = 0
+    period: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The shortest of some full hours of which there are no more than PERIODS."""
+        hours = math.ceil((self.end - self.begin) / 3600)
+        self.period = 3600 * next(
+            (each for each in (1, 2, 3, 6, 12, 24) if hours <= each * PERIODS), -(-hours // PERIODS)
+        )
+
+    def pass_time(self, since: int, until: int) -> None:
+        """Of all lines, from one moment to another."""
+        while since < until:
+            ends = min(self.end, since - (since - self.begin) % self.period + self.period)
+            for line in self.lines:
+                line.pass_time(min(ends, until) - since)
+                if ends <= until:
+                    line.course.append((line.used, line.borrowed, line.waited))
+            since = min(ends, until)

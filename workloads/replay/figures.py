@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from workloads.replay.accounting import Line, Outcome, Record
@@ -11,8 +12,10 @@ HOUR = 3600
 QUANTILES = (50, 90, 95, 99)
 
 
-def figures_of(outcome: Outcome) -> Figures:
-    """All figures as JSON values: `all`, and `departments` by name. GPU-hours are of whole cards, waits are in seconds."""
+def figures_of(outcome: Outcome, *, with_course: bool = False) -> Figures:
+    """All figures as JSON values: `all`, and `departments` by name. GPU-hours are of whole cards, waits are in seconds.
+
+    With the `course` of each: mean cards `used`, `borrowed` (of those used) and `waiting`, by periods of `period_s`."""
     idle: Counter[str] = Counter()
     by_department: dict[str, Counter[str]] = {}
     for (rule, department), seconds in outcome.idle.items():
@@ -24,10 +27,16 @@ def figures_of(outcome: Outcome) -> Figures:
         records = [record for record in outcome.records if record.job.request.department == id]
         if records or any(line.guaranteed for line in lines):
             departments[id] = _figures(outcome, lines, records, by_department.get(id, Counter()))
+            if with_course:
+                departments[id]["course"] = _course(outcome, lines)
+    together = _figures(outcome, outcome.lines, outcome.records, idle)
+    if with_course:
+        together["course"] = _course(outcome, outcome.lines)
     return {
         "days": round((outcome.end - outcome.begin) / 86400, 3),
         "passes": outcome.passes,
-        "all": _figures(outcome, outcome.lines, outcome.records, idle),
+        "period_s": outcome.period,
+        "all": together,
         "departments": departments,
     }
 
@@ -66,6 +75,19 @@ def _figures(outcome: Outcome, lines: Sequence[Line], records: Sequence[Record],
         "wait_above_s": _spread(record.waited(outcome.end) for record in records if record.inside is False),
         "idle_while_waiting_gpu_hours": {rule: round(part / HOUR, 1) for rule, part in idle.most_common() if part},
     }
+
+
+def _course(outcome: Outcome, lines: Sequence[Line]) -> Figures:
+    """Mean cards in each period of the outcome: used, of those borrowed, and waiting. The last one may be shorter."""
+    ends = [*range(outcome.begin, outcome.end, outcome.period), outcome.end]
+    course: Figures = {}
+    for part, name in enumerate(("used", "borrowed", "waiting")):
+        so_far = [0.0, *(sum(line.course[at][part] * line.cards for line in lines) for at in range(len(ends) - 1))]
+        course[name] = [
+            round((now - before) / (end - begin), 2)
+            for (before, now), (begin, end) in zip(pairwise(so_far), pairwise(ends), strict=True)
+        ]
+    return course
 
 
 def _part(part: float, whole: float) -> float:

@@ -214,8 +214,7 @@ class Simulation:
         seconds, self._now = until - self._now, until
         if not seconds:
             return
-        for line in self._outcome.lines:
-            line.pass_time(seconds)
+        self._outcome.pass_time(until - seconds, until)
         waiting: dict[PoolId, int] = dict.fromkeys(self._pools, 0)
         for line in self._outcome.lines:
             waiting[line.pool] += line.waiting_now

@@ -242,6 +242,53 @@ def test_an_owner_sees_the_own_department_and_the_sums_an_operator_all_and_other
         assert client.get("/api/v1/backtests/").json()["results"] == []
 
 
+def test_the_course_is_drawn_for_whoever_may_see_it(world: World) -> None:
+    row = world.played()
+    assert row.result is not None
+    plots = {plot.title: plot for plot in client_of(world.operator).get(row_address(row)).context["plots"]}
+    used, waiting = plots["Cards in use"], plots["Cards waited for"]
+    assert used.line.top == 8
+    assert len(used.columns) == len(row.result["now"]["all"]["course"]["used"]) == 72
+    assert max(column.now for column in used.columns) == 8
+    # in the draft Vision waits for 8 hours; today for NLP's notice and grace of 12 minutes, and NLP while Vision runs for 2 hours
+    assert sum(column.draft for column in waiting.columns) == pytest.approx(4 * 8, abs=0.5)
+    assert sum(column.now for column in waiting.columns) == pytest.approx(4 * 0.2 + 8 * 2, abs=0.5)
+    seen = client_of(world.owner).get(row_address(row))
+    assert [plot.title for plot in seen.context["department_plots"]] == [world.departments["vision"].name]
+    assert seen.context["plots"]
+    del row.result["now"]["all"]["course"]  # played before there were any
+    row.save()
+    assert "Over time" not in client_of(world.operator).get(row_address(row)).content.decode()
+
+
+def row_address(row: Backtest) -> str:
+    return reverse("workloads:backtest", args=[row.public_id])
+
+
+def test_an_owner_goes_on_to_the_pages_that_change_or_ask_for_it(world: World) -> None:
+    text = """
+apiVersion: gpu-quota-portal/v1
+departments:
+  vision: {quotas: {a100: {guaranteed: 6, lend_limit: 1}}}
+  nlp: {quotas: {a100: {guaranteed: 2}}}
+"""
+    row = world.played(text=text)
+    client = client_of(world.owner)
+    steps = client.get(row_address(row)).context["steps"]
+    assert [(step.department.slug, step.asks) for step in steps] == [("vision", False), ("vision", True)]
+    change, ask = (client.get(step.url).context["form"] for step in steps)
+    assert change["lend_limit"].value() == "1"
+    assert change["guaranteed"].value() == "4", "not the owner's to change"
+    assert (ask["pool"].value(), ask["wanted"].value(), ask["units"].value()) == ("a100", "guaranteed", "6")
+    assert client_of(world.operator).get(row_address(row)).context["steps"] == []
+    editing = client_of(world.operator).get(steps[0].url)
+    assert editing.context["form"]["guaranteed"].value() == "6"
+    assert Quota.objects.get(department__slug="vision").guaranteed == 4
+    world.departments["nlp"].quotas.all().delete()
+    Backtest.objects.update(draft="apiVersion: gone")
+    assert client.get(row_address(row)).context["steps"] == []
+
+
 def test_only_who_asked_or_an_operator_cancels(world: World) -> None:
     row = world.ask()
     client = client_of(world.owner)

@@ -9,7 +9,7 @@ import pytest
 from bench._demand import made_up
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Settings, Snapshot
 from workloads.replay import ways
-from workloads.replay.accounting import Outcome, Record
+from workloads.replay.accounting import Line, Outcome, Record
 from workloads.replay.demand import Demand, Job
 from workloads.replay.figures import figures_of
 from workloads.replay.simulation import Assumed, Simulation
@@ -151,3 +151,34 @@ def test_figures_of_departments_add_up_to_those_of_all() -> None:
     for name in ("jobs", "stops", "late", "gpu_hours_used", "gpu_hours_borrowed", "gpu_hours_lost"):
         total = sum(each[name] for each in figures["departments"].values())
         assert total == pytest.approx(figures["all"][name], abs=1), name
+
+
+def test_the_course_adds_up_to_what_was_used_borrowed_and_waited_for() -> None:
+    outcome = made_up_month(planner)
+    figures = figures_of(outcome, with_course=True)
+    together, period = figures["all"], figures["period_s"]
+    assert (outcome.end - outcome.begin) / period == 96
+    for name, total in (("used", "gpu_hours_used"), ("borrowed", "gpu_hours_borrowed")):
+        hours = sum(together["course"][name]) * period / HOUR
+        assert hours == pytest.approx(together[total], abs=0.01 * 96), name
+        for at, value in enumerate(together["course"][name]):
+            parts = sum(each["course"][name][at] for each in figures["departments"].values())
+            assert parts == pytest.approx(value, abs=0.01 * len(figures["departments"]))
+    waited = sum(line.waited for line in outcome.lines) / HOUR
+    assert sum(together["course"]["waiting"]) * period / HOUR == pytest.approx(waited, abs=1)
+    assert waited > 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "period", "ends"),
+    [(HOUR * 7 // 2, HOUR, 4), (30 * 24 * HOUR, 6 * HOUR, 120), (92 * 24 * HOUR, 24 * HOUR, 92), (1, HOUR, 1)],
+)
+def test_a_period_is_some_full_hours_and_the_last_ends_with_the_replay(seconds: int, period: int, ends: int) -> None:
+    line = Line("vision", "a100", 4, 1.0, used_now=2, waiting_now=1)
+    outcome = Outcome(1_000, 1_000 + seconds, 4, [], [line])
+    outcome.pass_time(1_000, 1_000 + seconds // 3)
+    outcome.pass_time(1_000 + seconds // 3, 1_000 + seconds)
+    assert (outcome.period, len(line.course)) == (period, ends)
+    assert line.course[-1] == (2 * seconds, 0, seconds)
+    if ends > 1:
+        assert line.course[0] == (2 * period, 0, period)
