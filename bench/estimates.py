@@ -1,5 +1,6 @@
 """How well estimated starts hold: demand played forward through the planner, and at moments on the way the starts of what waits
-are estimated from what has ended by then, and compared with when it does start.
+are estimated from what has ended by then, corrected by errors seen by then, and compared with when it does start: the first
+estimate of each.
 
     python -m bench.estimates [TRACE.csv] [--begin 2017-10-02] [--days 7] [--loads 0.85 0.95] [--moments 60]
 
@@ -13,14 +14,15 @@ import datetime as dt
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bench._demand import made_up
 from bench.economics import DAY, ON_A_NODE, SETTINGS
 from quotas.engine.types import ClaimId, ClaimState, Plan, Snapshot
-from workloads.estimates.forward import Estimate, Estimates, estimates
+from workloads.estimates.calibrate import Correction, Past, correction_of
+from workloads.estimates.forward import HORIZON, Estimate, Estimates, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.replay.demand import Demand, Job
 from workloads.replay.simulation import Assumed, Simulation
@@ -82,6 +84,19 @@ def _traits(job: Job) -> Traits:
     return Traits(request.user, request.department, "", "job", size_of(request.units))
 
 
+def _pasts(
+    first: Mapping[ClaimId, tuple[int, Estimate]], starts: Mapping[ClaimId, int | None], now: int
+) -> Iterator[Past]:
+    """What is known by now of how long those took to start, as `keep.corrections_of` reads it."""
+    for id, (made, each) in first.items():
+        start = starts[id]
+        started = start is not None and start <= now
+        if started or now > (made + HORIZON if each.high is None else each.high):
+            high = None if each.high is None else each.high - made
+            waited = (start if started and start is not None else now) - made
+            yield Past(each.low - made, each.median - made, high, waited)
+
+
 def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> list[str]:
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
     weights = demand.units_in_use()
@@ -93,12 +108,17 @@ def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int
     starts: dict[ClaimId, int | None] = {record.job.request.id: record.first_start for record in watcher.played.records}
     asked = estimated = held = below = above = 0
     errors, widths = [], []
+    first: dict[ClaimId, tuple[int, Estimate]] = {}
     for now, found in watcher.made:
-        for id, each in found.items():
+        correction = correction_of([*_pasts(first, starts, now)])
+        for id, played in found.items():
             start, asked = starts[id], asked + 1
-            if not isinstance(each, Estimate):
+            if not isinstance(played, Estimate) or id in first:
                 continue
-            estimated += 1
+            first[id] = now, played
+            if correction == Correction():  # nothing is known of errors yet
+                continue
+            each, estimated = correction.of(played, now), estimated + 1
             late = each.high is not None and (start is None or start > each.high + 60)
             early = start is not None and start < each.low - 60
             held, below, above = held + (not late and not early), below + early, above + late

@@ -615,6 +615,8 @@ class StartEstimate(models.Model):
     high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
     latest = models.DateTimeField(null=True)  # if everything runs to its maximum runtime; null: that says nothing more
     basis = models.CharField(max_length=16, blank=True)  # estimates.runtimes.Class; blank: maximum runtimes alone
+    played = models.JSONField(null=True)  # low, median, high as they were played, before past errors corrected them (s)
+    first_played = models.JSONField(null=True)
     first_made_at = models.DateTimeField(null=True)
     first_low = models.DateTimeField(null=True)
     first_median = models.DateTimeField(null=True)

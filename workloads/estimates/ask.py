@@ -18,7 +18,7 @@ from quotas.engine import types as e
 from quotas.engine.what_if import Headline, with_claim
 from quotas.models import PoolGroup
 from quotas.planning.snapshot import load_snapshot
-from workloads.estimates.keep import columns_of, played, traits_of, traits_of_live
+from workloads.estimates.keep import columns_of, corrections_of, played, told, traits_of, traits_of_live
 from workloads.estimates.runtimes import Traits
 from workloads.models import StartEstimate
 from workloads.requests.request import WorkloadRequest
@@ -40,9 +40,9 @@ def start_of(actor: Actor, department: Department, request: WorkloadRequest, ver
         request.units_per_pod, request.pods, request.pool.units_per_card,
     )  # fmt: skip
     key = _key(verdict.claim, traits)
-    told = cache.get(f"start-{key}")
-    if told is not None:
-        return StartEstimate(**told)
+    known = cache.get(f"start-{key}")
+    if known is not None:
+        return StartEstimate(**known)
     if cache.add(_question(group.pk), (key, verdict.claim, traits), QUESTION_LASTS):
         wake("workloads.estimate_asked", group=group.pk)
     return StartEstimate(made_at=now, why=BEING_MADE)
@@ -59,7 +59,8 @@ def answer(group: PoolGroup, *, now: dt.datetime) -> None:
     snapshot = with_claim(load_snapshot(group, now=now), claim)
     among = {**traits_of_live(group), claim.id: traits}
     found = played(group, snapshot, among, now=now, only={claim.id}, seconds=AT_MOST)[claim.id]
-    cache.set(f"start-{key}", {"made_at": now, **columns_of(found)}, ANSWER_LASTS)
+    each = told(found, corrections_of(group, now=now).get(claim.pool), now)
+    cache.set(f"start-{key}", {"made_at": now, **columns_of(each)}, ANSWER_LASTS)
     cache.delete(_question(group.pk))
 
 

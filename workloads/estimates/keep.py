@@ -18,6 +18,7 @@ from django.db.models.functions import Coalesce
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, PoolGroup
 from quotas.planning.snapshot import load_snapshot, moment
+from workloads.estimates.calibrate import Correction, Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, NoEstimate, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.models import Attempt, StartEstimate
@@ -31,6 +32,7 @@ REREAD = dt.timedelta(minutes=10)  # after which the past is read again: an hour
 AT_MOST = 8.0  # s of computing for a pool group
 AFRESH = dt.timedelta(seconds=45)
 COMPARED = dt.timedelta(days=30)
+LEARNED = dt.timedelta(days=14)  # whose estimates correct new ones: what was longer ago was another load
 TIMES = ("low", "median", "high")
 TOLD = (*TIMES, "latest", "basis", "why")
 TRAITS = (
@@ -63,7 +65,8 @@ def _waiting(group: PoolGroup) -> QuerySet[Attempt]:
 def _estimate(group: PoolGroup, now: dt.datetime) -> None:
     began = time.monotonic()
     by_claim = played(group, load_snapshot(group, now=now), traits_of_live(group), now=now)
-    _write(group, by_claim, now)
+    corrections = corrections_of(group, now=now)
+    _write(group, by_claim, corrections, now)
     log.info("starts.estimated", group=group.pk, claims=len(by_claim), took_ms=round(1000 * (time.monotonic() - began)))
 
 
@@ -77,7 +80,7 @@ def played(
     seconds: float = AT_MOST,
 ) -> Estimates:
     """Estimates for what waits in the snapshot, or `only` for these, in so many seconds of computing."""
-    began, past = time.monotonic(), _past(group, now)
+    began, past = time.monotonic(), _seen_by(group, now)
     recalls = Claim.objects.filter(pool__group=group, pods=0, released_at=None).only("public_id", "until")
     return estimates(
         snapshot,
@@ -110,7 +113,7 @@ def _calendar(group: PoolGroup, snapshot: e.Snapshot, now: dt.datetime) -> Windo
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Seen:
     """What a pool group has seen: how long what ended ran, and who came in the last days."""
 
     read_at: dt.datetime
@@ -118,14 +121,14 @@ class Past:
     jobs: tuple[Job, ...]
 
 
-_pasts: dict[int, Past] = {}  # by the group's key, in each process; replaced, never changed
+_seen: dict[int, Seen] = {}  # by the group's key, in each process; replaced, never changed
 
 
-def _past(group: PoolGroup, now: dt.datetime) -> Past:
-    past = _pasts.get(group.pk)
+def _seen_by(group: PoolGroup, now: dt.datetime) -> Seen:
+    past = _seen.get(group.pk)
     if past is None or not dt.timedelta(0) <= now - past.read_at < REREAD:
         came, _unknown = demand_of(group, now - CAME, now)
-        past = _pasts[group.pk] = Past(now, learned(group, now=now), came.jobs)
+        past = _seen[group.pk] = Seen(now, learned(group, now=now), came.jobs)
     return past
 
 
@@ -164,19 +167,51 @@ def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
     return runtimes
 
 
-def _write(group: PoolGroup, by_claim: Estimates, now: dt.datetime) -> None:
-    """Of those that still wait; the first estimate with times stays beside the last."""
-    rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim")}
-    new = [_row(rows[id], each, now) for id, each in by_claim.items() if id in rows]
-    StartEstimate.objects.bulk_create(
-        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", *TOLD]
+def corrections_of(group: PoolGroup, *, now: dt.datetime) -> dict[str, Correction]:
+    """By pool, from first estimates of the last LEARNED whose attempt has started, or waits longer than was expected."""
+    rows = StartEstimate.objects.filter(
+        attempt__workload__pool__group=group, first_made_at__gt=now - LEARNED, first_played__isnull=False
+    ).values_list(
+        "attempt__workload__pool__slug", "first_made_at", "first_played", "attempt__admitted_at", "attempt__finished_at"
     )
-    first = {f"first_{name}": F(name) for name in ("made_at", *TIMES)}
+    pasts: dict[str, list[Past]] = defaultdict(list)
+    for pool, made, played_then, admitted, finished in rows:
+        if made is None or played_then is None:
+            continue
+        low, middle, high = played_then
+        waited = round(((admitted or now) - made).total_seconds())
+        late = finished is None and waited > (HORIZON if high is None else high)
+        if admitted is not None or late:
+            pasts[pool].append(Past(low, middle, high, waited))
+    return {pool: correction_of(found) for pool, found in pasts.items()}
+
+
+def told(each: Estimate | NoEstimate, correction: Correction | None, now: dt.datetime) -> Estimate | NoEstimate:
+    """As it is told: corrected."""
+    return each if isinstance(each, NoEstimate) or correction is None else correction.of(each, int(now.timestamp()))
+
+
+def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Correction], now: dt.datetime) -> None:
+    """Of those that still wait; the first estimate with times stays beside the last."""
+    rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim__pool")}
+    new = [
+        _row(rows[id], each, told(each, corrections.get(rows[id].claim.pool.slug), now), now)
+        for id, each in by_claim.items()
+        if id in rows
+    ]
+    StartEstimate.objects.bulk_create(
+        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "played", *TOLD]
+    )
+    first = {f"first_{name}": F(name) for name in ("made_at", "played", *TIMES)}
     StartEstimate.objects.filter(attempt__in=rows.values(), first_made_at=None, low__isnull=False).update(**first)
 
 
-def _row(attempt: Attempt, each: Estimate | NoEstimate, now: dt.datetime) -> StartEstimate:
-    return StartEstimate(attempt=attempt, made_at=now, **columns_of(each))
+def _row(attempt: Attempt, raw: Estimate | NoEstimate, each: Estimate | NoEstimate, now: dt.datetime) -> StartEstimate:
+    at = int(now.timestamp())
+    times = None
+    if isinstance(raw, Estimate):
+        times = [None if when is None else max(0, when - at) for when in (raw.low, raw.median, raw.high)]
+    return StartEstimate(attempt=attempt, made_at=now, played=times, **columns_of(each))
 
 
 def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from portal.models import Role
 from quotas.models import Claim
 from tests import builders as make
 from tests.workloads.replay.test_command import Past
-from workloads.estimates import keep
+from workloads.estimates import calibrate, keep
 from workloads.estimates.runtimes import ENOUGH
 from workloads.estimates.words import start_lines
 from workloads.models import Attempt, Image, StartEstimate, Workload
@@ -56,7 +56,7 @@ def world() -> World:
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
-    keep._pasts.clear()
+    keep._seen.clear()
     cache.clear()
 
 
@@ -217,3 +217,25 @@ def test_the_past_is_read_again_after_ten_minutes_only(
     for minutes in (0, 1, 9, 11):
         keep.estimate_all(now=world.now + minutes * MINUTE)
     assert reads == [world.now, world.now + 11 * MINUTE]
+
+
+def test_errors_of_the_past_correct_what_is_told_but_not_what_is_learned_from(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything has taken twice as long as it was played."""
+    first = world.estimate()
+    others = Attempt.objects.exclude(workload=world.waiting)
+    others.update(admitted_at=world.now - 7 * HOUR)
+    for attempt in others:
+        StartEstimate.objects.create(
+            attempt=attempt, made_at=world.now, first_made_at=world.now - 9 * HOUR, first_played=[3600, 3600, 3600]
+        )
+    monkeypatch.setattr(calibrate, "ENOUGH", 5)
+    world.now += 10 * MINUTE
+    keep.estimate_all(now=world.now)
+    later = StartEstimate.objects.get(attempt=first.attempt)
+    assert first.median is not None
+    assert later.median is not None
+    assert later.played is not None
+    assert abs(later.played[1] - (first.median - world.now).total_seconds()) <= 120
+    assert abs((later.median - world.now).total_seconds() - 2 * later.played[1]) <= 120

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def world() -> World:
     """What waits and what runs is ann's, who is a member of both departments."""
-    keep._pasts.clear()
+    keep._seen.clear()
     world = World()
     ann = make.member(world.departments["nlp"])
     Membership.objects.create(user=ann, department=world.departments["vision"], role="member")
