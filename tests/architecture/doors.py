@@ -84,10 +84,7 @@ def build() -> World:
     people = _people(vision, biology)
     workload = workload_of(vision, pool, people["owner"])
     recall = make.claim(vision, pool, 1, ClaimState.HOLDING, pods=0, user=people["owner"])
-    decision = Decision.objects.create(
-        plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""),
-        kind="admit", claim=workload.attempts.get().claim, department=vision, pool=pool, data={},
-    )  # fmt: skip
+    decision = decision_of(workload)
     invitation = Invitation.objects.create(
         department=vision, digest=digest_of(SECRET), created_by=people["owner"],
         expires_at=timezone.now() + dt.timedelta(days=1),
@@ -138,6 +135,14 @@ def build() -> World:
         "budget": Budget.objects.create(department=vision, hours=100).public_id,
     }
     return World(vision, people, values)
+
+
+def decision_of(workload: Workload) -> Decision:
+    """To start it."""
+    return Decision.objects.create(
+        plan_pass=PlanPass.objects.create(group=workload.pool.group, snapshot=b""),
+        kind="admit", claim=workload.attempts.get().claim, department=workload.department, pool=workload.pool, data={},
+    )  # fmt: skip
 
 
 def backtest_of(pool: Pool, author: User) -> str:

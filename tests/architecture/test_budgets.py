@@ -52,9 +52,9 @@ def test_folders_of_tests_are_named_like_the_rooms_they_test(app: str) -> None:
 NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
-    "workloads/requests": 55,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
+    "workloads/requests": 56,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
-    "workloads/sharing": 36,  # a module for each sharing system, most of them named by the modes that switch between them
+    "workloads/sharing": 37,  # a module for each sharing system, most of them named by the modes that switch between them
     "workloads/replay": 22,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
