@@ -13,7 +13,7 @@ from django.http import HttpResponse, QueryDict
 from django.template import Context
 from django.template.defaultfilters import date as date_format
 from django.templatetags.static import static
-from django.urls import resolve
+from django.urls import resolve, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -24,6 +24,7 @@ from portal.models import Role, SavedFilter
 from portal.text import words
 from portal.web import code_names
 from portal.web.once import FIELD
+from portal.web.why import RULES
 
 register = template.Library()
 
@@ -55,6 +56,17 @@ def part(context: Context, address: str) -> SafeString:
     request.method, request.GET = "GET", QueryDict(query)  # also on the page that a refused form gets
     response: HttpResponse = match.func(request, *match.args, **match.kwargs)
     return mark_safe(response.content.decode())  # noqa: S308 - a page of our own, escaped by its template
+
+
+@register.simple_tag
+def why(topic: str) -> SafeString | str:
+    """A link to the rule behind what is shown: the paragraph of docs/quota-rules.md (portal/web/why.py)."""
+    rule = RULES.get(topic)
+    if rule is None:
+        return ""
+    address = f"{reverse('portal:help_page', args=['quota-rules'])}#rule-{rule}"
+    text = _("Why? Rule %(number)s") % {"number": rule}
+    return format_html('<a class="why small text-nowrap" href="{}">{}</a>', address, text)
 
 
 @register.simple_tag

@@ -116,6 +116,7 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
         context |= {
             "lenders": [(teller.departments.get(slug, slug), units) for slug, units in lenders],
             "reasons": teller.reasons(row.data.get("reasons", ()), row.pool),
+            "whys": dict.fromkeys([row.kind, *(reason["code"] for reason in row.data.get("reasons", ()))]),
             "ahead": teller.ahead(row.data.get("ahead", ())),
             "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
         }
