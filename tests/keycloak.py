@@ -176,8 +176,10 @@ class Keycloak:
         }  # fmt: skip
         self.admin("POST", "", json=realm)
 
-    def make_saml_client(self, portal: str, key: str = "sso", name_id_format: str = "persistent") -> None:
-        """The portal once more as a client of the realm, by SAML."""
+    def make_saml_client(
+        self, portal: str, key: str = "sso", name_id_format: str = "persistent", **attributes: str
+    ) -> None:
+        """The portal once more as a client of the realm, by SAML. `attributes`: of the client, besides or instead."""
         address = f"{portal}/login/with/{key}/saml/"
         properties = {"username": "username", "email": "email", "firstName": "firstName", "lastName": "lastName"}
         basic = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
@@ -198,11 +200,19 @@ class Keycloak:
                 "saml.client.signature": "false", "saml.server.signature": "true", "saml.assertion.signature": "true",
                 "saml.force.post.binding": "true", "saml.authnstatement": "true",
                 "saml_name_id_format": name_id_format, "saml_force_name_id_format": "true",
-                "saml_assertion_consumer_url_post": address,
+                "saml_assertion_consumer_url_post": address, "saml_idp_initiated_sso_url_name": key,
+                **{name.replace("__", "."): value for name, value in attributes.items()},
             },
             "protocolMappers": [*mappers, groups],
         }  # fmt: skip
         self.admin("POST", f"/{self.realm}/clients", json=client)
+
+    def change_client(self, client_id: str, attributes: dict[str, str]) -> None:
+        """Sets these attributes of the client."""
+        [row] = self.admin("GET", f"/{self.realm}/clients", params={"clientId": client_id}).json()
+        self.admin(
+            "PUT", f"/{self.realm}/clients/{row['id']}", json=row | {"attributes": row["attributes"] | attributes}
+        )
 
     def leave(self, username: str, group: str) -> None:
         """Takes the user out of the group."""

@@ -163,6 +163,15 @@ class ProviderFailed(Problem):
     message = N_("%(provider)s did not confirm who you are. Try again, or choose another way to log in.")
 
 
+class ProviderBegan(Problem):
+    status = 403
+    code = "provider_began"
+    message = N_(
+        "This login began at %(provider)s, which is not allowed here: nobody could tell it from one that somebody else began. "
+        "Log in with the button for %(provider)s on the login page."
+    )
+
+
 class ProviderCancelled(Problem):
     status = 403
     code = "provider_cancelled"

@@ -4,13 +4,18 @@ it is imported where it is needed."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import redis
 from allauth.core.internal import httpkit
 from allauth.socialaccount.helpers import complete_social_login
 from allauth.socialaccount.sessions import LoginSession
+from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
@@ -18,9 +23,12 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.access import NotVisible
 from portal.infra.providers.saml import PERSISTENT, Saml
 from portal.sign_in import identities
-from portal.sign_in.adapters import ProviderAdapter
+from portal.sign_in.adapters import ProviderAdapter, ProviderBegan
 from portal.sign_in.claims import cleaned
 from portal.views.provider_answers import answer
+
+CLOCKS_APART = 600
+"""s; more than the library lets an assertion be late."""
 
 
 def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
@@ -70,18 +78,30 @@ def consume(request: HttpRequest, organization_slug: str) -> HttpResponse:
 @never_cache
 @require_safe
 def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
-    """Logs in whom the answer vouches for: only an answer to what this browser has asked, and once."""
+    """Logs in whom the answer vouches for: an answer to what this browser has asked, or, where that is allowed, one that
+    nobody asked for. Each counts once."""
     saml, provider = _provider(request, organization_slug)
 
     def view(request: HttpRequest) -> HttpResponse:
+        from allauth.socialaccount.providers.saml.utils import decode_relay_state
+
         carried = LoginSession(request, "saml_acs_session", "saml-acs-session")
         text = carried.store.get("request")
         carried.delete()
         if not text:
             raise ValueError("no answer of the provider was kept for this browser")
-        response = _checked(httpkit.deserialize_request(text, HttpRequest()), provider)
+        sent = httpkit.deserialize_request(text, HttpRequest())
+        response = _checked(sent, provider)
+        asked = response.get_last_response_in_response_to()
+        if not asked:
+            _accept_unasked(saml, response)
+            if request.user.is_authenticated:  # whoever sent the browser here changes nothing of who is logged in
+                return redirect(decode_relay_state(sent.POST.get("RelayState")) or "portal:home")
         login = provider.sociallogin_from_response(request, response)
-        login.state = provider.unstash_redirect_state(request, response.get_last_response_in_response_to())
+        if asked:
+            login.state = provider.unstash_redirect_state(request, asked)
+        else:
+            login.state = {"process": "login", "next": decode_relay_state(sent.POST.get("RelayState"))}
         login.account.uid, login.account.extra_data = _subject(saml, response), _claims(saml, response)
         login.email_addresses = []
         finished: HttpResponse = complete_social_login(request, login)
@@ -99,9 +119,30 @@ def _checked(request: HttpRequest, provider: Any) -> Any:
         response.process_response()
     if response.get_errors() or not response.is_authenticated():
         raise ValueError(f"{', '.join(response.get_errors())}: {response.get_last_error_reason()}")
-    if not response.get_last_response_in_response_to():
-        raise ValueError("it answers nothing that was asked from here")
     return response
+
+
+def _accept_unasked(saml: Saml, response: Any) -> None:
+    """A login that began at the provider. Its answer is to no question, so nothing but its own identifier says whether it
+    was used before. Raises ProviderBegan where such are not allowed, ValueError for one that was, or that was stolen: only
+    the assertion may be signed, so somebody could have cut out of the rest that it answers another browser."""
+    from onelogin.saml2.xml_utils import OneLogin_Saml2_XML as Xml
+
+    if not saml.idp_initiated:
+        raise ProviderBegan(provider=saml.label)
+    document = Xml.to_etree(response.get_last_response_xml())
+    if Xml.query(document, "//saml:SubjectConfirmationData[@InResponseTo]"):
+        raise ValueError("it is the answer to a question, of which the answer no longer tells")
+    identifier, until = response.get_last_assertion_id(), response.get_last_assertion_not_on_or_after()
+    if not identifier or not until:
+        raise ValueError("it has no identifier, or no end")
+    name = hashlib.sha256(f"{saml.key} {identifier}".encode()).hexdigest()
+    try:
+        is_first = cache.add(f"saml-assertion:{name}", "", timeout=max(1, int(until - time.time()) + CLOCKS_APART))
+    except redis.RedisError as error:
+        raise ValueError(f"whether it was used before cannot be told: {error}") from error
+    if not is_first:
+        raise ValueError("it was used before")
 
 
 def _subject(saml: Saml, response: Any) -> str:
@@ -137,7 +178,7 @@ def _texts(response: Any, name: str) -> list[str]:
 @require_safe
 def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
     """Our own metadata, for the provider's administrator."""
-    _saml, provider = _provider(request, organization_slug)
+    saml, provider = _provider(request, organization_slug)
 
     def view(request: HttpRequest) -> HttpResponse:
         from allauth.socialaccount.providers.saml.utils import build_sp_config
@@ -145,9 +186,9 @@ def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
 
         config = build_sp_config(request, provider.app.settings, organization_slug)
         del config["singleLogoutService"]  # logging out here logs out here
-        names = {"allowSingleLabelDomains": True}
+        security = {"allowSingleLabelDomains": True, "wantAssertionsEncrypted": bool(saml.own_key)}
         with _told_as_values():
-            facts = {"strict": True, "sp": config, "security": names}
+            facts = {"strict": True, "sp": config, "security": security}
             settings = OneLogin_Saml2_Settings(settings=facts, sp_validation_only=True)
             return HttpResponse(settings.get_sp_metadata(), content_type="text/xml")
 

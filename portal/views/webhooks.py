@@ -68,7 +68,7 @@ class WebhookChangeForm(WebhookForm):
 
     url = forms.URLField(label=gettext_lazy("New address"), max_length=500, assume_scheme="https", required=False)
     secret = forms.CharField(
-        label=gettext_lazy("New secret"),
+        label=gettext_lazy("New webhook secret"),
         max_length=200,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,16 +30,34 @@ metadata_url = "{server_url}/protocol/saml/descriptor"
 """
 
 
+def sealed(folder: Path) -> str:
+    """Settings with a key of our own, which is made here."""
+    files = ["-keyout", folder / "own.key", "-out", folder / "own.pem"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-days", "2", "-subj", "/CN=portal", *files]
+    subprocess.run(command, check=True, capture_output=True)
+    return f'own_certificate_file = "{folder}/own.pem"\nown_key_file = "{folder}/own.key"\n'
+
+
 @pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     folder = tmp_path_factory.mktemp("saml")
     with keycloak.running(folder) as server:
         text = PROVIDER.format(key="sso", more="", server_url=server.server_url)
         text += PROVIDER.format(key="fleeting", more=" 2", server_url=server.server_url)
+        text += PROVIDER.format(key="tile", more=" 3", server_url=server.server_url) + "idp_initiated = true\n"
+        text += PROVIDER.format(key="sealed", more=" 4", server_url=server.server_url) + sealed(folder)
         with installed(folder, SAML_PROVIDERS=text) as portal:
             server.make_realm(portal.url, PEOPLE, [VISION])
             server.make_saml_client(portal.url)
             server.make_saml_client(portal.url, "fleeting", "transient")
+            server.make_saml_client(
+                portal.url, "tile", saml__server__signature="false"
+            )  # the assertion alone is signed
+            certificate = "".join((folder / "own.pem").read_text().split("\n")[1:-2])
+            server.make_saml_client(
+                portal.url, "sealed", saml__encrypt="true", saml__encryption__certificate=certificate,
+                saml__encryption__keyAlgorithm="http://www.w3.org/2001/04/xmlenc#rsa-oaep-mgf1p",
+            )  # fmt: skip
             portal.manage("bootstrap", "root", "--password-file", "-", given=f"{PASSWORD}\n")
             assert portal.python(WORLD.replace('provider="keycloak"', 'provider="sso"'))
             yield Company(portal, server)
@@ -116,3 +136,100 @@ def test_an_answer_counts_once_in_the_browser_that_asked_and_only_if_it_is_signe
         assert too_large.status_code == 502, "the server keeps no such body of a stranger"
         assert client.post(address.replace("/sso/", "/other/"), data={}).status_code == 404
         assert f'entityID="{address}metadata/"' in client.get(f"{address}metadata/").text
+
+
+def from_the_tile(page: Page, company: Company, key: str, more: str = "") -> list[str]:
+    """The provider's page of applications is left by the one of that key. What was sent to us, as it was sent."""
+    caught: list[str] = []
+    address = f"/{key}/saml/"
+    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith(address) else None)
+    page.goto(f"{company.keycloak.server_url}/protocol/saml/clients/{key}{more}")
+    page.fill("#username", "mia")
+    page.fill("#password", PASSWORD)
+    page.click("#kc-login")
+    page.wait_for_url(f"{company.portal.url}/**")
+    return caught
+
+
+def answered(company: Company, key: str, xml: str) -> tuple[int, str]:
+    """Status of the answer that another browser gets, and what the log says of it."""
+    with httpx.Client(trust_env=False, follow_redirects=True) as client:
+        sent = {"SAMLResponse": base64.b64encode(xml.encode()).decode()}
+        status = client.post(f"{company.portal.url}/login/with/{key}/saml/", data=sent).status_code
+    logged = [line for line in company.portal.log.read_text().splitlines() if "provider.failed" in line]
+    return status, logged[-1] if logged else ""
+
+
+def test_a_login_that_begins_at_the_provider_is_refused_with_what_to_do(chromium: Any, company: Company) -> None:
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
+    assert len(from_the_tile(page, company, "sso")) == 1
+    expect(page.locator("main")).to_contain_text("This login began at Company login, which is not allowed here")
+    page.goto(f"{company.portal.url}/profile/")
+    assert "/login/" in page.url
+
+
+def test_where_it_is_allowed_it_logs_in_once_and_changes_nobody_who_is_logged_in(
+    chromium: Any, company: Company
+) -> None:
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
+    [sent] = from_the_tile(page, company, "tile", "?RelayState=/profile/")
+    assert page.url == f"{company.portal.url}/profile/"
+    expect(page.get_by_role("heading", name=re.compile("^mia"))).to_be_visible()
+    xml = base64.b64decode(httpx.QueryParams(sent)["SAMLResponse"]).decode()
+    assert "InResponseTo" not in xml
+    status, logged = answered(company, "tile", xml)
+    assert (status, "it was used before" in logged) == (502, True)
+    operator: Page = Person(chromium, company.portal.url, "root", PASSWORD).go("/profile/")
+    from_the_tile(operator, company, "tile", "?RelayState=https://evil.example/")
+    assert operator.url == f"{company.portal.url}/"
+    operator.goto(f"{company.portal.url}/profile/")
+    expect(operator.get_by_role("heading", name="root", exact=True)).to_be_visible()
+
+
+def test_an_answer_to_a_question_is_not_made_one_to_none(chromium: Any, company: Company) -> None:
+    """Stolen on its way, before its assertion was used; the answer around it is not signed."""
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
+    caught: list[str] = []
+
+    def steal(route: Any) -> None:
+        caught.append(route.request.post_data)
+        route.abort()
+
+    page.route("**/login/with/tile/saml/", steal)
+    page.get_by_role("button", name="Log in with Company login 3", exact=True).click()
+    page.fill("#username", "mia")
+    page.fill("#password", PASSWORD)
+    page.locator("#kc-login").click(no_wait_after=True)
+    for _try in range(100):
+        if caught:
+            break
+        page.wait_for_timeout(100)
+    xml = base64.b64decode(httpx.QueryParams(caught[0])["SAMLResponse"]).decode()
+    head, rest = xml.split(">", 1)
+    cut = re.sub(r' InResponseTo="[^"]+"', "", head) + ">" + rest
+    assert xml.count("InResponseTo") == cut.count("InResponseTo") + 1 == 2
+    status, logged = answered(company, "tile", cut)
+    assert (status, "it is the answer to a question" in logged) == (502, True), logged
+
+
+def test_an_encrypted_assertion_is_read_and_a_plain_one_refused(chromium: Any, company: Company) -> None:
+    page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
+    caught: list[str] = []
+    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith("/sealed/saml/") else None)
+    page.get_by_role("button", name="Log in with Company login 4", exact=True).click()
+    page.fill("#username", "mia")
+    page.fill("#password", PASSWORD)
+    page.click("#kc-login")
+    page.wait_for_url(company.portal.url + "/profile/")
+    expect(page.get_by_role("heading", name=re.compile("^mia"))).to_be_visible()
+    xml = base64.b64decode(httpx.QueryParams(caught[0])["SAMLResponse"]).decode()
+    assert "EncryptedAssertion" in xml
+    assert "mia@example.org" not in xml
+    with httpx.Client(trust_env=False) as client:
+        ours = client.get(f"{company.portal.url}/login/with/sealed/saml/metadata/").text
+    assert 'use="encryption"' in ours
+    client_id = f"{company.portal.url}/login/with/sealed/saml/metadata/"
+    company.keycloak.change_client(client_id, {"saml.encrypt": "false"})
+    refused = at_keycloak(chromium, company, "mia", "Company login 4")
+    expect(refused.locator("main")).to_contain_text("Company login 4 did not confirm who you are.")
+    assert "is not encrypted and the SP require it" in company.portal.log.read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -37,6 +37,9 @@ class Saml(IdentityProvider):
     family_name_attribute: str = "lastName"
     groups_attribute: str = "groups"
     sign_in_origins: tuple[str, ...] = ()  # where its login page is, if on another host
+    idp_initiated: bool = False  # whether a login may begin at the provider's own page
+    own_certificate: str = ""  # with it and its key assertions must be encrypted for us
+    own_key: str = field(default="", repr=False)
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -49,7 +52,14 @@ class Saml(IdentityProvider):
             idp = {"entity_id": self.entity_id, "metadata_url": self.metadata_url, "metadata_request_timeout": 8}
         else:
             idp = {"entity_id": self.entity_id, "sso_url": self.sso_url, "x509cert": self.certificate}
-        advanced = {"name_id_format": PERSISTENT, "want_attribute_statement": False, "allow_single_label_domains": True}
+        advanced: dict[str, Any] = {
+            "name_id_format": PERSISTENT,
+            "want_attribute_statement": False,
+            "allow_single_label_domains": True,
+        }
+        if self.own_key:
+            keys = {"x509cert": self.own_certificate, "private_key": self.own_key}
+            advanced |= {**keys, "want_assertion_encrypted": True}
         return {
             "provider_id": self.key, "name": self.label, "client_id": self.key,
             "settings": {"idp": idp, "advanced": advanced},
@@ -60,7 +70,8 @@ OPTIONAL = (
     "subject_attribute", "username_attribute", "email_attribute", "given_name_attribute", "family_name_attribute",
     "groups_attribute",
 )  # fmt: skip
-TEXTS = {"label", "entity_id", "metadata_url", "sso_url", "certificate_file", *OPTIONAL}
+OWN = ("own_certificate_file", "own_key_file")
+TEXTS = {"label", "entity_id", "metadata_url", "sso_url", "certificate_file", *OWN, *OPTIONAL}
 
 
 def read(text: str) -> tuple[Saml, ...]:
@@ -74,7 +85,7 @@ def read(text: str) -> tuple[Saml, ...]:
 
 
 def _provider(table: tables.Table) -> Saml:
-    table.check(TEXTS, {"sign_in_origins"})
+    table.check(TEXTS, {"sign_in_origins"}, {"idp_initiated"})
     key, values = table.key, table.values
     entity_id, metadata_url = table.needed("entity_id"), table.text("metadata_url")
     sso_url, certificate = table.text("sso_url"), ""
@@ -86,26 +97,31 @@ def _provider(table: tables.Table) -> Saml:
         table.address("metadata_url", metadata_url)
     else:
         table.address("sso_url", sso_url)
-        certificate = _certificate(table)
+        certificate = _inside(table, "certificate_file", "CERTIFICATE")
     origins = tuple(each.rstrip("/") for each in values.get("sign_in_origins", ()))
     for origin in origins:
         table.address("sign_in_origins", origin)
+    own_certificate = own_key = ""
+    if any(table.text(name) for name in OWN):  # one needs the other
+        own_certificate = _inside(table, "own_certificate_file", "CERTIFICATE")
+        own_key = _inside(table, "own_key_file", "(?:RSA )?PRIVATE KEY")
     return Saml(
         key=key, label=table.text("label", key.capitalize()), entity_id=entity_id, metadata_url=metadata_url,
         sso_url=sso_url, certificate=certificate, sign_in_origins=origins,
+        idp_initiated=values.get("idp_initiated", False), own_certificate=own_certificate, own_key=own_key,
         **{name: values[name] for name in OPTIONAL if name in values},
     )  # fmt: skip
 
 
-def _certificate(table: tables.Table) -> str:
+def _inside(table: tables.Table, name: str, what: str) -> str:
     """What stands between the marks of the PEM file. Raises ImproperlyConfigured."""
-    file = table.needed("certificate_file")
+    file = table.needed(name)
     try:
         text = Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        what = f"names {file} as certificate_file of {table.key}, which cannot be read: {error}"
-        raise table.wrong(what) from None
-    inside = re.search(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----", text)
+        raise table.wrong(f"names {file} as {name} of {table.key}, which cannot be read: {error}") from None
+    inside = re.search(rf"-----BEGIN {what}-----([A-Za-z0-9+/=\s]+)-----END {what}-----", text)
     if inside is None:
-        raise table.wrong(f"names {file} as certificate_file of {table.key}, which has no certificate (PEM)")
+        kind = "certificate" if what == "CERTIFICATE" else "private key without a password"
+        raise table.wrong(f"names {file} as {name} of {table.key}, which has no {kind} (PEM)")
     return "".join(inside[1].split())

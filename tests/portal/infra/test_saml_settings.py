@@ -31,6 +31,24 @@ def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
     assert (second.certificate, second.groups_attribute) == ("MIIBAAA=", "")
 
 
+def test_keys_of_our_own_make_encryption_a_must_and_the_key_is_not_shown(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    certificate.write_text(PEM)
+    key.write_text(PEM.replace("CERTIFICATE", "PRIVATE KEY").replace("MIIB", "SECR"))
+    own = f'own_certificate_file = "{certificate}"\nown_key_file = "{key}"\n'
+    [plain], [sso] = read(GOOD), read(GOOD + own + "idp_initiated = true\n")
+    advanced = sso.as_app()["settings"]["advanced"]
+    assert (advanced["x509cert"], advanced["private_key"], advanced["want_assertion_encrypted"]) == (
+        "MIIBAAA=", "SECRAAA=", True,
+    )  # fmt: skip
+    assert "want_assertion_encrypted" not in plain.as_app()["settings"]["advanced"]
+    assert (plain.idp_initiated, sso.idp_initiated) == (False, True)
+    assert "SECR" not in repr(sso)
+    key.write_text(PEM.replace("CERTIFICATE", "ENCRYPTED PRIVATE KEY"))
+    with pytest.raises(ImproperlyConfigured, match="no private key without a password"):
+        read(GOOD + own)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -44,6 +62,9 @@ def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
         (EXPLICIT + 'certificate_file = "/no/such"', "which cannot be read"),
         (EXPLICIT + 'certificate_file = "/dev/null"', "has no certificate"),
         (GOOD + 'sign_in_origins = ["javascript:1"]', "no address"),
+        (GOOD + 'idp_initiated = "yes"', "neither true nor false"),
+        (GOOD + 'own_key_file = "/dev/null"', "has no own_certificate_file for sso"),
+        (GOOD + 'own_certificate_file = "/no/such"', "which cannot be read"),
     ],
 )
 def test_a_mistake_stops_the_start_and_says_where(text: str, told: str) -> None:

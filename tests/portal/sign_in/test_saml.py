@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +45,18 @@ def test_our_own_metadata_say_where_answers_go_and_of_no_logout() -> None:
     text = Client().get(f"{HERE}metadata/").content.decode()
     assert f'Location="http://testserver{HERE}"' in text
     assert "SingleLogoutService" not in text
+
+
+def test_our_own_metadata_have_the_certificate_that_assertions_are_encrypted_for(settings: Any, tmp_path: Path) -> None:
+    assert "X509Certificate" not in Client().get(f"{HERE}metadata/").content.decode()
+    files = [*("-keyout", str(tmp_path / "own.key")), *("-out", str(tmp_path / "own.pem"))]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=portal", *files]
+    subprocess.run(made, check=True, capture_output=True)
+    own = f'own_certificate_file = "{tmp_path}/own.pem"\nown_key_file = "{tmp_path}/own.key"\n'
+    settings.IDENTITY_PROVIDERS = saml.read(SAML + own)
+    text = Client().get(f"{HERE}metadata/").content.decode()
+    assert 'use="encryption"' in text
+    assert "".join((tmp_path / "own.pem").read_text().split("\n")[1:-2]) in "".join(text.split())
 
 
 def test_each_address_is_of_its_own_kind_of_provider() -> None:
