@@ -64,7 +64,7 @@ MORE = {
     "portal/text": 30,  # with json_values, by which a body and a field of a form are bounded alike
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
-    "portal/sign_in": 45,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
+    "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 21,  # with reason_against, which readiness and what waits for it share
     "portal/web": 41,  # every page's frame, fields, lists, colours, and answers kept of what is sent twice, which the API shares
     "portal/api": 28,  # the frame that every view of the API is built on
