@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path, register_converter
 from django.urls.converters import PathConverter
 
-from workloads.api import catalogue, idle, measurement, modes, outputs, request_templates, resources, tokens
+from workloads.api import catalogue, estimates, idle, measurement, modes, outputs, request_templates, resources, tokens
 from workloads.backtests import api as backtests
 from workloads.configuration import api as configuration
 
@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<slug:cluster>/", catalogue.ClusterView.as_view(), name="cluster"),
     path("clusters/<slug:cluster>/metrics/", measurement.SourceView.as_view(), name="cluster-metrics"),
     path("clusters/<slug:cluster>/metrics/test/", measurement.SourceTest.as_view(), name="cluster-metrics-test"),
+    path("estimates/", estimates.Estimates.as_view(), name="estimates"),
     path("configuration/", configuration.Configuration.as_view(), name="configuration"),
     path(
         "departments/<slug:department>/workloads/", resources.DepartmentWorkloads.as_view(), name="department-workloads"

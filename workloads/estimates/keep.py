@@ -12,13 +12,13 @@ from statistics import median
 from typing import Any
 
 import structlog
-from django.db.models import DurationField, F, Max, Min, QuerySet, Sum
+from django.db.models import DurationField, F, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, PoolGroup
 from quotas.planning.snapshot import load_snapshot, moment
-from workloads.estimates.calibrate import Correction, Past, correction_of
+from workloads.estimates.calibrate import ENOUGH, Correction, Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, NoEstimate, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.models import Attempt, StartEstimate
@@ -227,8 +227,9 @@ def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Of `count` first estimates whose attempt has started: how many started in their 80 % range, earlier, and later; and
-    the median of how far the start was from the middle, as a part of the wait, and in seconds."""
+    """Of `count` first estimates whose attempt has started, or still waits after its range: how many started in their 80 %
+    range, earlier, and later; and the median of how far the start was from the middle, as a part of the wait, and in seconds.
+    What still waits is off by at least the time until now."""
 
     count: int
     held: int
@@ -236,6 +237,11 @@ class Calibration:
     later: int
     error_part: float
     error_seconds: float
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a percentage says anything."""
+        return self.count >= ENOUGH
 
     @property
     def held_percent(self) -> int:
@@ -248,8 +254,9 @@ class Calibration:
 
 def calibration(*, now: dt.datetime) -> dict[str, Calibration]:
     """Of the last COMPARED, by name of the pool; pools in which nothing was compared are left out."""
+    overdue = Q(attempt__admitted_at=None, attempt__finished_at=None, first_high__lt=now - dt.timedelta(seconds=60))
     rows = StartEstimate.objects.filter(
-        first_made_at__gt=now - COMPARED, attempt__admitted_at__isnull=False
+        overdue | Q(attempt__admitted_at__isnull=False), first_made_at__gt=now - COMPARED
     ).values_list(
         "attempt__workload__pool__name",
         "first_made_at",
@@ -259,8 +266,8 @@ def calibration(*, now: dt.datetime) -> dict[str, Calibration]:
         "attempt__admitted_at",
     )
     by_pool: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for pool, *row in rows:
-        by_pool[pool].append(tuple(row))
+    for pool, *times, started in rows:
+        by_pool[pool].append((*times, started or now))
     return {pool: compare(by_pool[pool]) for pool in sorted(by_pool)}
 
 

@@ -115,16 +115,25 @@ def test_first_estimates_are_compared_with_starts() -> None:
     assert keep.compare([]).held_percent == 0
 
 
-def test_operators_see_how_well_estimates_held_and_nobody_else(world: World) -> None:
+def test_operators_see_how_well_estimates_held_and_nobody_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.estimate()
     Attempt.objects.filter(workload=world.waiting).update(admitted_at=world.now + 1.5 * HOUR)
     client = Client()
     client.force_login(make.user("olga", is_operator=True))
     page = client.get(reverse("workloads:estimates"))
     assert page.context["rows"]["A100"].held == 1
-    assert "100 %" in page.content.decode()
+    assert "too few to judge" in page.content.decode()
+    monkeypatch.setattr(keep, "ENOUGH", 1)
+    assert "100 %" in client.get(reverse("workloads:estimates")).content.decode()
+    told = client.get("/api/v1/estimates/").json()
+    assert told["days"] == 30
+    assert [(each["pool"], each["count"], each["held"]) for each in told["pools"]] == [("A100", 1, 1)]
+    Attempt.objects.filter(workload=world.waiting).update(admitted_at=None)
+    StartEstimate.objects.update(first_high=world.now - HOUR)
+    assert keep.calibration(now=world.now)["A100"].later == 1  # it still waits
     client.force_login(make.member(world.departments["nlp"], Role.OWNER))
     assert client.get(reverse("workloads:estimates")).status_code == 404
+    assert client.get("/api/v1/estimates/").status_code == 403
 
 
 def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:

@@ -1,0 +1,43 @@
+"""`estimates/`: how well estimates of starts have held."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.base import ApiView
+from workloads.estimates.keep import COMPARED, calibration
+
+
+class PoolCalibrationOut(serializers.Serializer[Any]):
+    """First estimates in a pool whose workload has started, or still waits after its range."""
+
+    pool = serializers.CharField(help_text="Its name.")
+    count = serializers.IntegerField()
+    held = serializers.IntegerField(help_text="Started in the 80 % range.")
+    earlier = serializers.IntegerField()
+    later = serializers.IntegerField()
+    error_part = serializers.FloatField(
+        help_text="Median of the distance between middle and start, as a part of the wait."
+    )
+    error_seconds = serializers.FloatField(help_text="The same in seconds.")
+
+
+class CalibrationOut(serializers.Serializer[Any]):
+    days = serializers.IntegerField(help_text="Of how many days.")
+    pools = PoolCalibrationOut(many=True)
+
+
+class Estimates(ApiView):
+    @extend_schema(operation_id="estimates_read", responses=CalibrationOut)
+    def get(self, request: Request) -> Response:
+        """For operators."""
+        self.actor.require_operator()
+        pools = [{"pool": pool, **asdict(row)} for pool, row in calibration(now=timezone.now()).items()]
+        return Response(CalibrationOut({"days": COMPARED.days, "pools": pools}).data)
