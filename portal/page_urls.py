@@ -50,6 +50,7 @@ urlpatterns: list[URLPattern] = [
     path("d/<slug:department>/webhooks/<int:webhook>/try/", webhooks.try_it, name="webhook_try"),
     path("events/", live.events, name="events"),
     path("help/", guides.index, name="help"),
+    path("help/whats-new/", guides.whats_new, name="whats_new"),
     path("help/<path:page>/", guides.page, name="help_page"),
     path("inbox/", inbox.inbox, name="inbox"),
     path("inbox/<int:item>/", inbox.open_item, name="inbox_item"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from portal.access import NotVisible, actor_of
@@ -58,6 +59,13 @@ def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, str, str]
         )
         for heading, rows in shelves(is_operator)
     ]
+
+
+@login_required
+def whats_new(request: HttpRequest) -> HttpResponse:
+    """The changelog, newest version first."""
+    in_english = not (get_language() or "").startswith("en")
+    return render(request, "portal/whats_new.html", {"document": guides.changes(), "in_english": in_english})
 
 
 @login_required

@@ -51,6 +51,12 @@ def guide(name: str) -> Guide | None:
     return Guide(name, _rendered(name, CHINESE if translated else ""), translated or not wants_chinese)
 
 
+@cache
+def changes() -> Document:
+    """CHANGELOG.md; its links to files of the source are words."""
+    return render((settings.BASE_DIR / "CHANGELOG.md").read_text("utf-8"), lambda link: link if "://" in link else "")
+
+
 def address(name: str, anchor: str = "") -> str:
     return reverse("portal:help_page", args=[name]) + (f"#{anchor}" if anchor else "")
 

@@ -93,6 +93,13 @@ def test_a_search_finds_paragraphs_headings_first(client: Client) -> None:
     assert client.get("/help/?q=<script>").status_code == 200
 
 
+def test_what_is_new_is_the_changelog(client: Client) -> None:
+    page = client.get("/help/whats-new/", headers={"Accept-Language": "en"}).content.decode()
+    assert "Unreleased" in page
+    assert 'href="docs/' not in page
+    assert reverse("portal:whats_new") in client.get("/help/").content.decode()
+
+
 def test_nothing_of_a_document_runs() -> None:
     source = "# T\n\n<script>alert(1)</script> [a](javascript:alert(1)) ![p](x.png) <img src=x onerror=y>\n\n## B\n\n[l](b.md)\n"
     document = render(source, lambda link: "" if link.endswith(".md") else link)

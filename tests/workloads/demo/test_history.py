@@ -28,11 +28,11 @@ def embedded(settings: LazySettings, tmp_path: Path) -> None:
 def test_thirty_days_are_there_once_and_add_up() -> None:
     seed()
     now = timezone.now()
-    began = time.monotonic()
+    began = time.process_time()
     attempts = fill(now)
-    took = time.monotonic() - began
+    took = time.process_time() - began
     assert attempts > 300
-    assert took < 30  # a few seconds on an idle machine
+    assert took < 20  # seconds of one processor: the demo waits for them
     hours = UsageHour.objects.filter(hour__lt=hour_of(now))
     assert hours.values("hour").distinct().count() == DAYS * 24
     assert UsageDay.objects.values("day").distinct().count() >= DAYS - 1
