@@ -20,6 +20,7 @@ from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
 from quotas.board.card_map import PoolOverview, pool_overview
+from quotas.board.usage_now import read
 from quotas.models import Card, Node, Pool, PoolPrice
 from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
@@ -106,14 +107,14 @@ class PoolChange(Strict):
 class Pools(ApiView):
     @extend_schema(operation_id="pools_read_all", responses=PoolsOut)
     def get(self, request: Request) -> Response:
-        return Response({"results": PoolOut(pool_overview(seen=self.actor.seen), many=True).data, "next": None})
+        return Response({"results": PoolOut(pool_overview(read(), seen=self.actor.seen), many=True).data, "next": None})
 
 
 class PoolView(ApiView):
     dry_runs = frozenset({"patch"})
 
     def answer(self, pool: Pool) -> Response:
-        overview = pool_overview([pool])[0]
+        overview = pool_overview(read([pool]))[0]
         return Response(PoolOut(overview).data, headers={"ETag": f'"{pool.version}"'})
 
     @extend_schema(operation_id="pools_read", responses=PoolOut)
@@ -165,7 +166,7 @@ class PoolCapacity(ApiView):
             return preview_answer(foreseen, row)
         confirm.require(foreseen.breaks, self.confirmed)
         capacity.set_nominal(actor=self.actor, pool=row, nominal=nominal)
-        return Response(PoolOut(pool_overview([pool_for(pool)])[0]).data)
+        return Response(PoolOut(pool_overview(read([pool_for(pool)]))[0]).data)
 
 
 class PriceOut(serializers.ModelSerializer[PoolPrice]):

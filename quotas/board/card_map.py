@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from django.core.cache import cache
 
 from portal.models import Department, User
-from quotas.board.usage_now import Live, coming, free, held, read
+from quotas.board.usage_now import Live, coming, free, held
 from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
@@ -193,9 +193,8 @@ def _label(node: Node, *names: str) -> str:
     return next((str(node.labels[name]) for name in names if name in node.labels), "")
 
 
-def pool_overview(pools: Iterable[Pool] | None = None, *, seen: Collection[int] = ()) -> list[PoolOverview]:
-    """Every pool with its nodes and cards. `seen`: ids of the departments whose workloads may be named."""
-    live = read(pools)
+def pool_overview(live: Live, *, seen: Collection[int] = ()) -> list[PoolOverview]:
+    """Every pool of `live` with its nodes and cards. `seen`: ids of the departments whose workloads may be named."""
     cards, left = cards_of(live), _left_beside(live)
     strangers: dict[int, list[OutsidePod]] = defaultdict(list)
     for stranger in OutsidePod.objects.filter(pool__in=live.pools).select_related("node"):
@@ -218,11 +217,12 @@ def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
 LARGEST_KEPT = 5  # s
 
 
-def largest_now() -> dict[int, int]:
-    """Pool id → units of the largest pod that fits now: a few seconds old, for pages that many readers keep open."""
+def largest_now(live: Live) -> dict[int, int]:
+    """Pool id → units of the largest pod that fits now: a few seconds old, for pages that many readers keep open.
+    `live` has all pools."""
     largest: dict[int, int] | None = cache.get("largest-now")
     if largest is None:
-        largest = {view.pool.pk: view.largest for view in pool_overview()}
+        largest = {view.pool.pk: view.largest for view in pool_overview(live)}
         cache.set("largest-now", largest, LARGEST_KEPT)
     return largest
 

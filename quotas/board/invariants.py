@@ -16,6 +16,9 @@ from portal.errors import N_
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool, Quarantine
 
 Place = tuple[int, str, int]  # pool, node, card
+COLUMNS = (
+    "public_id", "pool_id", "pods", "units_per_pod", "asked_per_pod", "cores_per_pod", "profile", "placement", "started_at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Violation:
 
 
 def violations() -> Iterator[Violation]:
-    occupying = list(Claim.objects.filter(state__in=OCCUPYING, pods__gt=0).select_related("pool"))
+    occupying = list(Claim.objects.filter(state__in=OCCUPYING, pods__gt=0).only(*COLUMNS))
     yield from cards_hold_no_more_than_they_have(occupying)
     yield from instances_are_used_once(occupying)
     yield from pools_hold_no_more_than_they_have(occupying)
@@ -55,8 +58,8 @@ def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Plac
 
 def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[Violation]:
     """A whole card belongs to one pod; on a shared card all pods fit, in memory and in compute."""
-    cards = Card.objects.filter(pool__isnull=False).select_related("node")
-    there = {(card.pool_id, card.node.name, card.index): card for card in cards}
+    rows = Card.objects.filter(pool__isnull=False).values_list("pool_id", "node__name", "index", "units", "cores")
+    there = {(pool, node, index): (units, cores) for pool, node, index, units, cores in rows}
     used: dict[Place, int] = defaultdict(int)
     compute: dict[Place, int] = defaultdict(int)
     for claim, place, where in placed(claims):
@@ -64,14 +67,14 @@ def cards_hold_no_more_than_they_have(claims: list[Claim]) -> Iterator[Violation
         count = len(on) if isinstance(on, list) else 1
         used[where] += claim.on_card // max(count, 1)
         compute[where] += claim.cores_per_pod or 0
-    for where, units in used.items():
-        (_pool, node, index), card = where, there.get(where)
-        if units > (card.units if card else 0):
+    for (pool, node, index), taken in used.items():
+        units, cores = there.get((pool, node, index), (0, None))
+        if taken > units:
             message = N_("card %(card)s of %(node)s holds %(units)s units and has %(there)s")
-            yield Violation(message, {"card": index, "node": node, "units": units, "there": card.units if card else 0})
-        if card and card.cores and compute[where] > card.cores:
+            yield Violation(message, {"card": index, "node": node, "units": taken, "there": units})
+        if cores and compute[pool, node, index] > cores:
             message = N_("card %(card)s of %(node)s gives %(percent)s percent of its compute and has %(there)s")
-            numbers = {"card": index, "node": node, "percent": compute[where], "there": card.cores}
+            numbers = {"card": index, "node": node, "percent": compute[pool, node, index], "there": cores}
             yield Violation(message, numbers)
 
 

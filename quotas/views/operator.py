@@ -51,7 +51,7 @@ def system(request: HttpRequest) -> HttpResponse:
         "groups": operations.last_passes(),
         "queues": operations.queues(live),
         "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],
-        "short": [view for view in pool_overview() if view.missing or view.short_by],
+        "short": [view for view in pool_overview(live) if view.missing or view.short_by],
         "quarantines": Quarantine.objects.filter(ended_at=None).select_related("node__cluster"),
         "faults": [violation.detail for violation in invariants.violations()],
     }
@@ -62,7 +62,7 @@ def system(request: HttpRequest) -> HttpResponse:
 @require_safe
 def pools(request: HttpRequest) -> HttpResponse:
     operator_of(request)
-    return render(request, "quotas/operator_pools.html", {"overviews": pool_overview()})
+    return render(request, "quotas/operator_pools.html", {"overviews": pool_overview(read())})
 
 
 @login_required
@@ -94,7 +94,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
             return _saved(request, row)
     except Problem as problem:
         blame({"rules": rules, "price": price}.get(sent or "", nominal), problem)
-    [overview] = pool_overview([row])
+    [overview] = pool_overview(read([row]))
     context = {
         "pool": row, "rules": rules, "nominal": nominal, "price": price, "overview": overview,
         "shared": Pool.objects.filter(group=row.group).exclude(pk=row.pk), "per": one_hour(row.unit),

@@ -15,6 +15,7 @@ from quotas.board.card_map import pool_overview
 from quotas.board.chart import draw
 from quotas.board.flow import flow
 from quotas.board.history import running_loans, trend
+from quotas.board.usage_now import read
 from quotas.models import Pool
 from quotas.views.board import PERIODS, days_of
 
@@ -26,7 +27,7 @@ MOST_NODES = 40
 @require_safe
 def pools(request: HttpRequest) -> HttpResponse:
     seen = actor_of(request).seen
-    return render_part(request, "quotas/pools.html", {"overviews": pool_overview(seen=seen)}, part="pools")
+    return render_part(request, "quotas/pools.html", {"overviews": pool_overview(read(), seen=seen)}, part="pools")
 
 
 @login_required
@@ -38,7 +39,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
     if not rows:
         raise NotVisible
-    [overview] = pool_overview(rows, seen=seen)
+    [overview] = pool_overview(read(rows), seen=seen)
     days = days_of(request)
     step, end = PERIODS[days], timezone.localtime()
     points = trend([overview.pool], days=days, step=step).get(overview.pool.pk, [])

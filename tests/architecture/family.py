@@ -179,7 +179,7 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "token": "no-such-invitation", "prefix": token.prefix,
         "username": family.people["team_member"].username if marked else "robot",
         "cluster": pool.group.cluster.name, "node": str(pool.group.cluster.nodes.first().pk),  # type: ignore[union-attr]
-        **PLACES, "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
+        **PLACES, "secret": "nobodys", "kind": "jobset", "change": "no-such-change", "quarantine": "no-such-quarantine",
         "image": str(image.pk), "preset": "0",
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "backtest": backtest_of(pool, owner),

@@ -18,7 +18,7 @@ from quotas.engine import types as e
 from quotas.engine.what_if import Headline, with_claim
 from quotas.models import PoolGroup
 from quotas.planning.snapshot import load_snapshot
-from workloads.estimates.keep import columns_of, corrections_of, played, told, traits_of, traits_of_live
+from workloads.estimates.keep import columns_of, corrected, corrections_of, played, traits_of, traits_of_live
 from workloads.estimates.runtimes import Traits
 from workloads.models import StartEstimate
 from workloads.requests.request import WorkloadRequest
@@ -58,8 +58,8 @@ def answer(group: PoolGroup, *, now: dt.datetime) -> None:
     claim = replace(claim, submitted_at=at, queued_at=at)
     snapshot = with_claim(load_snapshot(group, now=now), claim)
     among = {**traits_of_live(group), claim.id: traits}
-    found = played(group, snapshot, among, now=now, only={claim.id}, seconds=AT_MOST)[claim.id]
-    each = told(found, corrections_of(group, now=now).get(claim.pool), now)
+    estimate = played(group, snapshot, among, now=now, only={claim.id}, seconds=AT_MOST)[claim.id]
+    each = corrected(estimate, corrections_of(group, now=now).get(claim.pool), now)
     cache.set(f"start-{key}", {"made_at": now, **columns_of(each)}, ANSWER_LASTS)
     cache.delete(_question(group.pk))
 

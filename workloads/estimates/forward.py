@@ -105,7 +105,7 @@ def _basis(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], runtimes: Runti
             alike = runtimes.like(traits[claim.id], _elapsed(claim, snapshot.now))
             width = order.index(alike[0] if alike else Class.LIMIT)
             widths.setdefault(claim.pool, []).extend([width] * max(1, claim.units))
-    return {pool: order[sorted(found)[len(found) // 2]] for pool, found in widths.items()}
+    return {pool: order[sorted(places)[len(places) // 2]] for pool, places in widths.items()}
 
 
 def _elapsed(claim: Claim, now: int) -> int:

@@ -102,12 +102,12 @@ def _calendar(group: PoolGroup, snapshot: e.Snapshot, now: dt.datetime) -> Windo
     known = {each.id: each for each in snapshot.departments}
 
     def changed(later: e.Snapshot) -> e.Snapshot:
-        kept = (
+        departments = (
             replace(d, paused=known[d.id].paused, budgets=known[d.id].budgets)
             for d in later.departments
             if d.id in known
         )
-        return replace(later, departments=tuple(kept))
+        return replace(later, departments=tuple(departments))
 
     return replace(calendar, changed=changed)
 
@@ -183,11 +183,11 @@ def corrections_of(group: PoolGroup, *, now: dt.datetime) -> dict[str, Correctio
         late = finished is None and waited > (HORIZON if high is None else high)
         if admitted is not None or late:
             pasts[pool].append(Past(low, middle, high, waited))
-    return {pool: correction_of(found) for pool, found in pasts.items()}
+    return {pool: correction_of(past) for pool, past in pasts.items()}
 
 
-def told(each: Estimate | NoEstimate, correction: Correction | None, now: dt.datetime) -> Estimate | NoEstimate:
-    """As it is told: corrected."""
+def corrected(each: Estimate | NoEstimate, correction: Correction | None, now: dt.datetime) -> Estimate | NoEstimate:
+    """As people are told it."""
     return each if isinstance(each, NoEstimate) or correction is None else correction.of(each, int(now.timestamp()))
 
 
@@ -195,7 +195,7 @@ def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Corr
     """Of those that still wait; the first estimate with times stays beside the last."""
     rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim__pool")}
     new = [
-        _row(rows[id], each, told(each, corrections.get(rows[id].claim.pool.slug), now), now)
+        _row(rows[id], each, corrected(each, corrections.get(rows[id].claim.pool.slug), now), now)
         for id, each in by_claim.items()
         if id in rows
     ]

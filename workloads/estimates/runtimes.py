@@ -76,8 +76,8 @@ class Curve:
         if at == len(self.times):
             return round(elapsed / chance)
         wanted = chance * (self.longer[at - 1] if at else 1.0)
-        found = bisect_left(self.longer, -wanted, lo=at, key=lambda part: -part)
-        return self.times[found] if found < len(self.times) else round(self.last * self.longer[-1] / wanted)
+        at_least = bisect_left(self.longer, -wanted, lo=at, key=lambda part: -part)
+        return self.times[at_least] if at_least < len(self.times) else round(self.last * self.longer[-1] / wanted)
 
 
 class Runtimes:

@@ -108,7 +108,8 @@ def available_to(request: HttpRequest, actor: Actor, able: list[Department]) -> 
         members_of = set(Department.objects.filter(memberships__user=actor.user).values_list("pk", flat=True))
         last = Shell(request).department
         able = [each for each in able if each.pk in members_of or (not members_of and each == last)]
-    live, largest = read(), largest_now()
+    live = read()
+    largest = largest_now(live)
     departments = [*owned, *(each for each in able if each not in owned)][:MOST]
     return [
         Available(each, [(row, min(row.free_now, largest.get(row.pool.pk, 0))) for row in usages(live, each.pk)],

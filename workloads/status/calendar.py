@@ -124,8 +124,10 @@ def entries_of(actor: Actor, user: User) -> Iterator[Entry]:
         attempts = known_attempts(workload)
         if attempts:
             yield from _of_workload(workload, attempts[-1])
-    mine = Department.objects.filter(memberships__user=user)
-    recalls = Claim.objects.filter(pods=0, released_at=None, department__in=mine).select_related("department", "pool")
+    departments = Department.objects.filter(memberships__user=user)
+    recalls = Claim.objects.filter(pods=0, released_at=None, department__in=departments).select_related(
+        "department", "pool"
+    )
     for recall in visible(actor, recalls).order_by("public_id")[:MOST]:
         yield from _of_recall(recall)
 

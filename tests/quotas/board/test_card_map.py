@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quotas.board.card_map import pool_overview
+from quotas.board.usage_now import read
 from quotas.models import Card, ClaimState, Node
 from tests import builders as make
 
@@ -22,7 +23,7 @@ def test_cells_say_own_borrowed_and_leaving():
     make.quota(nlp, pool, 4)
     make.holding(vision, pool, own=2, borrowed={nlp: 1}, placement=on("a100-n1", 0, 1, 2))
     make.holding(nlp, pool, own=1, placement=on("a100-n2", 3), state=ClaimState.LEAVING)
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     kinds = {(row.node.name, cell.card.index): [s.kind for s in cell.shares] for row in view.rows for cell in row.cells}
     assert kinds["a100-n1", 0] == kinds["a100-n1", 1] == ["own"]
     assert kinds["a100-n1", 2] == ["borrowed"]
@@ -36,7 +37,7 @@ def test_what_is_promised_to_the_department_itself_is_its_teams_own():
     team = make.department("team", parent=lab)
     make.quota(lab, pool, 2)
     make.holding(team, pool, borrowed={lab: 2, other: 1}, placement=on("a100-n1", 0, 1, 2))
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert [cell.shares[0].kind for cell in view.rows[0].cells if cell.shares] == ["own", "own", "borrowed"]
     assert (view.own, view.borrowed) == (2, 1)
 
@@ -46,7 +47,7 @@ def test_names_are_on_cells_of_seen_departments_only():
     alice = make.member(vision, username="alice")
     make.holding(vision, pool, own=1, user=alice, name="secret", workload="w1", placement=on("a100-n1", 0))
     make.holding(nlp, pool, own=1, user=alice, name="hidden", workload="w2", placement=on("a100-n1", 1))
-    [view] = pool_overview([pool], seen={vision.pk})
+    [view] = pool_overview(read([pool]), seen={vision.pk})
     shown, hidden = view.rows[0].cells[0].shares[0], view.rows[0].cells[1].shares[0]
     assert (shown.name, shown.workload, shown.user) == ("secret", "w1", alice)
     assert (hidden.name, hidden.workload, hidden.user, hidden.department) == ("", "", None, nlp)
@@ -57,7 +58,7 @@ def test_a_shared_card_is_split_by_units():
     make.quota(vision, pool, 32000)
     make.holding(vision, pool, own=6000, placement=on("t4-n1", 0))
     make.holding(vision, pool, own=4000, placement=on("t4-n1", 0))
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert [cell.free for cell in view.rows[0].cells] == [6000, 16000]
     assert (view.free, view.largest) == (22000, 16000)
 
@@ -67,14 +68,14 @@ def test_sick_cards_and_held_back_nodes_have_nothing_free_and_the_pool_is_short(
     make.quota(vision, pool, 8)
     Node.objects.filter(name="a100-n1").update(held_back="mig.config failed")
     Card.objects.filter(node__name="a100-n2", index=0).update(healthy=False)
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert (view.present, view.free, view.largest, view.missing, view.short_by) == (3, 3, 3, 5, 5)
 
 
 def test_units_without_a_known_card_are_counted_apart():
     pool, vision = make.pool(), make.department()
     make.holding(vision, pool, borrowed={None: 3})
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert (view.unplaced, view.free, view.largest) == (3, 5, 5)
 
 
@@ -85,7 +86,7 @@ def test_a_cut_card_shows_each_instance_where_it_starts():
     make.holding(
         vision, pool, own=4, profile="3g.40gb", placement=[{"pod": 0, "node": "mig-n1", "cards": [0], "start": 4}]
     )
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     [cell] = view.rows[0].cells
     assert [(box.kind, box.x, box.width) for box in cell.boxes] == [("own", "50.00", "48.00")]
     assert len(cell.slices) == 7
@@ -99,7 +100,7 @@ def test_instances_cut_beforehand_are_counted_by_profile_for_nobody_knows_their_
     place = [{"pod": 0, "node": "mig-n1", "cards": []}]
     make.holding(vision, pool, own=4, profile="3g.40gb", placement=place, name="secret")
     make.holding(nlp, pool, borrowed={vision: 4}, profile="3g.40gb", placement=place, name="hidden")
-    [view] = pool_overview([pool], seen={vision.pk})
+    [view] = pool_overview(read([pool]), seen={vision.pk})
     found = {each.profile: each for each in view.rows[0].instances}
     assert [(found[name].total, found[name].free) for name in ("1g.10gb", "3g.40gb")] == [(4, 4), (2, 0)]
     assert sorted((s.kind, s.name) for s in found["3g.40gb"].shares) == [("borrowed", ""), ("own", "secret")]
@@ -112,7 +113,7 @@ def test_compute_has_a_bar_of_its_own_where_it_is_limited():
     vision = make.department("vision")
     make.quota(vision, pool, 16000)
     make.holding(vision, pool, own=12000, cores_per_pod=75, placement=on("hami-n1", 0))
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     [cell] = view.rows[0].cells
     assert [(box.x, box.width) for box in cell.core_boxes] == [("2.00", "72.00")]
 
@@ -124,9 +125,9 @@ def test_the_largest_that_fits_has_the_cpu_and_memory_that_come_with_its_cards()
     make.quota(vision, pool, 16)
     for node in ("a100-n1", "a100-n2"):
         make.holding(vision, pool, own=1, placement=on(node, 0), cpu_milli=40_000)
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert (view.free, view.cards_free, view.largest) == (14, 14, 3)
     Node.objects.filter(name="a100-n1").update(outside={"memory_mib": 400_000})
     Node.objects.filter(name="a100-n2").update(outside={"pods": 9})
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert view.largest == 1

@@ -14,6 +14,7 @@ from portal.models import Role
 from quotas.board import usage_now
 from quotas.board.card_map import pool_overview
 from quotas.board.invariants import violations
+from quotas.board.usage_now import read
 from quotas.models import Card, Claim, Cluster, Node, OutsidePod, Pool
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import load_snapshot
@@ -91,7 +92,7 @@ def test_what_others_have_is_no_capacity_and_comes_back_when_they_go(
     assert look(cluster) == 1
     assert look(cluster) == 0, "a second look changes nothing"
     assert by_card() == [0, 0, 0, 0, 0, 1, 1, 1]
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert (view.free, view.present, view.outside, view.missing, view.largest) == (13, 13, 3, 3, 8)
     [told] = load_snapshot(pool.group, now=timezone.now()).pools
     assert sum(card.left for node in told.nodes or () for card in node.cards) == 13
@@ -148,7 +149,7 @@ def test_a_pool_that_others_have_taken_is_short_like_after_a_lost_node(
     make.quota(vision, pool, 16)
     world.strangers = [stranger("a", "n1", **gpus(8)), stranger("b", "n2", **gpus(4))]
     look(cluster)
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert (view.short_by, view.missing) == (12, 12)
     image = Image.objects.create(name="python:3", title="Python")
     request = WorkloadRequest(kind="job", name="x", pool=pool, image=image, command=("python",), units_per_pod=8)
@@ -173,7 +174,7 @@ def test_parts_of_cards_and_instances_count_in_their_unit(world: World, cluster:
     ]
     Cluster.objects.update(kind="kubernetes")  # whose plugins count in GiB
     look(cluster)
-    views = {view.pool.sharing: view for view in pool_overview()}
+    views = {view.pool.sharing: view for view in pool_overview(read())}
     assert (views["memory"].outside, views["memory"].free) == (4_096, 2 * 15_360 - 4_096)
     assert (views["mig"].outside, views["mig"].free, views["mig"].present) == (3, 11, 11)
     assert views["mig"].rows[0].instances[0].free == 11

@@ -12,6 +12,7 @@ from portal.access import Actor
 from portal.models import Department, Role
 from quotas.board.card_map import pool_overview
 from quotas.board.invariants import violations
+from quotas.board.usage_now import read
 from quotas.engine.units import resized
 from quotas.models import Card, Claim, Pool
 from quotas.planning.run_pass import run_pass
@@ -88,7 +89,7 @@ def test_a_card_whose_compute_is_taken_still_gives_its_memory() -> None:
     assert [(claim.state, claim.units_per_pod, claim.on_card) for claim in claims] == [
         ("holding", 13824, 1024), ("holding", 13824, 1024), ("holding", 3072, 3072),
     ]  # fmt: skip
-    [view] = pool_overview([pool])
+    [view] = pool_overview(read([pool]))
     assert sorted(cell.used for cell in view.rows[0].cells) == [1024, 4096], "the memory, not what is charged"
     assert list(violations()) == []
     Claim.objects.filter(pk=claims[2].pk).update(cores_per_pod=20)

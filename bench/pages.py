@@ -1,0 +1,195 @@
+"""How soon the pages are there with 5,000 workloads and 50 people, and what they cost beside the shortest answer of the
+same server.
+
+    python -m bench.pages [--workloads 5000 --rounds 40]
+
+Real PostgreSQL and Redis (throw-away), the web server as in production, one reader at a time who is logged in: the median and
+95th percentile of a page's HTML. Then the five commonest pages with as many readers at once as in `web_server`, beside
+`livez` (the same server, no database). Eight departments, four pools with 64 nodes; a tenth of the
+workloads runs or waits, as a planning pass has decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+DEPARTMENTS, PEOPLE, POOLS, NODES, CARDS = 8, 50, 4, 64, 512
+CLIENTS, REQUESTS = 8, 160
+COMMONEST = ("home", "workloads", "workload", "request form", "department")
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=int, default=5_000)
+    parser.add_argument("--rounds", type=int, default=40)
+    given = parser.parse_args(arguments)
+    from bench._installation import prepared
+    from tests import servers
+
+    prepared(LOG_LEVEL="ERROR", DATABASE_POOL="8")
+    world = seed(given.workloads)
+    web = subprocess.Popen([sys.executable, "manage.py", "serve"], stderr=subprocess.DEVNULL)
+    try:
+        port = int(os.environ["PORT"])
+        servers.wait("web", lambda: servers.listening(port))
+        measure(f"http://127.0.0.1:{port}", world, given.rounds)
+    finally:
+        web.terminate()
+        web.wait(15)
+
+
+# What is there ------------------------------------------------------------------------------------------------------------
+
+
+def seed(count: int) -> dict[str, Any]:
+    """Whoever reads, with their cookies, and what stands in addresses."""
+    from django.utils import timezone
+
+    from portal.models import Role
+    from quotas.planning.run_pass import run_pass
+    from tests import builders as make
+    from workloads.models import Image, Workload
+
+    pools = [make.pool(f"pool-{n}", cards=CARDS // POOLS, nodes=NODES // POOLS) for n in range(POOLS)]
+    departments = [make.department(f"department-{n}") for n in range(DEPARTMENTS)]
+    people = [make.member(departments[n % DEPARTMENTS], Role.MEMBER, f"person-{n}") for n in range(PEOPLE)]
+    for department in departments:
+        for pool in pools:
+            make.quota(department, pool, CARDS // POOLS // DEPARTMENTS)
+    owner = make.member(departments[0], Role.OWNER, "owner")
+    operator = make.user("operator", is_operator=True)
+    image = Image.objects.create(name="python:3.11", title="Python")
+    ended, now = count * 9 // 10, timezone.now()
+    for n in range(count):
+        person = people[n % PEOPLE]
+        at = {"department": departments[n % PEOPLE % DEPARTMENTS], "pool": pools[n % POOLS]}
+        workload(n, person, image, at, now - dt.timedelta(days=30) * (count - n) / count if n < ended else None)
+    for pool in pools:
+        run_pass(group_id=pool.group_id)
+    carry_out(now)
+    mine = Workload.objects.filter(author=people[0], state="running").first()
+    assert mine is not None
+    return {"member": cookie_of(people[0]), "owner": cookie_of(owner), "operator": cookie_of(operator),
+            "department": departments[0].slug, "pool": pools[0].slug, "workload": mine.public_id}  # fmt: skip
+
+
+def workload(n: int, person: Any, image: Any, at: dict[str, Any], ended: dt.datetime | None) -> None:
+    """One that ran for an hour until `ended`, or that waits."""
+    from quotas.models import Claim, LedgerEntry
+    from workloads.models import Attempt, Workload
+
+    began = ended and ended - dt.timedelta(hours=1)
+    done = {"state": "succeeded", "finished_at": ended, "submitted_at": began} if ended else {}
+    row = Workload.objects.create(
+        kind="job", name=f"train-{n}", image=image, author=person, units_per_pod=1, max_runtime=7200, attempts_made=1,
+        **at, **done,
+    )  # fmt: skip
+    past = {"state": "released", "started_at": began, "released_at": ended} if ended else {}
+    claim = Claim.objects.create(name=row.name, kind="job", units_per_pod=1, workload=row.public_id, user=person,
+                                 max_runtime=7200, **at, **past)  # fmt: skip
+    past = {"queued_at": began, "started_at": began, "finished_at": ended, "outcome": "succeeded"} if ended else {}
+    Attempt.objects.create(workload=row, number=1, claim=claim, cluster=at["pool"].group.cluster,
+                           run_name=f"w-{row.public_id}-1", **past)  # fmt: skip
+    if began:
+        LedgerEntry.objects.create(claim=claim, units=1, own=True, started_at=began, ended_at=ended, **at)
+
+
+def carry_out(now: dt.datetime) -> None:
+    """What was admitted runs."""
+    from workloads.models import Attempt, Workload
+
+    admitted = Attempt.objects.filter(claim__state="holding")
+    Workload.objects.filter(attempts__in=admitted).update(state="running")
+    admitted.update(admitted_at=now, created_at=now, started_at=now)
+
+
+def cookie_of(user: Any) -> dict[str, str]:
+    from django.test import Client
+
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return {name: morsel.value for name, morsel in client.cookies.items()}
+
+
+# Measured -----------------------------------------------------------------------------------------------------------------
+
+
+def pages_of(world: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(name, who reads it, path)."""
+    home, pool = f"/d/{world['department']}/", world["pool"]
+    return [
+        ("home", "member", "/"), ("workloads", "member", f"{home}workloads/"),
+        ("workload", "member", f"{home}workloads/{world['workload']}/"),
+        ("request form", "member", f"{home}workloads/new/"), ("department", "owner", home),
+        ("pools", "member", "/pools/"), ("pool", "owner", f"/pools/{pool}/"), ("card map", "owner", "/card-map/"),
+        ("decisions", "owner", "/decisions/"), ("requests", "owner", "/requests/"), ("usage", "owner", "/usage/"),
+        ("quotas", "owner", f"{home}quotas/"), ("members", "owner", f"{home}members/"), ("inbox", "member", "/inbox/"),
+        ("overview", "operator", "/operator/"), ("all workloads", "operator", "/operator/workloads/"),
+        ("users", "operator", "/operator/users/"), ("nodes", "operator", "/operator/nodes/"),
+        ("audit", "operator", "/operator/audit/"), ("usage of all", "operator", "/usage/"),
+    ]  # fmt: skip
+
+
+def measure(base: str, world: dict[str, Any], rounds: int) -> None:
+    import httpx
+
+    pages = pages_of(world)
+    readers = {
+        who: httpx.Client(base_url=base, cookies=world[who], timeout=30) for who in ("member", "owner", "operator")
+    }
+    taken: dict[str, list[float]] = {name: [] for name, _who, _path in pages}
+    for number in range(rounds + 2):
+        for name, who, path in pages:
+            seconds = asked(readers[who], path)
+            if number > 1:  # the first ones warm up both processes
+                taken[name].append(seconds * 1000)
+    for name, times in taken.items():
+        print(
+            f"{name:14} p50 {statistics.median(times):6.1f} ms  p95 {statistics.quantiles(times, n=20)[18]:6.1f} ms",
+            flush=True,
+        )
+    everything = [statistics.median(times) for times in taken.values()]
+    print(f"slowest p50 {max(everything):.1f} ms (goal 100)")
+    shortest = rate(base, {}, "/livez")
+    print(f"{'livez':14} {shortest:7.1f} answers/s  ({CLIENTS} clients)")
+    for name, who, path in pages:
+        if name in COMMONEST:
+            each = rate(base, world[who], path)
+            print(f"{name:14} {each:7.1f} pages/s: {each / shortest:.2f} of livez", flush=True)
+
+
+def asked(reader: Any, path: str) -> float:
+    began = time.perf_counter()
+    answer = reader.get(path)
+    if answer.status_code != 200:
+        raise SystemExit(f"{path}: {answer.status_code}")
+    return time.perf_counter() - began
+
+
+def rate(base: str, cookies: dict[str, str], path: str) -> float:
+    """Answers a second to all clients together."""
+    import httpx
+
+    def read(_number: int) -> None:
+        with httpx.Client(base_url=base, cookies=cookies, timeout=60) as reader:
+            for _ in range(REQUESTS // CLIENTS):
+                asked(reader, path)
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        list(threads.map(read, range(CLIENTS)))  # warm
+        began = time.perf_counter()
+        list(threads.map(read, range(CLIENTS)))
+    return REQUESTS / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
