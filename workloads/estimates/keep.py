@@ -80,7 +80,7 @@ def played(
     seconds: float = AT_MOST,
 ) -> Estimates:
     """Estimates for what waits in the snapshot, or `only` for these, in so many seconds of computing."""
-    began, past = time.monotonic(), _seen_by(group, now)
+    began, past, terms = time.monotonic(), _seen_by(group, now), Terms.of(group)
     recalls = Claim.objects.filter(pool__group=group, pods=0, released_at=None).only("public_id", "until")
     return estimates(
         snapshot,
@@ -89,14 +89,14 @@ def played(
         past.jobs,
         lambda: time.monotonic() - began > seconds,
         ends={e.ClaimId(each.public_id): int(each.until.timestamp()) for each in recalls if each.until},
-        calendar=lambda: _calendar(group, snapshot, now),
+        calendar=lambda: _calendar(terms, snapshot, now),
         only=only,
     )
 
 
-def _calendar(group: PoolGroup, snapshot: e.Snapshot, now: dt.datetime) -> Windows | None:
+def _calendar(terms: Terms, snapshot: e.Snapshot, now: dt.datetime) -> Windows | None:
     """Lending windows of the days to come; pauses and budgets stay as they are in the snapshot."""
-    calendar = Terms.of(group).calendar(now, now + dt.timedelta(seconds=HORIZON))
+    calendar = terms.calendar(now, now + dt.timedelta(seconds=HORIZON))
     if calendar is None:
         return None
     known = {each.id: each for each in snapshot.departments}
