@@ -156,8 +156,8 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
 
 def start_of(workload: Json) -> str:
     """When what waits will start, in local time: promised, or estimated as a range."""
-    if workload["promised_at"]:
-        return f"by {local(workload['promised_at'])}"
+    if promised := workload.get("promised_at"):
+        return f"by {local(promised)}"
     estimate = workload.get("estimate")
     if not estimate:
         return ""

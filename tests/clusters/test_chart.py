@@ -112,6 +112,40 @@ def test_it_lints(values: Path) -> None:
     assert helm("lint", "--strict", CHART).returncode == 0
 
 
+def components_of(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    """Component → its object of this kind."""
+    each = [document for document in documents if document["kind"] == kind]
+    return {document["metadata"]["labels"]["app.kubernetes.io/component"]: document for document in each}
+
+
+HOSTS = {"gpu.example.org", "*.example-notebooks.org"}
+
+
+@pytest.mark.parametrize("variant", ["ingress, and everything that is a name of something else"])
+def test_the_ingress_leads_to_the_portal_and_to_every_notebook_and_is_measured(values: Path) -> None:
+    documents = rendered("portal", "--values", str(values))
+    (ingress,) = (document for document in documents if document["kind"] == "Ingress")
+    assert {rule["host"] for rule in ingress["spec"]["rules"]} == HOSTS
+    assert {host for tls in ingress["spec"]["tls"] for host in tls["hosts"]} == HOSTS
+    assert set(components_of(documents, "PodDisruptionBudget")) == {"web", "worker", "watcher"}
+    assert [document["spec"]["endpoints"][0]["honorLabels"] for document in documents
+            if document["kind"] == "ServiceMonitor"] == [True]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ["a gateway that is there", "a gateway of its own"])
+def test_the_gateway_leads_to_the_portal_and_to_every_notebook(variant: str, values: Path) -> None:
+    documents = rendered("portal", "--values", str(values))
+    routes = [document for document in documents if document["kind"] == "HTTPRoute"]
+    assert {host for route in routes for host in route["spec"]["hostnames"]} == HOSTS
+    gateways = [document for document in documents if document["kind"] == "Gateway"]
+    assert len(gateways) == (variant == "a gateway of its own")
+
+
+@pytest.mark.parametrize("variant", ["as little as possible"])
+def test_without_disruption_budgets_there_are_none(values: Path) -> None:
+    assert components_of(rendered("portal", "--values", str(values)), "PodDisruptionBudget") == {}
+
+
 WRONG = {
     "url=gpu.example.org": "at '/url'",
     "url=https://gpu.example.org/portal": "at '/url'",

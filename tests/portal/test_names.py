@@ -144,7 +144,7 @@ def test_every_text_in_a_body_of_the_api_refuses_them() -> None:
 MACHINES = {  # columns that no person types: ids, codes, what clusters tell, and the audit's copies
     "audit": {"actor_name", "token_name", "action", "target", "request_id", "source"},
     "codes": {"kind", "job", "public_id", "workload", "decision", "reason", "why", "outcome", "stage", "method", "path", "key",
-              "lane"},
+              "lane", "basis"},
     "addresses": {"query"},
     "digests": {"digest", "prefix", "body_digest", "token_digest", "holder"},
     "clusters": {"product", "sharing", "unit", "mig", "because", "held_back", "domain", "uuid", "node", "namespace",

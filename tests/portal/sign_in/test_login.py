@@ -51,6 +51,9 @@ def link() -> str:
 
 
 class TestLogin:
+    def test_passwords_are_kept_by_argon2(self, alice: User) -> None:
+        assert alice.password.startswith("argon2$argon2id$")
+
     def test_leads_where_it_was_asked_for_and_only_on_this_host(self) -> None:
         assert sign_in(Client(), next="/inbox/?a=1").headers["Location"] == "/inbox/?a=1"
         for elsewhere in ("https://evil.example/", "//evil.example", "http://127.0.0.1/", "javascript:alert(1)"):
