@@ -48,7 +48,9 @@ class WebhookOut(serializers.ModelSerializer[Webhook]):
 
 
 class NewWebhookOut(WebhookOut):
-    secret = serializers.CharField(read_only=True, help_text="Made for signed JSON that came without; shown this once.")
+    secret = serializers.CharField(
+        read_only=True, help_text="Made for signed JSON that came without, and shown this once; else empty."
+    )
 
     class Meta(WebhookOut.Meta):
         fields = [*WebhookOut.Meta.fields, "secret"]
@@ -129,7 +131,7 @@ class Webhooks(ApiView):
 
         def store_answer(row: Webhook) -> None:
             location = reverse("api:webhook", args=[where.slug, row.pk])
-            created["data"] = WebhookOut(row).data | ({"secret": made} if made else {})
+            created["data"] = WebhookOut(row).data | {"secret": made}
             created["headers"] = {"Location": location, "ETag": f'"{row.version}"'}
             self.keep(201, created["data"], created["headers"])
 
