@@ -59,6 +59,21 @@ class Installation:
         return {**{name: process.pid for name, process in self.running.items()}, **self.info["pids"]}
 
 
+@contextlib.contextmanager
+def web_server() -> Iterator[str]:
+    """The web server as in production, on what is `prepared`; its address."""
+    from tests import servers
+
+    web = subprocess.Popen(PROCESSES["web"], stderr=subprocess.DEVNULL)
+    try:
+        port = int(os.environ["PORT"])
+        servers.wait("web", lambda: servers.listening(port))
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        web.terminate()
+        web.wait(15)
+
+
 def prepared(**environment: str) -> Path:
     """Throw-away servers with a migrated, empty database, and this process set up on them. Gives the data folder."""
     from tests import servers

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from bench.submit_api import THREADS, in_threads
+
 DEPARTMENTS, PEOPLE, POOLS, NODES, CARDS = 8, 50, 4, 64, 512
-CLIENTS, REQUESTS = 8, 160
+REQUESTS = 160
 COMMONEST = ("home", "workloads", "workload", "request form", "department")
 
 
@@ -32,19 +31,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--workloads", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=40)
     given = parser.parse_args(arguments)
-    from bench._installation import prepared
-    from tests import servers
+    from bench._installation import prepared, web_server
 
     prepared(LOG_LEVEL="ERROR", DATABASE_POOL="8")
     world = seed(given.workloads)
-    web = subprocess.Popen([sys.executable, "manage.py", "serve"], stderr=subprocess.DEVNULL)
-    try:
-        port = int(os.environ["PORT"])
-        servers.wait("web", lambda: servers.listening(port))
-        measure(f"http://127.0.0.1:{port}", world, given.rounds)
-    finally:
-        web.terminate()
-        web.wait(15)
+    with web_server() as base:
+        measure(base, world, given.rounds)
 
 
 # What is there ------------------------------------------------------------------------------------------------------------
@@ -160,7 +152,7 @@ def measure(base: str, world: dict[str, Any], rounds: int) -> None:
     everything = [statistics.median(times) for times in taken.values()]
     print(f"slowest p50 {max(everything):.1f} ms (goal 100)")
     shortest = rate(base, {}, "/livez")
-    print(f"{'livez':14} {shortest:7.1f} answers/s  ({CLIENTS} clients)")
+    print(f"{'livez':14} {shortest:7.1f} answers/s  ({THREADS} clients)")
     for name, who, path in pages:
         if name in COMMONEST:
             each = rate(base, world[who], path)
@@ -179,16 +171,9 @@ def rate(base: str, cookies: dict[str, str], path: str) -> float:
     """Answers a second to all clients together."""
     import httpx
 
-    def read(_number: int) -> None:
-        with httpx.Client(base_url=base, cookies=cookies, timeout=60) as reader:
-            for _ in range(REQUESTS // CLIENTS):
-                asked(reader, path)
-
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        list(threads.map(read, range(CLIENTS)))  # warm
-        began = time.perf_counter()
-        list(threads.map(read, range(CLIENTS)))
-    return REQUESTS / (time.perf_counter() - began)
+    with httpx.Client(base_url=base, cookies=cookies, timeout=60) as reader:
+        in_threads(lambda _number: asked(reader, path), REQUESTS // 4)  # warm
+        return REQUESTS / in_threads(lambda _number: asked(reader, path), REQUESTS)[0]
 
 
 if __name__ == "__main__":

@@ -6,10 +6,7 @@ Real PostgreSQL and Redis (throw-away), the web server as in production, no work
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,19 +16,12 @@ REQUESTS, THREADS, BARE = 600, 8, 200
 
 
 def main() -> None:
-    from bench._installation import prepared
-    from tests import servers
+    from bench._installation import prepared, web_server
 
     prepared(LOG_LEVEL="ERROR", DATABASE_POOL="8")  # its default
     header, body = seed()
-    web = subprocess.Popen([sys.executable, "manage.py", "serve"], stderr=subprocess.DEVNULL)
-    try:
-        port = int(os.environ["PORT"])
-        servers.wait("web", lambda: servers.listening(port))
-        measure(f"http://127.0.0.1:{port}/api/v1", header, body)
-    finally:
-        web.terminate()
-        web.wait(15)
+    with web_server() as base:
+        measure(f"{base}/api/v1", header, body)
 
 
 def seed() -> tuple[dict[str, str], dict[str, object]]:
@@ -84,7 +74,7 @@ def measure(base: str, header: dict[str, str], body: dict[str, object]) -> None:
     print(f"submit / read = {rate / read_rate:.2f}   submit / bare rows = {rate / bare:.2f}")
 
 
-def in_threads(work: Callable[[int], None], count: int) -> tuple[float, float, float]:
+def in_threads(work: Callable[[int], object], count: int) -> tuple[float, float, float]:
     """(seconds in all, median ms, 95th percentile ms) of `count` calls by THREADS threads."""
     taken: list[float] = []
     numbers, guard = iter(range(count)), threading.Lock()

@@ -38,8 +38,9 @@ def new_secret() -> tuple[str, str, str]:
     return prefix, token, digest_of(token)
 
 
-def digest_of(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+def digest_of(secret: str) -> str:
+    """As which a random secret is kept: of a token or an invitation."""
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def bearer_of(request: Request) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import secrets
 import unicodedata
 
@@ -13,6 +12,7 @@ from django.utils import timezone
 
 from portal import audit, names
 from portal.access import Actor, NotVisible, Right
+from portal.accounts.bearer_tokens import digest_of
 from portal.accounts.tokens import end_unbacked_tokens
 from portal.accounts.users import require_free
 from portal.errors import N_, Invalid, Problem
@@ -52,10 +52,6 @@ class InvitationRevoked(InvitationOver):
         "The person who created this invitation may no longer invite. Ask a quota owner of "
         "%(department)s for a new one."
     )
-
-
-def digest_of(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def role_named(role: str) -> Role:

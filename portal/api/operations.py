@@ -6,6 +6,7 @@ written there or made like an answer, and an answer has each field's usual value
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,4 +121,4 @@ def _plain(kind: str, schema: dict[str, Any]) -> Json:
         return times.get(schema.get("format", ""), "…")
     if kind == "boolean":
         return False
-    return max(int(schema.get("minimum", 0)), 1 if kind == "integer" and schema.get("minimum", 0) > 0 else 0)
+    return math.ceil(max(0, schema.get("minimum", 0)))

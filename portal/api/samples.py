@@ -56,7 +56,7 @@ def _curl(method: str, path: str, headers: dict[str, str], media: str, body: Jso
 def _python(method: str, path: str, headers: dict[str, str], media: str, body: Json, is_open: bool) -> str:
     given = [f'    os.environ["GPUQ_URL"] + "/api/v1{path}",']
     pairs = [] if is_open else ['"Authorization": "Bearer " + os.environ["GPUQ_TOKEN"]']
-    pairs += [f"{name!r}: {value!r}".replace("'" + name + "'", f'"{name}"') for name, value in headers.items()]
+    pairs += [f'"{name}": {value!r}' for name, value in headers.items()]
     if media and media != JSON:
         pairs.append(f'"Content-Type": "{media}"')
     if pairs:

@@ -135,10 +135,8 @@ class Webhooks(ApiView):
             created["headers"] = {"Location": location, "ETag": f'"{row.version}"'}
             self.keep(201, created["data"], created["headers"])
 
-        secret = made or values.pop("secret", "")
-        actions.add_webhook(
-            actor=self.actor, department=where, on_commit_row=store_answer, **values | {"secret": secret}
-        )
+        values["secret"] = values.get("secret") or made
+        actions.add_webhook(actor=self.actor, department=where, on_commit_row=store_answer, **values)
         return Response(created["data"], status=201, headers=created["headers"])
 
 

@@ -115,15 +115,15 @@ def change_webhook(
     actor.require(Right.STEER, webhook.department)
     with durable():
         row = _locked(webhook, seen, expected_version)
-        before, was = _audit_values(row), (row.active, safe_http.host_of(row.url))
+        before, was_active, host = _audit_values(row), row.active, safe_http.host_of(row.url)
         secret = changes.pop("secret", None)
         for field, value in changes.items():
             setattr(row, field, value)
         row.kinds = list(dict.fromkeys(row.kinds))
         row.name = checked(row.name, row.url, row.shape, secret or "", row.kinds)
-        if secret is None and row.secret and safe_http.host_of(row.url) != was[1]:
+        if secret is None and row.secret and safe_http.host_of(row.url) != host:
             raise Invalid(N_("For another host, enter the secret again."), field="secret")
-        if row.active and not was[0]:  # switched on again: what waits is tried now
+        if row.active and not was_active:  # switched on again: what waits is tried now
             row.failures, row.failing_since, row.open_until = 0, None, None
         if secret is not None:
             row.secret = encrypt(secret)
@@ -149,7 +149,7 @@ def rotate_secret(*, actor: Actor, webhook: Webhook, secret: str = "", seen: str
                 N_("Webhooks in the format %(shape)s have no secret: the key is in their address."),
                 field="secret", shape=row.get_shape_display(),
             )  # fmt: skip
-        secret = secret or generated_secret(row.shape, secret)
+        secret = secret or generated_secret(row.shape, "")
         if not secret:
             raise Invalid(N_("Enter the secret that %(shape)s shows."), field="secret", shape=row.get_shape_display())
         checked(row.name, row.url, row.shape, secret, row.kinds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from django.contrib import messages
@@ -29,8 +28,6 @@ from quotas.rules import quotas
 from quotas.rules.quotas import giver_of, may_promise
 from quotas.views.quotas import Rule, rule_of
 
-NONE: Mapping[str, str] = MappingProxyType({})
-
 
 @dataclass(slots=True)
 class Forms:
@@ -41,7 +38,9 @@ class Forms:
     zone: ZoneForm
 
     @staticmethod
-    def of(data: Any, actor: Actor, department: Department, rule: Rule, proposed: Mapping[str, str] = NONE) -> Forms:
+    def of(
+        data: Any, actor: Actor, department: Department, rule: Rule, proposed: Mapping[str, str] | None = None
+    ) -> Forms:
         """`proposed`: values of fields that stand in a fresh form instead of those of now, where the actor may change them."""
         quota = rule.quota or Quota(department=department, pool=rule.pool)
         initial = {name: getattr(quota, name) for name in ("guaranteed", "borrow_limit", "lend_limit")}
@@ -50,9 +49,9 @@ class Forms:
         rows = [WindowForm.initial_of(window) for window in schedule_of(quota).windows]
         zone = {"zone": quota.zone or timezone.get_current_timezone_name()}
         form = QuotaForm(data, initial=initial, pool=rule.pool, only_lend=not may_promise(actor, department))
-        for name in initial.keys() & proposed.keys() - {"version"}:
-            if not form.fields[name].disabled:
-                form.initial[name] = proposed[name]
+        for name, value in (proposed or {}).items():
+            if name in initial and name != "version" and not form.fields[name].disabled:
+                form.initial[name] = value
         return Forms(
             form,
             WindowForms(sent, initial=rows, prefix="windows", form_kwargs={"pool": rule.pool}),
@@ -96,7 +95,7 @@ def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
     dept = department_for(actor, department, Right.STEER)
     rule = rule_of(dept, pool)
     posted = request.method == "POST"
-    forms = Forms.of(request.POST if posted else None, actor, dept, rule, NONE if posted else request.GET.dict())
+    forms = Forms.of(request.POST if posted else None, actor, dept, rule, None if posted else request.GET.dict())
     if posted and forms.are_valid:
         why = forms.quota.cleaned_data["why"]
         asked: dict[str, Any] = {"actor": actor, "department": dept, "pool": rule.pool, **forms.asked()}

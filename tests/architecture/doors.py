@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from portal.accounts.members import digest_of
+from portal.accounts.bearer_tokens import digest_of
 from portal.models import AuditEntry, Department, GroupRule, InboxItem, Invitation, Role, SavedFilter, User, Webhook
 from quotas.models import Budget, ClaimState, Decision, PlanPass, Pool, Quarantine, QuotaRequest
 from tests import builders as make

@@ -94,20 +94,25 @@ def test_an_identifier_that_is_another_one_each_time_makes_no_accounts(chromium:
     assert "not persistent: set subject_attribute" in company.portal.log.read_text()
 
 
+def answer_at_login(page: Page, company: Company, provider: str, label: str, *, lands: str) -> str:
+    """The XML of the answer with which mia logs in, caught on its way."""
+    caught: list[str] = []
+    ends = f"/{provider}/saml/"
+    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith(ends) else None)
+    page.get_by_role("button", name=f"Log in with {label}", exact=True).click()
+    page.fill("#username", "mia")
+    page.fill("#password", PASSWORD)
+    page.click("#kc-login")
+    page.wait_for_url(company.portal.url + lands)
+    return base64.b64decode(httpx.QueryParams(caught[0])["SAMLResponse"]).decode()
+
+
 def test_an_answer_counts_once_in_the_browser_that_asked_and_only_if_it_is_signed(
     chromium: Any, company: Company
 ) -> None:
     """The answer is caught on its way, and sent again: as it was, changed, and by somebody else's browser."""
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
-    caught: list[str] = []
-    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith("/sso/saml/") else None)
-    page.get_by_role("button", name="Log in with Company login", exact=True).click()
-    page.fill("#username", "mia")
-    page.fill("#password", PASSWORD)
-    page.click("#kc-login")
-    page.wait_for_url(company.portal.url + "/")
-    fields = httpx.QueryParams(caught[0])
-    xml = base64.b64decode(fields["SAMLResponse"]).decode()
+    xml = answer_at_login(page, company, "sso", "Company login", lands="/")
     assert "mia@example.org" in xml
     address = f"{company.portal.url}/login/with/sso/saml/"
     own = {each["name"]: each["value"] for each in page.context.cookies() if each["name"] != "saml-acs-session"}
@@ -214,15 +219,8 @@ def test_an_answer_to_a_question_is_not_made_one_to_none(chromium: Any, company:
 
 def test_an_encrypted_assertion_is_read_and_a_plain_one_refused(chromium: Any, company: Company) -> None:
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
-    caught: list[str] = []
-    page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith("/sealed/saml/") else None)
-    page.get_by_role("button", name="Log in with Company login 4", exact=True).click()
-    page.fill("#username", "mia")
-    page.fill("#password", PASSWORD)
-    page.click("#kc-login")
-    page.wait_for_url(company.portal.url + "/profile/")
+    xml = answer_at_login(page, company, "sealed", "Company login 4", lands="/profile/")
     expect(page.get_by_role("heading", name=re.compile("^mia"))).to_be_visible()
-    xml = base64.b64decode(httpx.QueryParams(caught[0])["SAMLResponse"]).decode()
     assert "EncryptedAssertion" in xml
     assert "mia@example.org" not in xml
     with httpx.Client(trust_env=False) as client:

@@ -50,8 +50,8 @@ def of_all(figures: Mapping[str, Figures], begin: dt.datetime, end: dt.datetime)
     sides = [figures[name]["all"] for name in ("now", "draft")]
     if "course" not in sides[0]:
         return []
-    return [_plot(str(title), [side["course"][name] for side in sides], _periods(figures, begin, end))
-            for name, title in OF_ALL.items()]  # fmt: skip
+    times = _periods(figures, begin, end)
+    return [_plot(str(title), [side["course"][name] for side in sides], times) for name, title in OF_ALL.items()]
 
 
 def of_departments(

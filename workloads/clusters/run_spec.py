@@ -32,8 +32,9 @@ def new_secrets() -> tuple[str, str]:
     return encrypt(orjson.dumps({"ready": ready, "notebook": notebook}).decode()), digest(ready)
 
 
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+def digest(secret: str) -> str:
+    """As which a random secret is kept: of a run, or of a calendar's address."""
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def tokens_of(attempt: Attempt) -> dict[str, str]:

@@ -26,22 +26,19 @@ def figures_of(outcome: Outcome, *, with_course: bool = False) -> Figures:
         lines = [line for line in outcome.lines if line.department == id]
         records = [record for record in outcome.records if record.job.request.department == id]
         if records or any(line.guaranteed for line in lines):
-            departments[id] = _figures(outcome, lines, records, by_department.get(id, Counter()))
-            if with_course:
-                departments[id]["course"] = _course(outcome, lines)
-    together = _figures(outcome, outcome.lines, outcome.records, idle)
-    if with_course:
-        together["course"] = _course(outcome, outcome.lines)
+            departments[id] = _figures(outcome, lines, records, by_department.get(id, Counter()), with_course)
     return {
         "days": round((outcome.end - outcome.begin) / 86400, 3),
         "passes": outcome.passes,
         "period_s": outcome.period,
-        "all": together,
+        "all": _figures(outcome, outcome.lines, outcome.records, idle, with_course),
         "departments": departments,
     }
 
 
-def _figures(outcome: Outcome, lines: Sequence[Line], records: Sequence[Record], idle: Counter[str]) -> Figures:
+def _figures(
+    outcome: Outcome, lines: Sequence[Line], records: Sequence[Record], idle: Counter[str], with_course: bool
+) -> Figures:
     seconds = outcome.end - outcome.begin
     used, borrowed, lost, due, served = (
         sum(getattr(line, name) * line.cards for line in lines)
@@ -74,7 +71,7 @@ def _figures(outcome: Outcome, lines: Sequence[Line], records: Sequence[Record],
         "wait_inside_s": _spread(record.waited(outcome.end) for record in records if record.inside),
         "wait_above_s": _spread(record.waited(outcome.end) for record in records if record.inside is False),
         "idle_while_waiting_gpu_hours": {rule: round(part / HOUR, 1) for rule, part in idle.most_common() if part},
-    }
+    } | ({"course": _course(outcome, lines)} if with_course else {})
 
 
 def _course(outcome: Outcome, lines: Sequence[Line]) -> Figures:

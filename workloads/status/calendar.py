@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from portal.infra.locks import durable
 from portal.models import Department, User
 from portal.text.words import amount
 from quotas.models import WINDOW, Claim, ClaimState
+from workloads.clusters.run_spec import digest
 from workloads.estimates.words import start_lines
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, CalendarFeed, Workload
@@ -41,7 +41,7 @@ def new_feed(*, actor: Actor) -> str:
     with durable():
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         CalendarFeed.objects.update_or_create(
-            user=user, defaults={"digest": _digest(secret), "created_at": timezone.now(), "read_at": None}
+            user=user, defaults={"digest": digest(secret), "created_at": timezone.now(), "read_at": None}
         )
         audit.record(actor, "calendar.created", user.username)
     return secret
@@ -59,7 +59,7 @@ def end_feed(*, actor: Actor) -> None:
 
 def reader_of(secret: str) -> User | None:
     """Whose feed it is; None for a secret that is not, or not any more, and for who may not log in."""
-    row = CalendarFeed.objects.filter(digest=_digest(secret), user__is_active=True).select_related("user").first()
+    row = CalendarFeed.objects.filter(digest=digest(secret), user__is_active=True).select_related("user").first()
     if row is None:
         return None
     now = timezone.now()
@@ -72,10 +72,6 @@ def _person(actor: Actor) -> User:
     if actor.user is None:
         raise ValueError("a calendar is a person's")
     return actor.user
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 # What it shows --------------------------------------------------------------------------------------------------------
