@@ -11,7 +11,7 @@ it. What a leaver frees beyond its holder's need may serve others as well: `Depa
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -33,80 +33,69 @@ from quotas.engine.units import gone_by, lost_work, policy_of, spent_budget, str
 
 
 class Departures:
-    """The leaving claims of one pool: by when each is gone, and for whom it leaves.
+    """The leaving claims of one pool: by when each is gone, for whom it leaves, and who waits for it.
 
-    A leaver `leaves_for` one pending claim, and is `unclaimed` while that claim has no hold, or there is none. `awaited` has all
-    claims that wait for a leaver.
+    A leaver `leaves_for` one pending claim at most, and is `unclaimed` while that claim has no hold, or there is none. `awaited`
+    has all claims that wait for a leaver.
     """
 
     def __init__(self, gone_by: Callable[[Claim], int]) -> None:
         self._gone_by = gone_by
-        self._turn: dict[ClaimId, tuple[int, ClaimId]] = {}  # leaver → its place in the order in which they are gone
         self.leaving: dict[ClaimId, Claim] = {}
         self.unclaimed: set[ClaimId] = set()
         self.leaves_for: dict[ClaimId, ClaimId] = {}  # leaver → pending claim
-        self._leaving_for: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
-        self._preempted_for: dict[ClaimId, set[ClaimId]] = {}  # pending claim → leavers that the snapshot names for it
         self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
-        self._awaits: dict[ClaimId, set[ClaimId]] = {}  # the same from the pending claim's side
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
         self.leaving[leaver.id] = leaver
-        self._turn[leaver.id] = self._gone_by(leaver), leaver.id
         self.unclaimed.add(leaver.id)
         if leaver.held_for is not None:
-            self._preempted_for.setdefault(leaver.held_for, set()).add(leaver.id)
-            self._leave_for(leaver.id, leaver.held_for)
+            self.leaves_for[leaver.id] = leaver.held_for
 
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
         self.unclaimed.discard(leaver.id)
-        claim = self.leaves_for.pop(leaver.id, None)
-        if claim is not None:
-            self._leaving_for[claim].discard(leaver.id)
+        self.leaves_for.pop(leaver.id, None)
 
     def wait_for(self, leaver: Claim, claim: Claim) -> None:
         """The claim waits for the leaver, which leaves for it unless it does for another already."""
         self.awaited.setdefault(leaver.id, set()).add(claim.id)
-        self._awaits.setdefault(claim.id, set()).add(leaver.id)
-        if leaver.id not in self.leaves_for:
-            self._leave_for(leaver.id, claim.id)
-
-    def _leave_for(self, leaver: ClaimId, claim: ClaimId) -> None:
-        self.leaves_for[leaver] = claim
-        self._leaving_for.setdefault(claim, set()).add(leaver)
+        self.leaves_for.setdefault(leaver.id, claim.id)
 
     def release(self, claim: Claim) -> None:
         """Nobody leaves for the claim any more."""
-        for leaver in self._awaits.pop(claim.id, ()):
-            self.awaited[leaver].discard(claim.id)
-        for leaver in self._leaving_for.pop(claim.id, ()):
+        for waiting in self.awaited.values():
+            waiting.discard(claim.id)
+        for leaver in self._ids_of(claim):
             del self.leaves_for[leaver]
 
     def hold_added(self, claim: Claim) -> None:
         """The claim has a hold from now on."""
-        self.unclaimed -= self._leaving_for.get(claim.id, set())
+        self.unclaimed.difference_update(self._ids_of(claim))
 
     def hold_removed(self, claim: Claim) -> None:
         """The claim has no hold, for a while or for good."""
-        self.unclaimed |= self._leaving_for.get(claim.id, set())
+        self.unclaimed.update(self._ids_of(claim))
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
-        return [self.leaving[leaver] for leaver in sorted(self._leaving_for.get(claim.id, ()))]
+        return [self.leaving[leaver] for leaver in sorted(self._ids_of(claim))]
+
+    def _ids_of(self, claim: Claim) -> list[ClaimId]:
+        return [leaver for leaver, other in self.leaves_for.items() if other == claim.id]
 
     def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> list[Claim]:
         """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then the unclaimed,
         then the others; each by the time it is gone."""
-        mine = self._leaving_for.get(claim.id, set()) | self._preempted_for.get(claim.id, set())
 
-        def order(leaver: ClaimId) -> tuple[int, tuple[int, ClaimId]]:
-            return 0 if leaver in mine else 1 if leaver in self.unclaimed else 2, self._turn[leaver]
+        def order(leaver: Claim) -> tuple[int, int, ClaimId]:
+            its_own = claim.id in (self.leaves_for.get(leaver.id), leaver.held_for)
+            return 0 if its_own else 1 if leaver.id in self.unclaimed else 2, self._gone_by(leaver), leaver.id
 
-        leaving = self.leaving.keys() if among is None else self.leaving.keys() & among
-        return [self.leaving[leaver] for leaver in sorted(leaving, key=order)]
+        ids = self.leaving.keys() if among is None else self.leaving.keys() & among
+        return sorted([self.leaving[id] for id in ids], key=order)
 
 
 # What is kept for a claim ---------------------------------------------------------------------------------------------
@@ -140,8 +129,7 @@ class Hold:
 class PassState:
     """See the module. The free vectors may be shared with the other pools of the group.
 
-    By department, `unsettled` has the units of reservations of the snapshot that were not looked at yet, `reserved` all
-    reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
+    By department, `reserved` has all reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
 
     `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
     a start that takes what a later claim has reserved, a reservation given up or one that waits for one more, a hold pushed out.
@@ -154,6 +142,8 @@ class PassState:
         self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
     ) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
+        if pool.balances is not None:  # they say who starts first; a share of now would stop whom they let start
+            self.settings = replace(self.settings, fair_sharing=False)
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
         self.budgets: dict[ClaimId, SpentBudget] = {}
         mine = [self._bound(claim) for claim in snapshot.claims if claim.pool == pool.id]
@@ -170,18 +160,17 @@ class PassState:
         self.holds: dict[ClaimId, Hold] = {}
         self.inside_only: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
-        self.unsettled: dict[DepartmentId, int] = {}
         self.free_now, self.free_later, self._free_in_both = free_now, free_later, free_in_both
         self.claims = {claim.id: claim for claim in mine}
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
-        self.departures = Departures(partial(gone_by, pool=pool, settings=snapshot.settings, now=snapshot.now))
+        self.departures = Departures(self.gone_by)
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, Any], dict[int, tuple[int, Any]]] = {}
-        self._moved, self._spare = self.ledger.watch(), dict[DepartmentId, int]()
+        self._spare: dict[DepartmentId, int] = {}
         self.preempted: dict[ClaimId, Claim] = {}
         self.started: dict[ClaimId, Claim] = {}
         self.drawn: dict[ClaimId, Mapping[ClaimId, int]] = {}
@@ -190,7 +179,6 @@ class PassState:
         self.hosts = self.space.hosts[pool.id]
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
-        self.holds_of_free: dict[ClaimId, None] = {}  # those of the holds that keep something that is free
         self.units_held = 0
         self.young: set[ClaimId] = set()
         self.some_recalls = False
@@ -277,8 +265,9 @@ class PassState:
         return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
 
     def own_units(self, claim: Claim) -> int:
-        """How many of the units asked would be its department's own; reservations not looked at in this pass come after it."""
-        left = self.ledger[claim.department].own_left + self.unsettled.get(claim.department, 0)
+        """How many of the units asked would be its department's own; unsettled reservations come after it."""
+        reserved = [self.holds[id] for id in self.reserved.get(claim.department, ())]
+        left = self.ledger[claim.department].own_left + sum([hold.charged for hold in reserved if hold.unsettled])
         return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
@@ -395,12 +384,9 @@ class PassState:
             return claim.units <= self.ledger.capacity
         key = claim.shape, claim.pods, claim.same_domain
         if key not in self._fits_empty:
-            self._fits_empty[key] = any(find_places(claim, self.pool, room) is not None for room in self._rooms())
+            fits_now = find_places(claim, self.pool, self.free_later) is not None  # seldom needs the empty pool
+            self._fits_empty[key] = fits_now or find_places(claim, self.pool, self.empty_pool) is not None
         return self._fits_empty[key]
-
-    def _rooms(self) -> Iterator[Room]:
-        yield self.free_later
-        yield self.empty_pool
 
     @property
     def free_in_both(self) -> Room:
@@ -530,8 +516,6 @@ class PassState:
         if hold.claim.must_stay_inside:
             self.inside_only.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.units_held += hold.free_part[self.pool_slot]
-        if hold.free_part[self.pool_slot] > 0:
-            self.holds_of_free[hold.claim.id] = None
         self.ledger.add(hold.claim.department, hold.charged)
         self.free_now.add(hold.free_part, -1)
         self.free_later.add(hold.need, -1)
@@ -542,30 +526,13 @@ class PassState:
         self.departures.hold_removed(hold.claim)
         self.inside_only.get(hold.claim.department, {}).pop(hold.claim.id, None)
         self.units_held -= hold.free_part[self.pool_slot]
-        self.holds_of_free.pop(hold.claim.id, None)
         self.ledger.remove(hold.claim.department, hold.charged)
         self.free_now.add(hold.free_part)
         self.free_later.add(hold.need)
 
-    def unsettle(self, claim: Claim) -> None:
-        """Mark a reservation to be looked at again."""
-        hold = self.holds[claim.id]
-        self.unsettled[claim.department] = self.unsettled.get(claim.department, 0) + (
-            0 if hold.unsettled else hold.charged
-        )
-        hold.unsettled = True
-
-    def settle(self, claim: Claim) -> None:
-        """The reservation was looked at."""
-        hold = self.holds[claim.id]
-        self.unsettled[claim.department] -= hold.charged if hold.unsettled else 0
-        hold.unsettled = False
-
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it are unclaimed until somebody else needs them."""
         hold = self.holds[claim.id]
-        if hold.unsettled:
-            self.settle(claim)
         self.remove_hold(hold)
         if hold.drawn:
             self.recalled[claim.department] += hold.drawn
@@ -585,7 +552,8 @@ class PassState:
             self._leave(victim)
             self._mark_nodes_changed(victim)
             self._count_user(victim, -victim.units)
-        self._count_gone(victims)
+            self.ledger.remove(victim.department, self.charges[victim.id])
+            self.free_later.add(self.vectors[victim.id])
 
     def unpreempt(self, victim: Claim) -> None:
         """A victim stays after all. If others have counted on what it would have left, they are asked again."""
@@ -600,23 +568,12 @@ class PassState:
         self._mark_nodes_changed(victim)
         self.changed_departments.add(victim.department)
         self._count_user(victim, victim.units)
-        self.count_staying([victim])
+        self.ledger.add(victim.department, self.charges[victim.id])
+        self.free_later.add(self.vectors[victim.id], -1)
         too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
         too_much = self.ledger.is_overdrawn(victim.department)
         broken = self.breaks_guarantee(victim.department) or any(True for _ in self.started_without_right())
         self.ask_again = self.ask_again or bool(too_little or too_much or broken)
-
-    def _count_gone(self, claims: Iterable[Claim]) -> None:
-        """Count claims as gone, by right and in what is free later."""
-        for claim in claims:
-            self.ledger.remove(claim.department, self.charges[claim.id])
-            self.free_later.add(self.vectors[claim.id])
-
-    def count_staying(self, claims: Iterable[Claim]) -> None:
-        """Count claims that leave as if they stayed."""
-        for claim in claims:
-            self.ledger.add(claim.department, self.charges[claim.id])
-            self.free_later.add(self.vectors[claim.id], -1)
 
     def short_of_guarantee(self, claim: Claim) -> int:
         """Units by which its department would fall below its guarantee if the claim alone went."""
@@ -626,14 +583,14 @@ class PassState:
     def note_changed_spare(self) -> None:
         """Stopping the claims of a department costs more, or less, when its usage comes nearer to its guarantee: note so on
         their nodes."""
-        for department in self._moved:
+        for department in self.ledger.moved:
             account, claims = self.ledger.accounts[department], self.holding.get(department, {}).values()
             spare = min(max(0, account.usage - account.guaranteed), max((claim.units for claim in claims), default=0))
             if self._spare.get(department) != spare:
                 self._spare[department] = spare
                 for claim in claims:
                     self._mark_nodes_changed(claim)
-        self._moved.clear()
+        self.ledger.moved.clear()
 
     def _mark_nodes_changed(self, claim: Claim) -> None:
         """Something about the claim has changed, be it not what is free where it stands."""
@@ -689,8 +646,8 @@ class PassTrial(Trial):
         """As if the hold did not count in its department's quota."""
         self.charge(hold.claim.department, -hold.charged)
         if hold.unsettled:
-            self._count_unsettled(hold.claim.department, -hold.charged)
-            self._undo.append((self._count_unsettled, (hold.claim.department, hold.charged)))
+            hold.unsettled = False
+            self._undo.append((setattr, (hold, "unsettled", True)))
 
     def remove_hold(self, hold: Hold) -> None:
         """As if nothing were held for the claim."""
@@ -700,9 +657,6 @@ class PassTrial(Trial):
         self.free(state.free_later, [hold.need])
         self._count_held(-units)
         self._undo.append((self._count_held, (units,)))
-
-    def _count_unsettled(self, department: DepartmentId, units: int) -> None:
-        self._state.unsettled[department] += units
 
     def _count_held(self, units: int) -> None:
         self._state.units_held += units

@@ -611,11 +611,6 @@ def free_units(pool: Pool, room: Room) -> list[int]:
     return [int(rank[0]) for rank in ranks]
 
 
-def emptiest_host(pool: Pool, room: Room) -> Host | None:
-    """The node of the pool with most free units, the first by name of those that are equal."""
-    return room.ranking("emptiest", pool, lambda host: (-free_on(host, room.row), host.name)).first()
-
-
 def largest_pod(pool: Pool, room: Room, like: Claim | None = None) -> int:
     """The most units one pod of any shape, or of one `like` the claim's, could get on one node (one card, where cards are
     shared)."""
@@ -642,7 +637,7 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
             return None
         asked = {CPU: 0, MEMORY: 0} | dict(claim.beside)
         has = {
-            what: amount if (slot := _slot_beside(host, what)) is None else room.row[slot]
+            what: amount if (slot := host.beside.get(what, NOWHERE)) is None else room.row[slot]
             for what, amount in asked.items()
         }
         lacking = next(
@@ -654,12 +649,8 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
 
 def _shares(claim: Claim, host: Host, free: Row) -> list[float]:
     """How much the node has of each that a pod asks for beside the cards, the lowest first; 1 is enough."""
-    asked = ((_slot_beside(host, what), amount) for what, amount in claim.beside)
+    asked = ((host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside)
     return sorted(1.0 if slot is None else min(1.0, free[slot] / amount) for slot, amount in asked)
-
-
-def _slot_beside(host: Host, what: str) -> Slot | None:
-    return host.beside.get(what, NOWHERE)
 
 
 def _domains(pool: Pool, room: Room) -> list[str]:

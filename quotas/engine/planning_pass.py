@@ -1,18 +1,18 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
 `decide` is pure, deterministic and total. The steps are those of docs/quota-rules-reference.md, "One planning pass"; in brackets
-the rules of docs/quota-rules.md:
+the rules of docs/quota-rules.md. `PlanningPass` has them in this order, and what the first one needs in detail at its end:
 
 1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up (6).
-   Who leaves for a claim that is over, or has started elsewhere, stays, if no reservation needs it (12).
+   A victim whose preemptor is over, or has started elsewhere, stays if no reservation needs it (12).
 2. Then the departments' next claims compete; each is answered before the next is chosen (7).
 3. A claim starts if its department is entitled to it and it fits where nothing is held for others (8).
 4. If not, it reserves what leavers release for nobody else (9); only if that is not enough are victims named (10).
 5. If not, it waits, and may get a hold (11).
 6. Claims that wait are asked again, as what was freed beyond need may be enough for them.
-7. Other victims of earlier passes that nobody needs any more may stay: `withdrawn` (12).
+7. Victims of earlier passes that step 1 did not let stay, and that nobody needs any more, may stay too: `withdrawn` (12).
 
-When all have their answers, `_explain` finds why each one waits (waiting.py, and `_returning` here), and `decisions` adds its
+When all have their answers, `_explain` finds why each one waits (waiting.py), and `decisions` adds its
 victims, the lenders of what it borrows and the moves that would help. What is only tried happens in a `with state.trial()`, and
 is undone at its end.
 """
@@ -26,7 +26,6 @@ from quotas.engine.preemption import Chosen, choose, still_needed
 from quotas.engine.preemption_rules import may_call_back
 from quotas.engine.queue import Competition, queue_order
 from quotas.engine.quota_tree import Entry, lenders
-from quotas.engine.reasons import LentOutReturning, Reason
 from quotas.engine.reservations import Holds, could_start, initial_state, leavers_needed, may_stay, needs_all
 from quotas.engine.types import (
     AHEAD_SHOWN,
@@ -42,12 +41,12 @@ from quotas.engine.types import (
 from quotas.engine.units import entered_at, told_at
 from quotas.engine.waiting import (
     Consolidation,
+    barred,
+    barred_from_borrowing,
     impossible,
-    impossible_now,
-    may_not_borrow_now,
-    not_any_more,
     not_now,
     waiting_reasons,
+    with_present_usage,
 )
 
 
@@ -90,25 +89,153 @@ class PlanningPass:
         self._explain()
 
     def _refuse_impossible(self) -> None:
-        """Claims that no state of the pool would let run are refused, and have nothing reserved."""
-        self.answers.update(impossible(self.state))
-        self.state.impossible.update(self.answers)
+        """Claims that no state of the pool would let run have nothing reserved and take no turn: their departments' next claims
+        compete."""
+        state = self.state
+        for claim in state.pending:
+            refused = impossible(state, claim)
+            if refused is not None:
+                self.answers[claim.id] = refused
+                state.impossible.add(claim.id)
         for claim in self._with_reservation():
             if claim.id in self.answers:
-                self.state.give_up(claim)
+                state.give_up(claim)
 
     def _answer_in_rounds(self) -> None:
         """Steps 1 to 5, repeated (step 6) while an answer may have changed another's (`PassState.ask_again`)."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
-            self._settle_reservations()
-            self._let_leavers_stay({claim.id for claim in self.state.pending} - self.state.started.keys())
-            self._answer_queue()
+            self._settle_reservations()  # step 1
+            self._let_leavers_stay(waiting={claim.id for claim in self.state.pending} - self.state.started.keys())
+            self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return
         # after the last round: a claim may have started on the units of a victim that stays after all
         self._let_wait(self._take_back_starts())
+
+    # Step 1: reservations, in detail at the end -----------------------------------------------------------------------
+
+    def _settle_reservations(self) -> None:
+        """Each claim with a reservation starts, keeps it, perhaps waiting for fewer leavers, or gives it up. What one needs no
+        more may be enough for others: they are looked at again."""
+        state = self.state
+        self._take_back_starts()
+        self._give_up_overcommitted()
+        reserved = self._to_settle()
+        for _ in range(ROUNDS):
+            for claim in reserved:
+                state.holds[claim.id].unsettled = True
+            before = [self.answers.get(claim.id) for claim in reserved]
+            released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
+            if before == [self.answers.get(claim.id) for claim in reserved]:
+                break
+            reserved = [claim for claim in self._with_reservation() if self._waits_for_any(claim, released)]
+        self._let_unneeded_stay(state.preempted.values())
+
+    # Step 2: whose turn it is -----------------------------------------------------------------------------------------
+
+    def _answer_queue(self) -> None:
+        """Answer every claim that has no answer yet, in turn."""
+        state = self.state
+        for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
+            decision = self.answers[claim.id] = self._answer(claim)
+            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
+                state.ask_again = True  # what it takes may be in the way of a reservation behind it
+
+    def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
+        """The claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
+        state = self.state
+        competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
+        while (claim := competition.next()) is not None:
+            yield claim
+            for department in {claim.department, *state.changed_departments}:
+                competition.enter_next(department)
+            state.changed_departments.clear()
+
+    def _answer(self, claim: Claim) -> Decision:
+        """It starts, else reserves, else waits; holds that it may pass do not hinder it."""
+        if not_now(self.state, claim) is not None:  # paused, over a limit, or a borrower backing off: it holds nothing
+            return Decision(claim.id, DecisionKind.WAIT)
+        return (
+            self._holds.start_past(claim, self._start)
+            or self._holds.reserve_past(claim, self._reserve_or_preempt)
+            or self._wait_and_hold(claim)
+        )
+
+    # Step 3: start ----------------------------------------------------------------------------------------------------
+
+    def _start(self, claim: Claim) -> Decision | None:
+        """Start the claim, if its department is entitled to it, where it fits both now and once all reservations are
+        occupied."""
+        state = self.state
+        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
+        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
+        if places is None:
+            state.return_to_recalls(drawn)
+            return None
+        own, borrowed = self._charge(claim)
+        state.admit(claim, places, drawn)
+        self._holds.expect_end(claim)
+        if borrowed:
+            state.ask_again = True  # above its guarantee now, so an owner that was told to wait may preempt its claims
+        return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
+
+    def _charge(self, claim: Claim) -> tuple[int, int]:
+        """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
+        asked, own = self.state.asked(claim), self.state.own_units(claim)
+        return own + claim.units - asked, asked - own
+
+    # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
+
+    def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
+        """Reserve what leaves already, else preempt."""
+        return self._reserve_what_leaves(claim) or self._preempt(claim)
+
+    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
+        """Reserve places that are free once all leavers are gone."""
+        state = self.state
+        places = state.places(claim, state.free_later) if state.entitled(claim) else None
+        return None if places is None else self._reserve_at(claim, places, ())
+
+    def _preempt(self, claim: Claim) -> Decision | None:
+        """Preempt the best permitted victims and reserve what they leave."""
+        chosen = choose(self.state, claim)
+        if chosen is None:
+            return None
+        self.state.preempt(chosen.victims)
+        return self._reserve_at(claim, chosen.places, chosen.victims)
+
+    def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
+        """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
+        state = self.state
+        own, borrowed = self._charge(claim)
+        need = state.need(claim, places)
+        waiting_on = leavers_needed(state, claim, need, needed)
+        state.reserve(claim, places, need, waiting_on)
+        return Decision(
+            claim.id,
+            DecisionKind.RECLAIM,
+            own,
+            borrowed,
+            placement=places or None,
+            waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
+            by=max((state.gone_by(leaver) for leaver in waiting_on), default=state.now),
+        )
+
+    # Step 5: wait, and hold -------------------------------------------------------------------------------------------
+
+    def _wait_and_hold(self, claim: Claim) -> Decision:
+        """Wait, with a hold if it is inside the guarantee or a borrower that has starved. `Holds.add` refuses one to a
+        claim that could not start in the empty pool, to a second borrower, and to a borrower beyond its limits."""
+        state = self.state
+        if state.inside(claim):
+            self._holds.add(claim, starving=False)
+        elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
+            self._holds.add(claim, starving=True)
+        return Decision(claim.id, DecisionKind.WAIT)
+
+    # Step 6: ask again ------------------------------------------------------------------------------------------------
 
     def _forget_waiting(self) -> None:
         """Those who wait are asked again, and nothing is held for them meanwhile."""
@@ -120,42 +247,114 @@ class PlanningPass:
         for claim in claims:
             self.answers[claim.id] = Decision(claim.id, DecisionKind.WAIT)
 
-    def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
-        """Step 2: the claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
-        state = self.state
-        competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
-        while (claim := competition.next()) is not None:
-            yield claim
-            for department in {claim.department, *state.changed_departments}:
-                competition.enter_next(department)
-            state.changed_departments.clear()
+    # Step 7: who stays after all --------------------------------------------------------------------------------------
 
-    # Step 1: reservations ---------------------------------------------------------------------------------------------
+    def withdrawn(self) -> list[ClaimId]:
+        """Who was let stay, and whoever else may, now that all have their answers."""
+        if self.state.pool.cluster_unreachable_since is None:
+            self._let_leavers_stay()
+        return sorted(self._let_stay)
 
-    def _settle_reservations(self) -> None:
-        """Whoever waits for others to leave starts, keeps its reservation, for which it may need fewer of them, or gives it up.
-        What one needs no more may be enough for others: they are looked at again."""
+    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
+        """Leaving claims stay that were preempted for somebody who is not `waiting` any more, that no reservation needs, that
+        have time left before their deadline, and whose units the limits still bear."""
         state = self.state
-        self._take_back_starts()
-        self._give_up_overcommitted()
-        reserved = self._to_settle()
-        for _ in range(ROUNDS):
-            for claim in reserved:
-                state.unsettle(claim)
-            before = [self.answers.get(claim.id) for claim in reserved]
-            released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
-            if before == [self.answers.get(claim.id) for claim in reserved]:
-                break
-            reserved = [claim for claim in self._with_reservation() if self._waits_for(claim, released)]
-        self._let_unneeded_stay(state.preempted.values())
+        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
+            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
+            if (
+                preempted
+                and leaver.held_for not in waiting
+                and not state.departures.awaited.get(leaver.id)
+                and state.may_return(leaver)
+            ):
+                state.unpreempt(leaver)
+                self._let_stay.add(leaver.id)
+
+    # Reasons ----------------------------------------------------------------------------------------------------------
+
+    def _explain(self) -> None:
+        """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
+        number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
+        state, waiting = self.state, list[ClaimId]()
+        for id, decision in self.answers.items():
+            claim = state.claims[id]
+            if decision.decision is DecisionKind.WAIT:
+                with state.trial() as trial:
+                    if id in state.holds:
+                        trial.remove_hold(state.holds[id])
+                    reasons = waiting_reasons(state, claim)
+                ahead = tuple(waiting[:AHEAD_SHOWN])
+                waiting.append(id)
+                self.answers[id] = replace(decision, reasons=reasons, position=len(waiting), ahead=ahead)
+            elif decision.decision is DecisionKind.IMPOSSIBLE:
+                self.answers[id] = replace(decision, reasons=with_present_usage(state, claim, decision.reasons))
+
+    # The plan ---------------------------------------------------------------------------------------------------------
+
+    def decisions(self) -> list[Decision]:
+        """The answers, complete: with who is preempted for each, the lenders of what it borrows and the moves that would help."""
+        borrowed, victims_for, hints = self._lenders(), self._victims(), Consolidation(self.state)
+        complete: list[Decision] = []
+        for id, decision in self.answers.items():
+            waits = decision.decision is DecisionKind.WAIT
+            reasons = hints.hinted(self.state.claims[id], decision.reasons) if waits else decision.reasons
+            lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
+            if lent or victims or decision.borrowed or reasons is not decision.reasons:
+                units = sum(lent.values())  # borrowed once all are answered
+                own = decision.own + decision.borrowed - units
+                decision = replace(decision, own=own, borrowed=units, from_=lent, victims=victims, reasons=reasons)
+            complete.append(decision)
+        return complete
+
+    def _victims(self) -> dict[ClaimId, list[ClaimId]]:
+        """The victims of this pass by the claim that they leave for; if that one gave up, by one that waits for the same."""
+        waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
+        victims: dict[ClaimId, list[ClaimId]] = {}
+        for victim in sorted(self.state.preempted):
+            victims.setdefault(self.state.departures.leaves_for.get(victim, waiting[victim]), []).append(victim)
+        return victims
+
+    def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
+        """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
+        state = self.state
+        if not any(decision.borrowed for decision in self.answers.values()):
+            return {}
+        with state.trial() as trial:
+            for id, hold in state.holds.items():
+                if self.answers[id].decision is DecisionKind.WAIT:
+                    trial.uncharge_hold(hold)
+            return lenders(state.ledger, self._entries())
+
+    def _entries(self) -> Iterator[Entry]:
+        """Who uses units, in the order in which they came by them. A claim that starts and must stay inside the guarantee comes
+        before what others of its department have reserved, as it will in the next pass."""
+        state = self.state
+        for claims in state.holding.values():
+            for claim in claims.values():
+                yield Entry(claim.id, claim.department, state.charges[claim.id], (0, entered_at(claim)))
+        for turn, (id, decision) in enumerate(self.answers.items()):
+            if decision.own + decision.borrowed:
+                claim = state.claims[id]
+                first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
+                yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
+
+    # Step 1 in detail: each reservation -------------------------------------------------------------------------------
 
     def _to_settle(self) -> list[Claim]:
         """The reservations that would not be made again as they are, and all of a department where such a one must stay inside
-        the guarantee."""
+        the guarantee: until they are answered they are unsettled. The rest stay settled, as those are that this pass makes: who
+        comes before an unsettled one counts its units as free (`PassState.own_units`), and may take what it was promised."""
         reserved = self._with_reservation()
         changed = {claim.id for claim in reserved if not self._would_be_made_again(claim)}
         whole = {claim.department for claim in reserved if claim.id in changed and claim.must_stay_inside}
         return [claim for claim in reserved if claim.id in changed or claim.department in whole]
+
+    def _with_reservation(self) -> list[Claim]:
+        return [claim for claim in self.state.pending if claim.id in self.state.reserved.get(claim.department, ())]
+
+    def _waits_for_any(self, claim: Claim, leavers: set[ClaimId]) -> bool:
+        decision = self.answers.get(claim.id)
+        return decision is not None and not leavers.isdisjoint(decision.waiting_on)
 
     def _settle(self, claim: Claim) -> set[ClaimId]:
         """Answer one claim with a reservation; returns whom it waits for no more. Without an answer it competes anew."""
@@ -169,13 +368,76 @@ class PlanningPass:
         self._let_unneeded_stay([leaver for leaver in leavers if leaver.id in state.preempted])
         return set() if before is None or decision is None else {*before.waiting_on} - {*decision.waiting_on}
 
-    def _with_reservation(self) -> list[Claim]:
-        """Claims with a reservation. Call it only while nothing is held for those who wait: then all holds are reservations."""
-        return [claim for claim in self.state.pending if claim.id in self.state.holds]
+    def _answer_reservation(self, claim: Claim) -> Decision | None:
+        """The answer to one claim with a reservation; None when it gave it up and competes anew."""
+        state, before = self.state, self.answers.get(claim.id)
+        if claim.id not in state.holds:
+            return None  # `_give_up_behind` has ended it since this turn began
+        if before is not None:  # made in this pass
+            if self._would_be_made_again(claim):
+                state.holds[claim.id].unsettled = False
+                return before
+            del self.answers[claim.id]
+            claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
+        waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
+        state.give_up(claim)
+        left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
+        leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
+        if barred(state, claim, itself_counted=False) is not None:
+            return None
+        if barred_from_borrowing(state, claim) is not None and not state.inside(claim):
+            return None
+        while leavers and (needed := self._needed(claim, leavers)) is not None:
+            dropped = [leaver for leaver in leavers if leaver not in needed.victims]
+            if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
+                return self._reserve_at(claim, needed.places, needed.victims)
+            # Another claim still waits for one that this one could spare, which leaves in any case: ask again without it.
+            leavers = list(needed.victims)
+        with state.trial() as trial:
+            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?
+            return self._start(claim) or self._reserve_what_leaves(claim)
 
-    def _waits_for(self, claim: Claim, leavers: set[ClaimId]) -> bool:
-        decision = self.answers.get(claim.id)
-        return decision is not None and not leavers.isdisjoint(decision.waiting_on)
+    def _would_be_made_again(self, claim: Claim) -> bool:
+        """Whether a reservation made in this pass would be made again as it is. To make each again instead unsettles what is
+        promised (`_to_settle`); a crowd's pass takes a third longer, where units are counted three times as long (ADR 79)."""
+        state, decision = self.state, self.answers.get(claim.id)
+        if decision is None or barred(state, claim, itself_counted=True) is not None:
+            return False
+        if state.lost_its_right(claim) or could_start(state, claim):
+            return False
+        return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
+
+    def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
+        """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
+        used, reserved = self._behind(claim, leavers)
+        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
+            needed = still_needed(self.state, claim, leavers, used + reserved - giving_way, giving_way)
+            if needed is not None and needed.victims:
+                return needed
+        return None
+
+    def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
+        """Units that claims of its department use that come after it in the queue and started since the `leavers` were preempted
+        for it, and units that such claims have reserved."""
+        state, order = self.state, queue_order(claim)
+        since = [
+            told_at(leaver, state.pool, state.settings, state.now)
+            for leaver in leavers
+            if leaver.id not in state.preempted
+        ]
+        holding = state.holding.get(claim.department, {}).values() if since else ()
+        used = sum(
+            state.charges[other.id]
+            for other in holding
+            if queue_order(other) > order and entered_at(other) >= min(since)
+        )
+        for other in state.started.values():
+            if other.department == claim.department and queue_order(other) > order:
+                used += state.charged(other.id)
+        behind = [state.holds[id] for id in state.reserved.get(claim.department, ())]
+        return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
+
+    # Step 1 in detail: what the limits do not bear, and victims that nobody needs -------------------------------------
 
     def _take_back_starts(self) -> list[Claim]:
         """Claims that were to start in this pass on units of others that now stay after all do not start: they compete anew."""
@@ -215,7 +477,7 @@ class PlanningPass:
             if heir is None:
                 state.unpreempt(victim)
             else:
-                self._wait_for(heir, victim)
+                self._wait_for_one_more(heir, victim)
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
         """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
@@ -248,284 +510,10 @@ class PlanningPass:
                 state.give_up(claim)
                 state.ask_again = True
 
-    def _wait_for(self, claim: Claim, leaver: Claim) -> None:
+    def _wait_for_one_more(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
         self.state.wait_for(self.state.holds[claim.id], leaver)
         self.state.ask_again = True
         decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.state.gone_by(leaver))
         self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
-
-    def _would_be_made_again(self, claim: Claim) -> bool:
-        """Whether a reservation made in this pass would be made again as it is."""
-        state, decision = self.state, self.answers.get(claim.id)
-        if decision is None or not_any_more(state, claim, itself_counted=True) is not None:
-            return False
-        if state.lost_its_right(claim) or could_start(state, claim):
-            return False
-        return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
-
-    def _answer_reservation(self, claim: Claim) -> Decision | None:
-        """The answer to one claim with a reservation; None when it gave it up and competes anew."""
-        state, before = self.state, self.answers.get(claim.id)
-        if claim.id not in state.holds:
-            return None  # `_give_up_behind` has ended it since this turn began
-        if before is not None:  # made in this pass
-            if self._would_be_made_again(claim):
-                state.settle(claim)
-                return before
-            del self.answers[claim.id]
-            claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
-        waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
-        state.give_up(claim)
-        left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
-        leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
-        if not_any_more(state, claim, itself_counted=False) is not None:
-            return None
-        if may_not_borrow_now(state, claim) is not None and not state.inside(claim):
-            return None
-        while leavers and (needed := self._needed(claim, leavers)) is not None:
-            dropped = [leaver for leaver in leavers if leaver not in needed.victims]
-            if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
-                return self._reserve_at(claim, needed.places, needed.victims)
-            # Another claim still waits for one that this one could spare, which leaves in any case: ask again without it.
-            leavers = list(needed.victims)
-        with state.trial() as trial:
-            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?
-            return self._start(claim) or self._reserve_what_leaves(claim)
-
-    def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
-        """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
-        used, reserved = self._behind(claim, leavers)
-        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
-            needed = still_needed(self.state, claim, leavers, used + reserved - giving_way, giving_way)
-            if needed is not None and needed.victims:
-                return needed
-        return None
-
-    def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
-        """Units that claims of its department use that come after it in the queue and started since the `leavers` were preempted
-        for it, and units that such claims have reserved."""
-        state, order = self.state, queue_order(claim)
-        since = [
-            told_at(leaver, state.pool, state.settings, state.now)
-            for leaver in leavers
-            if leaver.id not in state.preempted
-        ]
-        holding = state.holding.get(claim.department, {}).values() if since else ()
-        used = sum(
-            state.charges[other.id]
-            for other in holding
-            if queue_order(other) > order and entered_at(other) >= min(since)
-        )
-        for other in state.started.values():
-            if other.department == claim.department and queue_order(other) > order:
-                used += state.charged(other.id)
-        behind = [state.holds[id] for id in state.reserved.get(claim.department, ())]
-        return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
-
-    # Steps 3 to 5: one claim's answer ---------------------------------------------------------------------------------
-
-    def _answer_queue(self) -> None:
-        """Answer every claim that has no answer yet, in turn."""
-        state = self.state
-        for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
-            decision = self.answers[claim.id] = self._answer(claim)
-            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # what it takes may be in the way of a reservation behind it
-
-    def _answer(self, claim: Claim) -> Decision:
-        """It starts, else reserves, else waits; holds that it may pass do not hinder it."""
-        if not_now(self.state, claim) is not None:  # paused, over a cap or budget, or backing off: it holds nothing
-            return Decision(claim.id, DecisionKind.WAIT)
-        return (
-            self._holds.start_past(claim, self._start)
-            or self._holds.reserve_past(claim, self._reserve_or_preempt)
-            or self._wait_and_hold(claim)
-        )
-
-    def _start(self, claim: Claim) -> Decision | None:
-        """Step 3: start the claim, if its department is entitled to it, where it fits both now and once all reservations are
-        occupied."""
-        state = self.state
-        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
-        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
-        if places is None:
-            state.return_to_recalls(drawn)
-            return None
-        own, borrowed = self._charge(claim)
-        state.admit(claim, places, drawn)
-        self._holds.expect_end(claim)
-        if borrowed:
-            state.ask_again = True  # its department borrows now: an owner answered before may preempt its older claims
-        return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
-
-    def _charge(self, claim: Claim) -> tuple[int, int]:
-        """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked, own = self.state.asked(claim), self.state.own_units(claim)
-        return own + claim.units - asked, asked - own
-
-    def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
-        """Step 4: reserve what leaves already, else preempt."""
-        return self._reserve_what_leaves(claim) or self._preempt(claim)
-
-    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Step 4, first half: reserve places that are free once all leavers are gone."""
-        state = self.state
-        places = state.places(claim, state.free_later) if state.entitled(claim) else None
-        return None if places is None else self._reserve_at(claim, places, ())
-
-    def _preempt(self, claim: Claim) -> Decision | None:
-        """Step 4, second half: preempt the best permitted victims and reserve what they leave."""
-        chosen = choose(self.state, claim)
-        if chosen is None:
-            return None
-        self.state.preempt(chosen.victims)
-        return self._reserve_at(claim, chosen.places, chosen.victims)
-
-    def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
-        """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
-        state = self.state
-        own, borrowed = self._charge(claim)
-        need = state.need(claim, places)
-        waiting_on = leavers_needed(state, claim, need, needed)
-        state.reserve(claim, places, need, waiting_on)
-        return self._starts_later(claim, own, borrowed, places, waiting_on)
-
-    def _starts_later(
-        self, claim: Claim, own: int, borrowed: int, places: Places, waiting_on: Collection[Claim]
-    ) -> Decision:
-        """The answer: the claim starts once those it waits for are gone."""
-        state = self.state
-        return Decision(
-            claim.id,
-            DecisionKind.RECLAIM,
-            own,
-            borrowed,
-            placement=places or None,
-            waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
-            by=max((state.gone_by(leaver) for leaver in waiting_on), default=state.now),
-        )
-
-    def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Step 5: wait, with a hold if it is inside the guarantee or a borrower that has starved. `Holds.add` refuses one to a
-        claim that could not start in the empty pool, to a second borrower, and to a borrower beyond its limits."""
-        state = self.state
-        if state.inside(claim):
-            self._holds.add(claim, starving=False)
-        elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
-            self._holds.add(claim, starving=True)
-        return Decision(claim.id, DecisionKind.WAIT)
-
-    # Reasons ----------------------------------------------------------------------------------------------------------
-
-    def _explain(self) -> None:
-        """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
-        number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
-        state, waiting = self.state, list[ClaimId]()
-        claims = {claim.id: claim for claim in state.pending}
-        for id, decision in self.answers.items():
-            claim = claims[id]
-            if decision.decision is DecisionKind.WAIT:
-                with state.trial() as trial:
-                    if id in state.holds:
-                        trial.remove_hold(state.holds[id])
-                    reasons = self._reasons(claim)
-                ahead = tuple(waiting[:AHEAD_SHOWN])
-                waiting.append(id)
-                self.answers[id] = replace(decision, reasons=reasons, position=len(waiting), ahead=ahead)
-            elif decision.decision is DecisionKind.IMPOSSIBLE:
-                self.answers[id] = replace(decision, reasons=impossible_now(state, claim, decision.reasons))
-
-    def _reasons(self, claim: Claim) -> tuple[Reason, ...]:
-        reasons = waiting_reasons(self.state, claim)
-        held_up = self.state.pool.cluster_unreachable_since is not None or not_now(self.state, claim) is not None
-        returning = None if held_up else self._returning(claim)
-        return (returning, *reasons) if returning else reasons
-
-    def _returning(self, claim: Claim) -> LentOutReturning | None:
-        """Whom it would preempt if their minimum runtime were over, and by when they would be gone."""
-        state = self.state
-        if not state.young or not state.inside(claim):
-            return None
-        chosen = choose(state, claim, ignore_min_runtime=True)
-        if chosen is None or not chosen.victims:  # what it lacks may have come free since it was answered
-            return None
-        return LentOutReturning(
-            tuple(victim.id for victim in chosen.victims), max(state.gone_by(victim) for victim in chosen.victims)
-        )
-
-    # The plan ---------------------------------------------------------------------------------------------------------
-
-    def decisions(self) -> list[Decision]:
-        """The answers, complete: with who is preempted for each, the lenders of what it borrows and the moves that would help."""
-        state, claims = self.state, {claim.id: claim for claim in self.state.pending}
-        borrowed, victims_for, hints = self._lenders(), self._victims(), Consolidation(state)
-        complete: list[Decision] = []
-        for id, decision in self.answers.items():
-            waits = decision.decision is DecisionKind.WAIT
-            reasons = hints.hinted(claims[id], decision.reasons) if waits else decision.reasons
-            lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
-            if lent or victims or decision.borrowed or reasons is not decision.reasons:
-                units, of_others = (
-                    decision.own + decision.borrowed,
-                    sum(lent.values()),
-                )  # as it is once all are answered
-                decision = replace(
-                    decision, own=units - of_others, borrowed=of_others, from_=lent, victims=victims, reasons=reasons
-                )
-            complete.append(decision)
-        return complete
-
-    def _victims(self) -> dict[ClaimId, list[ClaimId]]:
-        """The victims of this pass by the claim that they leave for; if that one gave up, by one that waits for the same."""
-        waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
-        victims: dict[ClaimId, list[ClaimId]] = {}
-        for victim in sorted(self.state.preempted):
-            victims.setdefault(self.state.departures.leaves_for.get(victim, waiting[victim]), []).append(victim)
-        return victims
-
-    def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
-        """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
-        state = self.state
-        if not any(decision.borrowed for decision in self.answers.values()):
-            return {}
-        with state.trial() as trial:
-            for id, hold in state.holds.items():
-                if self.answers[id].decision is DecisionKind.WAIT:
-                    trial.uncharge_hold(hold)
-            return lenders(state.ledger, self._entries())
-
-    def _entries(self) -> Iterator[Entry]:
-        """Who uses units, in the order in which they came by them. A claim that starts and must stay inside the guarantee comes
-        before what others of its department have reserved, as it will in the next pass."""
-        state = self.state
-        for claims in state.holding.values():
-            for claim in claims.values():
-                yield Entry(claim.id, claim.department, state.charges[claim.id], (0, entered_at(claim)))
-        for turn, (id, decision) in enumerate(self.answers.items()):
-            if decision.own + decision.borrowed:
-                claim = state.claims[id]
-                first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
-                yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
-
-    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
-        """Leaving claims stay that were preempted for somebody who is not `waiting` any more, that no reservation needs, that
-        have time left before their deadline, and whose units the limits still bear."""
-        state = self.state
-        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
-            if (
-                preempted
-                and leaver.held_for not in waiting
-                and not state.departures.awaited.get(leaver.id)
-                and state.may_return(leaver)
-            ):
-                state.unpreempt(leaver)
-                self._let_stay.add(leaver.id)
-
-    def withdrawn(self) -> list[ClaimId]:
-        """Step 7: who was let stay, and whoever else may, now that all have their answers."""
-        if self.state.pool.cluster_unreachable_since is None:
-            self._let_leavers_stay()
-        return sorted(self._let_stay)

@@ -2,7 +2,8 @@
 
 Where only units are lacking, not a place, one knapsack finds the cheapest borrowed claims. For one pod nodes are looked at one by
 one, the cheapest first. Few candidates, and trees of departments, are searched set by set (victim_search.py); for gangs nodes are
-cleared one by one (node_clearing.py). preemption_rules.py says who may be a victim at all, and what a set costs.
+cleared one by one (node_clearing.py). preemption_rules.py says who may be a victim at all (`may_be_preempted`,
+`open_by`), and what a set costs. `own` are claims of the preemptor's department.
 """
 
 from collections.abc import Collection, Iterable
@@ -53,11 +54,11 @@ class Chosen:
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit.
 
-    A borrower stops its own department's claims alone where they suffice; else they count together with what others' claims are
-    open to it."""
+    A borrower stops claims of its own department alone where they suffice, else together with others' claims that are open to
+    it."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
-    if own and not preemptor.inside:  # a borrower spares others if its department's own claims suffice
+    if own and not preemptor.inside:
         chosen = _best(preemptor, own, ())
         if chosen is not None:
             return chosen
@@ -70,73 +71,32 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     return next((chosen for chosen in found if chosen is not None), None)
 
 
-def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
-    """The preemptor with each `Fairness`, the strict one first; only one where shares do not matter."""
-    reclaims = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
-    if reclaims or not preemptor.state.settings.fair_sharing:
-        return (preemptor,)
-    return (replace(preemptor, fairness=fairness) for fairness in Fairness)
-
-
-def _are_many(state: PassState, own: list[Claim], departments: Collection[DepartmentId]) -> bool:
-    """Whether these claims and those of the departments are too many to be searched whole."""
-    return len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
-
-
-def _may_only_reclaim(preemptor: Preemptor) -> bool:
-    """Whether it may take others' claims only inside its guarantee."""
-    state = preemptor.state
-    return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
-
-
-def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
-    state = preemptor.state
-    charges = state.charges
-    mine = cheapest_sum(own, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
-    with state.trial() as trial:
-        trial.leave(mine)
-        rest = [claim for claim in own if claim not in mine]
-        inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
-        others = _best(inside, rest, departments)
-    return None if others is None else _without_spared(preemptor, (*mine, *others.victims))
-
-
-def still_needed(
-    state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int = 0, reserved_behind: int = 0
-) -> Chosen | None:
-    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went.
-    What others of its department use who come after it (`used_behind`) does not take its right to them, and for what those have
-    only reserved above the guarantee nobody need go on its account."""
-    account = state.ledger[claim.department]
-    above = state.asked(claim) - account.own_left - used_behind
-    reserved_behind = max(0, min(reserved_behind, above))
-    with state.trial() as trial:
-        trial.charge(claim.department, -reserved_behind)
-        trial.stay(leavers)
-        preemptor = preemptor_of(state, claim)
-        preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
-        found = (_without_spared(each, tuple(leavers)) for each in _by_fairness(preemptor))
-        return next((chosen for chosen in found if chosen is not None), None)
-
-
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
     """The best set of its own claims and those of these departments. Where only units are lacking, claims anywhere will do; one
     pod needs one node; several pods need several, and claims elsewhere may also give the right to a place."""
     state = preemptor.state
-    counted = state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor)
+    if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
+        claims = _candidates(preemptor, own, departments)
+        return _cheapest_borrowed(preemptor, claims) or _searched(preemptor, claims)
     best: Chosen | None = None
-    if preemptor.claim.pods == 1 and not counted:
+    if preemptor.claim.pods == 1:
         best = _best_on_a_node(preemptor, own, departments)
         if state.ledger.flat and _only_a_place_is_lacking(preemptor):
             return best
-    held = (state.holding.get(department, {}).values() for department in sorted(departments))
-    claims = own + [claim for claims in held for claim in open_to(preemptor, claims)]
-    if counted:
-        return _cheapest_borrowed(preemptor, claims) or _searched(preemptor, claims)
+    claims = _candidates(preemptor, own, departments)
     if best is None or len(claims) <= MANY:
         best = _better(preemptor, best, _found(preemptor, claims))
     return best
+
+
+def _candidates(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
+    """Its own claims, and those of these departments that are open to it."""
+    holding = preemptor.state.holding
+    held = (holding.get(department, {}).values() for department in sorted(departments))
+    return own + [claim for claims in held for claim in open_to(preemptor, claims)]
+
+
+# Which set ------------------------------------------------------------------------------------------------------------
 
 
 def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
@@ -154,42 +114,6 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     if victims is None or cost(preemptor, victims).below_guarantee:
         return None
     return _without_spared(preemptor, victims)
-
-
-def _has_place(preemptor: Preemptor) -> bool:
-    """Whether there is a place already, and only units of the pool or the right to them are lacking."""
-    state = preemptor.state
-    units = min(preemptor.asked, state.free_later.row[state.pool_slot])
-    return state.places(preemptor.claim, state.free_later, units) is not None
-
-
-def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
-    """The best set that a search finds among the claims."""
-    return _without_spared(preemptor, search(preemptor, claims))
-
-
-def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
-    """The best set that is found for places on nodes: few candidates are searched whole; among many nodes are cleared one by one,
-    and the search may still know better."""
-    state = preemptor.state
-    if len(claims) <= MANY:
-        return _searched(preemptor, claims) or _cleared(preemptor, claims)
-    best = _cleared(preemptor, claims)
-    if len(claims) <= CROWD or not state.ledger.flat:
-        best = _better(preemptor, best, _searched(preemptor, claims))
-    return best
-
-
-def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
-    """The best set that clearing the nodes (None: all) one by one finds among the claims."""
-    return _without_spared(preemptor, clear(preemptor, claims, hosts))
-
-
-def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
-    """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
-    state = preemptor.state
-    account, root = preemptor.account, state.ledger.root
-    return max(0, account.kept - account.usage) + root.promised - root.usage >= preemptor.asked
 
 
 def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
@@ -221,15 +145,42 @@ def _known_victims(preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
     return None if places is None else Chosen(tuple(sorted(victims, key=lambda victim: victim.id)), places)
 
 
-def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
-    """The one that costs less; of those that cost the same the one whose places waste less."""
-    if one is None or other is None:
-        return one or other
-    costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
-    return one if costs[cheapest(preemptor, costs)] == one.victims else other
+def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
+    """The best set that is found for places on nodes: few candidates are searched whole; among many nodes are cleared one by one,
+    and the search may still know better."""
+    state = preemptor.state
+    if len(claims) <= MANY:
+        return _searched(preemptor, claims) or _cleared(preemptor, claims)
+    best = _cleared(preemptor, claims)
+    if len(claims) <= CROWD or not state.ledger.flat:
+        best = _better(preemptor, best, _searched(preemptor, claims))
+    return best
 
 
-# Fitting --------------------------------------------------------------------------------------------------------------
+def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
+    state = preemptor.state
+    charges = state.charges
+    mine = cheapest_sum(own, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
+    with state.trial() as trial:
+        trial.leave(mine)
+        rest = [claim for claim in own if claim not in mine]
+        inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
+        others = _best(inside, rest, departments)
+    return None if others is None else _without_spared(preemptor, (*mine, *others.victims))
+
+
+# What a set is found by, and judged by --------------------------------------------------------------------------------
+
+
+def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
+    """The best set that a search finds among the claims."""
+    return _without_spared(preemptor, search(preemptor, claims))
+
+
+def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
+    """The best set that clearing the nodes (None: all) one by one finds among the claims."""
+    return _without_spared(preemptor, clear(preemptor, claims, hosts))
 
 
 def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
@@ -255,3 +206,68 @@ def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> 
     if not (permitted(preemptor, kept) and needs_own(preemptor, kept)):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)
+
+
+def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
+    """The one that costs less; of those that cost the same the one whose places waste less."""
+    if one is None or other is None:
+        return one or other
+    costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
+    return one if costs[cheapest(preemptor, costs)] == one.victims else other
+
+
+# What is lacking, and how much there is to look at --------------------------------------------------------------------
+
+
+def _has_place(preemptor: Preemptor) -> bool:
+    """Whether there is a place already, and only units of the pool or the right to them are lacking."""
+    state = preemptor.state
+    units = min(preemptor.asked, state.free_later.row[state.pool_slot])
+    return state.places(preemptor.claim, state.free_later, units) is not None
+
+
+def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
+    """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
+    state = preemptor.state
+    account, root = preemptor.account, state.ledger.root
+    return max(0, account.kept - account.usage) + root.promised - root.usage >= preemptor.asked
+
+
+def _may_only_reclaim(preemptor: Preemptor) -> bool:
+    """Whether it may take others' claims only inside its guarantee."""
+    state = preemptor.state
+    return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
+
+
+def _are_many(state: PassState, own: list[Claim], departments: Collection[DepartmentId]) -> bool:
+    """Whether these claims and those of the departments are too many to be searched whole."""
+    return len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
+
+
+def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
+    """The preemptor with each `Fairness`, the strict one first; only one where shares do not matter."""
+    reclaims = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
+    if reclaims or not preemptor.state.settings.fair_sharing:
+        return (preemptor,)
+    return (replace(preemptor, fairness=fairness) for fairness in Fairness)
+
+
+# Of those who leave already -------------------------------------------------------------------------------------------
+
+
+def still_needed(
+    state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int = 0, reserved_behind: int = 0
+) -> Chosen | None:
+    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went.
+    What others of its department use who come after it (`used_behind`) does not take its right to them, and for what those have
+    only reserved above the guarantee nobody need go on its account."""
+    account = state.ledger[claim.department]
+    above = state.asked(claim) - account.own_left - used_behind
+    reserved_behind = max(0, min(reserved_behind, above))
+    with state.trial() as trial:
+        trial.charge(claim.department, -reserved_behind)
+        trial.stay(leavers)
+        preemptor = preemptor_of(state, claim)
+        preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
+        found = (_without_spared(each, tuple(leavers)) for each in _by_fairness(preemptor))
+        return next((chosen for chosen in found if chosen is not None), None)

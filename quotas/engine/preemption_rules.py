@@ -59,10 +59,15 @@ def own_candidates(preemptor: Preemptor) -> list[Claim]:
     """The claims of its own department that are open to the preemptor, each taken alone."""
     state = preemptor.state
     mine, most = state.holding.get(preemptor.account.id, {}).values(), preemptor.claim.priority
-    lower = [claim for claim in mine if claim.priority <= most]
+    return _own_open_to(preemptor, [claim for claim in mine if claim.priority <= most])
+
+
+def _own_open_to(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
+    """Of its own department's claims those that are open to the preemptor, each taken alone."""
+    state = preemptor.state
     return [
         claim
-        for claim in lower
+        for claim in claims
         if _within(preemptor, claim) and may_be_preempted(state, preemptor.ignore_min_runtime, claim)
     ]
 
@@ -141,9 +146,22 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None"
     ]
 
 
+def open_claims(state: PassState, claim: Claim) -> list[Claim]:
+    """All claims that are open to this one, each taken alone; of those that start in this pass, those that the next may stop."""
+    preemptor = preemptor_of(state, claim)
+    mine = preemptor.account.id
+    departments = {mine, *candidate_departments(preemptor, own_candidates(preemptor))}
+    claims = [each for department in sorted(departments) for each in state.holding.get(department, {}).values()]
+    claims += [each for each in state.started.values() if each.department in departments and not each.min_runtime]
+    own = [each for each in claims if each.department == mine]
+    others = [each for each in claims if each.department != mine]
+    return _own_open_to(preemptor, own) + open_to(preemptor, others)
+
+
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
     """Not if it is not preemptible, a recall or drawing from one, on lost capacity (`stranded`), or still protected by its
-    minimum runtime. Leaving claims and those started in this pass are not in `state.holding`, so nobody asks about them."""
+    minimum runtime. Leaving claims and those started in this pass are not in `state.holding`, so no victim is one
+    of them."""
     if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
     return ignore_min_runtime or claim.id not in state.young

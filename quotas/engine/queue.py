@@ -1,8 +1,9 @@
 """The order of the queue: inside a department by priority, time of submission and id; between departments by competition.
 
 The next claims of all departments compete, level by level down the tree: those inside their guarantee first; then, with fair
-sharing, the lowest share once it has started; then priority, time of submission, id. After every answer only the way from the
-answered department to the root is ranked again, so a pass over n claims costs n · depth · log(departments).
+sharing, the lowest share once it has started, or where the pool has balances the lowest balance; then priority, time of
+submission, id. After every answer only the way from the answered department to the root is ranked again, so a pass over n
+claims costs n · depth · log(departments).
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from quotas.engine.quota_tree import Account, Ledger, Share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
-"""(whether the claim borrows, its department's share, its place by queue_order)"""
+"""(whether the claim borrows, its department's share or balance, its place by queue_order)"""
 Entry = tuple[bool, Share, int, int, Claim]
 """A rank, the version of the account that entered it, and the claim; only an account's latest version counts"""
 
@@ -94,5 +95,8 @@ class Competition:
     def _rank(self, account: Account, claim: Claim) -> Rank:
         asked = self._asks(claim)
         borrows = not self._ledger.inside(claim.department, asked)
-        share = self._ledger.share_after(account, asked) if self._fair else 0
+        if self._ledger.balanced:
+            share = self._ledger.balance_after(account, asked) if borrows else 0
+        else:
+            share = self._ledger.share_after(account, asked) if self._fair else 0
         return borrows, share, self._turn[claim.id]

@@ -36,6 +36,7 @@ Share = int
 of one ledger have in common, so that shares compare exactly."""
 WEIGHTLESS = 40
 """A borrowed unit of a department with weight 0 counts 2 to the power of this times the dearest with weight."""
+THOUSAND = 1000
 NO_QUOTA = Quota()
 
 
@@ -44,19 +45,20 @@ class Account:
 
     `promised` is its own guarantee and what its teams lend of theirs, `kept` the part of it that it does not lend, `usage`
     what it and its teams use together, each team beyond what it keeps. `ceiling` is the most that it could have of an empty
-    pool at nominal capacity, `present_ceiling` at present capacity. `pace` is what one borrowed unit adds to its share.
+    pool at nominal capacity, `present_ceiling` at present capacity. `pace` is what one borrowed unit adds to its share. `balance`
+    is what it and its teams have borrowed lately less what they have lent, in thousandths; what they lent each other cancels out.
     """
 
     __slots__ = (
-        "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "promised", "quota", "usage",
-        "weight",
+        "balance", "ceiling", "children", "guaranteed", "id", "kept", "pace", "parent", "present_ceiling", "promised", "quota",
+        "usage", "weight",
     )  # fmt: skip
 
     def __init__(self, id: DepartmentId, quota: Quota, weight: Fraction | int) -> None:
         self.id, self.quota, self.guaranteed, self.weight = id, quota, quota.guaranteed, weight
         self.parent: Account | None = None
         self.children: list[Account] = []
-        self.promised = self.kept = self.usage = self.ceiling = self.present_ceiling = self.pace = 0
+        self.promised = self.kept = self.usage = self.ceiling = self.present_ceiling = self.pace = self.balance = 0
 
     @property
     def direct(self) -> int:
@@ -96,8 +98,8 @@ class PassedLimit:
 
 class Ledger:
     """The accounts of one pool under a virtual root, which has the unpromised rest. `above` are the departments that use more
-    than they are promised, `keepers` those that do not lend all. `stranded` units (units.py) are charged to departments,
-    but take nothing of the present capacity."""
+    than they are promised, `keepers` those that do not lend all, and `moved` those whose usage has changed since somebody emptied
+    it. `stranded` units (units.py) are charged to departments, but take nothing of the present capacity."""
 
     def __init__(self, pool: Pool, departments: Iterable[Department], stranded: int = 0) -> None:
         departments = tuple(departments)
@@ -111,7 +113,7 @@ class Ledger:
             account.parent = self.root if department.parent is None else self.accounts[department.parent]
             account.parent.children.append(account)
         self.above: set[DepartmentId] = set()
-        self._watchers: list[set[DepartmentId]] = []
+        self.moved: set[DepartmentId] = set()
         self.flat = all(department.parent is None for department in departments)
         _set_promises(self.root)
         self.keepers = [account for account in self.accounts.values() if account.kept]
@@ -121,14 +123,17 @@ class Ledger:
             for account in (self.root, *self.accounts.values()):
                 account.ceiling = widest.accounts.get(account.id, widest.root).ceiling
         _set_paces(self.accounts.values())
+        self.balanced = pool.balances is not None
+        for id, balance in (pool.balances or {}).items():
+            for account in self.accounts[id].upwards():
+                account.balance += balance
 
     def __getitem__(self, department: DepartmentId) -> Account:
         return self.accounts[department]
 
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
-        for moved in self._watchers:
-            moved.add(department)
+        self.moved.add(department)
         self.lend(department, units)
 
     def remove(self, department: DepartmentId, units: int) -> None:
@@ -143,7 +148,7 @@ class Ledger:
             self.add(department, units)
 
     def lend(self, department: DepartmentId, units: int) -> None:
-        """Charge for a moment: watchers are not told, because it will be undone."""
+        """Charge for a moment: it is not noted in `moved`, because it will be undone."""
         charged = self.accounts[department]
         account: Account | None = charged
         while account is not None and units:
@@ -156,12 +161,6 @@ class Ledger:
             self.above.add(department)
         else:
             self.above.discard(department)
-
-    def watch(self) -> set[DepartmentId]:
-        """A set to which every department is added whose usage changes from now on; the caller empties it."""
-        moved: set[DepartmentId] = set()
-        self._watchers.append(moved)
-        return moved
 
     def available(self, department: DepartmentId) -> int:
         """Units the department may still take by right; negative when a limit is already passed."""
@@ -180,16 +179,6 @@ class Ledger:
             units = max(0, account.usage + units - account.kept) - max(0, account.usage - account.kept)
         return None
 
-    def within_limits(self, department: DepartmentId, units: int) -> bool:
-        """Whether all borrow limits from the department upwards allow `units` more beside what each keeps, whatever is free."""
-        more = 0
-        for account in self.accounts[department].upwards():
-            more += max(0, account.kept - account.usage)
-            limit = account.borrowable
-            if limit is not None and more + limit < units:
-                return False
-        return True
-
     def is_overdrawn(self, department: DepartmentId) -> bool:
         """Whether the department, or one above it, has passed what it may use."""
         return any(_available(account) < 0 for account in (*self.accounts[department].upwards(), self.root))
@@ -197,6 +186,12 @@ class Ledger:
     def share_after(self, account: Account, units: int) -> Share:
         """The account's share once it has taken `units` more."""
         return share(account, account.usage + units)
+
+    def balance_after(self, account: Account, units: int) -> Share:
+        """The account's balance once it has taken `units` more: what it then borrows counts as if it had done so lately. Who has
+        lent more gets that back unit for unit; what is borrowed beyond counts relative to the weight, as a share does."""
+        net = account.balance + THOUSAND * max(0, account.usage + units - account.promised)
+        return net * account.pace if net > 0 else net
 
 
 def share(account: Account, usage: int) -> Share:

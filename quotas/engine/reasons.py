@@ -169,6 +169,21 @@ class Fragmented:
 
 
 @dataclass(frozen=True, slots=True)
+class NoNodeToClear:
+    """It is inside the guarantee, and enough is free or may be preempted for it, but not together: work that may not be stands
+    between. `largest_fit` would fit if all that may be preempted left."""
+
+    code: ClassVar[str] = "no_node_to_clear"
+    sentence: ClassVar[str] = N_(
+        "It is within the guaranteed quota, but no node can be cleared for it: beside work that may not be preempted, at "
+        "most %(largest_fit)s of this shape fit."
+    )
+    advice: ClassVar[str] = N_("Request fewer units per pod, or wait until a node is free.")
+    or_else: ClassVar[str] = N_("Or wait until a node is free.")
+    largest_fit: int
+
+
+@dataclass(frozen=True, slots=True)
 class UserCap:
     """Its user has `used` of the `limit` the department sets for each user."""
 
@@ -306,6 +321,7 @@ Reason = (
     | HeldFor
     | NotLent
     | Fragmented
+    | NoNodeToClear
     | UserCap
     | DepartmentPaused
     | OverBudget

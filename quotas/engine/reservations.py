@@ -20,7 +20,6 @@ from quotas.engine.placement import (
     Slot,
     Space,
     Vector,
-    emptiest_host,
     find_places,
     free_units,
     has_spot,
@@ -35,12 +34,13 @@ def initial_state(
     """The state in which a pass over the pool begins, with the reservations of the snapshot, to be looked at again. Claims for
     which others leave come first: what is free already of their need is theirs."""
     state = PassState(snapshot, pool, free_now, free_later, free_in_both)
-    for claim in sorted(state.pending, key=lambda claim: (not state.departures.of(claim), claim.id)):
+    awaited = {*state.departures.leaves_for.values()}
+    for claim in sorted(state.pending, key=lambda claim: (claim.id not in awaited, claim.id)):
         if claim.reserved is not None:
             charged, places = min(claim.reserved.units, state.asked(claim)), claim.reserved.places
             need = state.space.taken(claim, places, charged)
-            state.reserve(claim, places, need, leavers_needed(state, claim, need, tuple(state.departures.of(claim))))
-            state.unsettle(claim)
+            waiting_on = leavers_needed(state, claim, need, tuple(state.departures.of(claim)))
+            state.reserve(claim, places, need, waiting_on).unsettled = True
     return state
 
 
@@ -126,20 +126,16 @@ def may_stay(state: PassState, leaver: ClaimId) -> bool:
 
 def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:
     """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
-    hold, free, slot = state.holds[claim.id], state.free_later, state.pool_slot
-    if state.pool.nodes is None or claim.is_recall:  # those who leave for others do so in any case
-        given = [state.vectors[leaver][slot] for leaver in leavers]
-        surplus = max(0, state.free_now.row[slot]) + hold.free_part[slot] + sum(given) - hold.charged
-        return surplus < min(given, default=0) and not state.departures.unclaimed
+    hold, free = state.holds[claim.id], state.free_later
     with state.trial() as trial:
         trial.free(free, [hold.need])
-        return not any(_fits_beside(state, claim, state.vectors[leaver], hold.charged) for leaver in leavers)
-
-
-def _fits_beside(state: PassState, claim: Claim, vector: Vector, asked: int) -> bool:
-    with state.trial() as trial:
-        trial.take(state.free_later, [vector])
-        return find_places(claim, state.pool, state.free_later, asked) is not None
+        alone = trial.mark()
+        for leaver in leavers:
+            trial.take(free, [state.vectors[leaver]])
+            if find_places(claim, state.pool, free, hold.charged) is not None:
+                return False
+            trial.rollback(alone)
+    return True
 
 
 # Holds ----------------------------------------------------------------------------------------------------------------
@@ -215,7 +211,7 @@ class Holds:
 
     def add(self, claim: Claim, starving: bool) -> None:
         """Hold places for all the claim asks, where it could start soonest: what is free there now, and later the rest."""
-        if starving and (self._starving is not None or not self._within_limits(claim)):
+        if starving and (self._starving is not None or self._passes_limit(claim)):
             return
         if not self._possible(claim):
             return
@@ -226,9 +222,9 @@ class Holds:
         self._made.append(hold)
         self._starving = hold if starving else self._starving
 
-    def _within_limits(self, claim: Claim) -> bool:
-        """Else what its department uses keeps it from starting, not others: they need not leave anything idle for it."""
-        return self._state.ledger.within_limits(claim.department, self._state.asked(claim))
+    def _passes_limit(self, claim: Claim) -> bool:
+        """Then what its department uses keeps it from starting, not others: they need not leave anything idle for it."""
+        return self._state.ledger.passed_limit(claim.department, self._state.asked(claim)) is not None
 
     def _possible(self, claim: Claim) -> bool:
         """Whether the claim's limits and the present capacity could satisfy it."""
@@ -263,15 +259,8 @@ class Holds:
 
     def _anywhere(self, claim: Claim) -> Places:
         """On the nodes where most is free already, as few as will do, when nobody knows what ends first."""
-        state = self._state
-        emptiest = None if claim.is_recall else emptiest_host(state.pool, state.free_later)
-        if emptiest is None:
+        if claim.is_recall or not self._nodes:
             return ()
-        places = self._places_on([emptiest.node], claim)  # as a rule that is enough
-        return places or self._on_few(claim)
-
-    def _on_few(self, claim: Claim) -> Places:
-        """The same, where one node is not enough."""
         free = free_units(self._state.pool, self._state.free_later)
         nodes = [self._nodes[turn] for turn in sorted(self._by_name, key=free.__getitem__, reverse=True)]
         most = 1

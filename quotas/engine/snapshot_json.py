@@ -117,6 +117,8 @@ def _check_references(snapshot: Snapshot) -> None:
         _known("pool", f"claims[{index}].pool", claim.pool, pools)
     for index, each in enumerate(snapshot.pools):
         _unique(f"pools[{index}].nodes", [node.name for node in each.nodes or ()])
+        for name in each.balances or ():
+            _known("department", f"pools[{index}].balances.{name}", name, departments)
         for number, node in enumerate(each.nodes or () if each.mig is not None else ()):
             for place, card in enumerate(node.cards):
                 if card.units > MOST_SLICES:

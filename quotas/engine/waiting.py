@@ -1,6 +1,6 @@
 """Why a claim does not start, and what would help.
 
-`never` says why no state of the pool would let it run, and how large such a request could be at most; `not_now` why it does
+`impossible` says why no state of the pool would let it run, and how large such a request could be at most; `not_now` why it does
 not start whatever is free; `waiting_reasons` what it waits for. No reason names the policy: who may not preempt reads
 what it lacks, such as `not_enough`. `Consolidation` looks for pods that could move to make room.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from quotas.engine.mig_profiles import profile_of, profiles_of
-from quotas.engine.pass_state import PassState
+from quotas.engine.pass_state import Hold, PassState
 from quotas.engine.placement import (
     Host,
     Trial,
@@ -23,7 +23,8 @@ from quotas.engine.placement import (
     nearest_machine,
     pods_that_fit,
 )
-from quotas.engine.preemption_rules import may_be_preempted
+from quotas.engine.preemption import choose
+from quotas.engine.preemption_rules import may_be_preempted, open_claims
 from quotas.engine.quota_tree import Account
 from quotas.engine.reasons import (
     AboveCeiling,
@@ -32,8 +33,10 @@ from quotas.engine.reasons import (
     DepartmentPaused,
     Fragmented,
     HeldFor,
+    LentOutReturning,
     Machine,
     Move,
+    NoNodeToClear,
     NoSuchProfile,
     NotEnough,
     NotLent,
@@ -45,33 +48,16 @@ from quotas.engine.reasons import (
     UserCap,
     WaitingForGang,
 )
-from quotas.engine.types import Claim, ClaimId, Decision, DecisionKind, Placed, Shape, SpentBudget
+from quotas.engine.types import Claim, Decision, DecisionKind, Placed, Shape, SpentBudget
 from quotas.engine.units import beside_units, card_cores, card_units, comes_with_a_card, resized
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
-    """Why no state of the pool would let the claim run, the quotas' limits first, and the `largest` such request that could, in
-    units."""
-
-    reasons: tuple[Reason, ...]
-    largest: int
-
-
-def impossible(state: PassState) -> dict[ClaimId, Decision]:
-    """The answers to the pending claims that could never run. They take no turn: their departments' next claims compete."""
-    refused = {claim.id: never(state, claim) for claim in state.pending}
-    return {
-        id: Decision(id, DecisionKind.IMPOSSIBLE, reasons=why.reasons, largest=why.largest)
-        for id, why in refused.items()
-        if why is not None
-    }
-
-
-def never(state: PassState, claim: Claim) -> Never | None:
-    """Why the claim could never run: above its department's ceiling, a profile that does not exist, or larger than any node."""
+def impossible(state: PassState, claim: Claim) -> Decision | None:
+    """The answer to a claim that no state of the pool would let run: above its department's ceiling, a profile that does not
+    exist, or larger than any node. The quotas' limits come first, and the `largest` such request that could run."""
     if not _profile_exists(state, claim):
-        return Never((NoSuchProfile(),), 0 if state.pool.mig is None else largest(state, claim))
+        most = 0 if state.pool.mig is None else largest(state, claim)
+        return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=(NoSuchProfile(),), largest=most)
     reasons = _passed_quota(state, claim)
     place = _no_place(state, claim, bool(reasons))
     if not reasons and place is None:
@@ -79,7 +65,9 @@ def never(state: PassState, claim: Claim) -> Never | None:
     cap = state.departments[claim.department].user_caps.get(state.pool.id)
     if cap is not None and claim.units > cap and not claim.is_recall:
         reasons.append(UserCap(cap, state.used_by.get((claim.department, claim.user), 0)))
-    return Never((*reasons, *([place] if place else [])), largest(state, claim))
+    if place is not None:
+        reasons.append(place)
+    return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=tuple(reasons), largest=largest(state, claim))
 
 
 def _profile_exists(state: PassState, claim: Claim) -> bool:
@@ -112,7 +100,7 @@ def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented |
     return Fragmented(state.ledger.capacity, fits, machine=machine, empty=True)
 
 
-def impossible_now(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+def with_present_usage(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """The reasons why a claim could never run, with what its department and its user use now."""
     account, used = state.ledger[claim.department], state.used_by.get((claim.department, claim.user), 0)
 
@@ -126,9 +114,9 @@ def impossible_now(state: PassState, claim: Claim, reasons: tuple[Reason, ...]) 
 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
     """Why the claim may not start however much is free; then nothing is held and nobody preempted for it."""
-    blocked = not_any_more(state, claim, itself_counted=False)
+    blocked = barred(state, claim, itself_counted=False)
     if blocked is None:
-        borrowing = may_not_borrow_now(state, claim) or _backoff(state, claim)
+        borrowing = barred_from_borrowing(state, claim) or _backoff(state, claim)
         return borrowing if borrowing is not None and not state.inside(claim) else None
     return blocked
 
@@ -138,7 +126,7 @@ def _backoff(state: PassState, claim: Claim) -> BackoffUntil | None:
     return BackoffUntil(until) if until is not None and until > state.now else None
 
 
-def may_not_borrow_now(state: PassState, claim: Claim) -> OverBudget | None:
+def barred_from_borrowing(state: PassState, claim: Claim) -> OverBudget | None:
     """The used-up budget that forbids it to borrow."""
     budget = state.budgets.get(claim.id)
     return _over(budget) if budget is not None and budget.borrowing_only else None
@@ -149,7 +137,7 @@ def _over(budget: SpentBudget) -> OverBudget:
     return OverBudget(budget.department, budget.limit, budget.used, budget.resets_at, personal, budget.borrowing_only)
 
 
-def not_any_more(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
+def barred(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
     """Paused, over a budget that lets nothing start, or over its user's cap: `not_now` without what only forbids to borrow, as
     the back-off, which does not stop a claim with a reservation. With `itself_counted` its user's usage has the claim in it."""
     if state.departments[claim.department].paused:
@@ -169,9 +157,41 @@ def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
     blocked = not_now(state, claim)
     if blocked is not None:
         return (blocked,)
-    reasons = _quota_reasons(state, claim) or list(_space_reasons(state, claim))
+    reasons = [
+        *(_returning(state, claim) or _no_node(state, claim)),
+        *(_quota_reasons(state, claim) or _space_reasons(state, claim)),
+    ]
     missing = state.ledger.nominal - state.ledger.capacity
     return (*reasons, PoolShort(missing)) if missing > 0 else tuple(reasons)
+
+
+def _returning(state: PassState, claim: Claim) -> list[LentOutReturning]:
+    """Whom it would preempt if their minimum runtime were over, and by when they would be gone."""
+    if not state.young or not state.inside(claim):
+        return []
+    chosen = choose(state, claim, ignore_min_runtime=True)
+    if chosen is None or not chosen.victims:  # what it lacks has come free since it was answered
+        return []
+    by = max(state.gone_by(victim) for victim in chosen.victims)
+    return [LentOutReturning(tuple(victim.id for victim in chosen.victims), by)]
+
+
+def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
+    """That no nodes can be cleared for it, though what is free and what it may preempt would be units enough."""
+    if state.pool.nodes is None or not state.inside(claim):
+        return []
+    victims, free = open_claims(state, claim), state.free_later
+    with state.trial() as trial:
+        for hold in [hold for hold in state.holds.values() if hold.starving]:
+            trial.remove_hold(hold)  # a borrower's, which who is inside passes
+        trial.free(free, [state.vectors[victim.id] for victim in victims])
+        if not victims or free.row[state.pool_slot] < state.asked(claim) or state.places(claim, free) is not None:
+            return []
+        fit = pods_that_fit(claim, state.pool, free) * claim.units_per_pod
+        if claim.pods == 1 and claim.profile is None:
+            fit = largest_pod(state.pool, free, claim)
+        # if all of it fits, it is a common domain, or cores of a card, that is lacking
+        return [NoNodeToClear(fit)] if fit < claim.units else []
 
 
 def _outside(account: Account, claim: Claim, asked: int) -> Reason:
@@ -212,12 +232,16 @@ def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
     if state.free_now.row[state.pool_slot] + state.units_held < asked:
         return None
     with state.trial() as trial:
-        for id in state.holds_of_free:
-            if id != claim.id:
-                trial.uncharge_hold(state.holds[id])
-                if state.ledger.available(claim.department) >= asked:
-                    return HeldFor(id)
+        for hold in _holds_of_free(state, claim):
+            trial.uncharge_hold(hold)
+            if state.ledger.available(claim.department) >= asked:
+                return HeldFor(hold.claim.id)
     return None
+
+
+def _holds_of_free(state: PassState, claim: Claim) -> Iterator[Hold]:
+    """Other claims' holds that keep units that are free."""
+    return (hold for id, hold in state.holds.items() if id != claim.id and hold.free_part[state.pool_slot] > 0)
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
@@ -226,7 +250,7 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     if free + state.units_held < asked:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(id for id in state.holds_of_free if id != claim.id))
+        yield HeldFor(next(_holds_of_free(state, claim)).claim.id)
     else:  # where units are only counted, it would start
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, state.free_now), claim.pods)

@@ -5,9 +5,10 @@ plans, `verdict` answers one request, `alternatives` asks for each victim who wo
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 
 from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
@@ -55,14 +56,7 @@ def with_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, quota
 def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
     """The snapshot with nodes drained; nominal capacity stays what it was."""
     gone = frozenset(names)
-
-    def drained(pool: Pool) -> Pool:
-        if pool.nodes is None:
-            return pool
-        nodes = tuple(node for node in pool.nodes if node.name not in gone)
-        return replace(pool, nodes=nodes, nominal=Ledger(pool, snapshot.departments).nominal)
-
-    return replace(snapshot, pools=tuple(map(drained, snapshot.pools)))
+    return _with_nodes(snapshot, lambda nodes: (node for node in nodes if node.name not in gone))
 
 
 def without_card(snapshot: Snapshot, name: str, index: int) -> Snapshot:
@@ -73,13 +67,18 @@ def without_card(snapshot: Snapshot, name: str, index: int) -> Snapshot:
             return node
         return replace(node, cards=tuple(Card(0) if i == index else card for i, card in enumerate(node.cards)))
 
-    def without(pool: Pool) -> Pool:
+    return _with_nodes(snapshot, partial(map, reduced))
+
+
+def _with_nodes(snapshot: Snapshot, change: Callable[[tuple[Node, ...]], Iterable[Node]]) -> Snapshot:
+    """The snapshot with other nodes in every pool that has any, and its nominal capacity as it was."""
+
+    def changed(pool: Pool) -> Pool:
         if pool.nodes is None:
             return pool
-        nominal = Ledger(pool, snapshot.departments).nominal
-        return replace(pool, nodes=tuple(map(reduced, pool.nodes)), nominal=nominal)
+        return replace(pool, nodes=tuple(change(pool.nodes)), nominal=Ledger(pool, snapshot.departments).nominal)
 
-    return replace(snapshot, pools=tuple(map(without, snapshot.pools)))
+    return replace(snapshot, pools=tuple(map(changed, snapshot.pools)))
 
 
 Standing = Mapping[str, tuple[ClaimId, ...]]

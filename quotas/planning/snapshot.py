@@ -21,6 +21,7 @@ from quotas.engine.snapshot_json import policy_from_json
 from quotas.lending.windows import most_lent, planned_limit
 from quotas.models import LIVE_CLAIMS, Budget, Card, Claim, Node, Pool, PoolGroup, Quota, UserCap
 from quotas.planning import rules_cache
+from quotas.spending.balances import balances
 from quotas.spending.budgets import used_up
 from quotas.tree import upwards
 
@@ -31,7 +32,8 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: b
     """All input of one pass over this pool group; without `claims`, the rules and nodes only."""
     rules = rules_of(group)
     budgets = used_up(rules.budgets, now=now, departments=rules.departments)
-    snapshot = snapshot_of(group, rules, budgets, _optional(group.cluster.unreachable_since), now=now, id=id)
+    lately = balances(rules.pools, rules.departments, now=now)
+    snapshot = snapshot_of(group, rules, budgets, _optional(group.cluster.unreachable_since), lately, now=now, id=id)
     return replace(snapshot, claims=_claims(rules)) if claims else snapshot
 
 
@@ -53,16 +55,18 @@ def snapshot_of(
     rules: Rules,
     budgets: Mapping[int, tuple[e.SpentBudget, ...]],
     unreachable_since: int | None,
+    lately: Mapping[int, Mapping[e.DepartmentId, int]],
     *,
     now: dt.datetime,
     id: str = "",
 ) -> e.Snapshot:
-    """The rules and nodes as the engine takes them, without claims. `group` and `rules` need not be as they are stored."""
+    """The rules and nodes as the engine takes them, without claims. `group` and `rules` need not be as they are stored.
+    `lately`: the balances of pools with fairness over time."""
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
         settings=settings_of(group),
-        pools=_pools(rules, unreachable_since),
+        pools=_pools(rules, unreachable_since, lately),
         departments=_departments(rules, now, budgets),
         claims=(),
     )
@@ -108,7 +112,9 @@ def moment(seconds: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
 
-def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
+def _pools(
+    rules: Rules, unreachable_since: int | None, lately: Mapping[int, Mapping[e.DepartmentId, int]]
+) -> tuple[e.Pool, ...]:
     return tuple(
         e.Pool(
             id=e.PoolId(pool.slug),
@@ -124,6 +130,7 @@ def _pools(rules: Rules, unreachable_since: int | None) -> tuple[e.Pool, ...]:
             policy=policy_from_json(pool.policy) if pool.policy else None,
             notice=pool.notice,
             grace=pool.grace,
+            balances=lately.get(pool.pk),
         )
         for pool in rules.pools
     )

@@ -87,6 +87,15 @@ def snapshots(
     return Snapshot("case", 0, (pool,), tenants, tuple(claims), Settings(fair_sharing=fair, notice=60, grace=10))
 
 
+@st.composite
+def balanced(draw: st.DrawFn, kinds: st.SearchStrategy[Snapshot]) -> Snapshot:
+    """The same pool, where its departments have borrowed and lent lately: small amounts, so that ties happen, and large ones."""
+    snapshot = draw(kinds)
+    amounts = st.sampled_from([0, 0, 1000, -1000, 500, -2500]) | st.integers(-(10**6), 10**6)
+    balances = draw(st.dictionaries(st.sampled_from([each.id for each in snapshot.departments]), amounts))
+    return replace(snapshot, pools=tuple(replace(pool, balances=balances) for pool in snapshot.pools))
+
+
 def _split(capacity: int, draw: st.DrawFn) -> list[int]:
     size = draw(st.sampled_from([2, 4, 8]))
     return [size] * (capacity // size) + ([capacity % size] if capacity % size else [])

@@ -81,13 +81,12 @@ def test_inside_is_up_to_the_guarantee() -> None:
     assert (ledger.inside("a", 2), ledger.inside("a", 3)) == (True, False)  # type: ignore[arg-type]
 
 
-def test_who_watches_is_told_who_moved() -> None:
+def test_it_notes_who_moved() -> None:
     ledger = a_tree()
-    moved, more = ledger.watch(), ledger.watch()
     ledger.add("two", 1)  # type: ignore[arg-type]
-    moved.clear()
+    ledger.moved.clear()
     ledger.remove("guest", 1)  # type: ignore[arg-type]
-    assert (moved, more) == ({"guest"}, {"two", "guest"})
+    assert ledger.moved == {"guest"}
 
 
 def test_a_share_is_exact_and_weighed() -> None:
@@ -177,12 +176,12 @@ def test_borrow_limits_bear_what_is_kept_idle_at_each_level_and_what_may_be_borr
     ]
     ledger = Ledger(a_pool(20), departments)
     ledger.add("a", 2)  # type: ignore[arg-type]
-    assert [ledger.within_limits("a", units) for units in (3, 4)] == [True, False]  # type: ignore[arg-type]
-    assert [ledger.within_limits("b", units) for units in (4, 5)] == [True, False]  # type: ignore[arg-type]
+    assert [ledger.passed_limit("a", units) is None for units in (3, 4)] == [True, False]  # type: ignore[arg-type]
+    assert [ledger.passed_limit("b", units) is None for units in (4, 5)] == [True, False]  # type: ignore[arg-type]
     wider = [departments[0], a_department("a", 4, borrow_limit=9, lend_limit=0, parent="group")]
     ledger = Ledger(a_pool(20), wider)
     ledger.add("a", 2)  # type: ignore[arg-type]
-    assert [ledger.within_limits("a", units) for units in (6, 7)] == [True, False]  # type: ignore[arg-type]
+    assert [ledger.passed_limit("a", units) is None for units in (6, 7)] == [True, False]  # type: ignore[arg-type]
 
 
 def test_what_is_kept_at_every_level_may_be_taken_together() -> None:

@@ -8,6 +8,7 @@ from quotas.engine.reasons import (
     Fragmented,
     Machine,
     Move,
+    NoNodeToClear,
     NoSuchProfile,
     NotEnough,
     PoolShort,
@@ -299,6 +300,43 @@ def test_cpu_and_memory_of_a_node_bind_across_its_pools() -> None:
     ]
     assert answers(a_snapshot([first, second], [a_department("a", 2)], claims))["w"].decision is WAIT
     assert answers(a_snapshot([first, second], [a_department("a", 2)], claims[1:]))["w"].decision is ADMIT
+
+
+def on(node: str, *cards: int) -> tuple[Placed, ...]:
+    return (Placed(0, node, cards),)
+
+
+OWNERS = [a_department("a", 4), a_department("b", 3), a_department("c", 1)]
+MIXED = [  # on each node one card of b's own, which nobody may preempt
+    holding("b1", "b", 1, placement=on("n1", 0)),
+    holding("b2", "b", 1, placement=on("n2", 0)),
+    holding("c1", "c", 1, placement=on("n1", 1)),
+    holding("c2", "c", 1, placement=on("n2", 1)),
+]
+
+
+def test_who_is_inside_the_guarantee_is_told_that_no_node_can_be_cleared() -> None:
+    pool = a_pool(nodes=nodes(4, 4))
+    decision = answers(a_snapshot(pool, OWNERS, [*MIXED, pending("w", "a", 4)]))["w"]
+    assert (decision.decision, decision.victims, decision.reasons[0]) == (WAIT, (), NoNodeToClear(3))
+    assert isinstance(decision.reasons[1], Fragmented)
+    gang = answers(a_snapshot(pool, [a_department("a", 6), *OWNERS[1:]], [*MIXED, pending("w", "a", 2, pods=3)]))["w"]
+    assert (gang.decision, gang.reasons[0]) == (WAIT, NoNodeToClear(4))
+    starving = pending("s", "d", 4, submitted_at=-9_000)  # holds places that who is inside the guarantee passes
+    behind = answers(a_snapshot(pool, [*OWNERS, a_department("d")], [*MIXED, starving, pending("w", "a", 4)]))["w"]
+    assert (behind.decision, behind.reasons[0]) == (WAIT, NoNodeToClear(3))
+    cleared = answers(a_snapshot(pool, OWNERS, [*MIXED, pending("w", "a", 3)]))["w"]
+    assert (cleared.decision, len(cleared.victims)) == (RECLAIM, 1)
+
+
+def test_who_would_borrow_or_lacks_units_is_not_told_so() -> None:
+    pool = a_pool(nodes=nodes(4, 4))
+    borrower = answers(a_snapshot(pool, [a_department("a", 3), *OWNERS[1:]], [*MIXED, pending("w", "a", 4)]))["w"]
+    protected = [replace(claim, min_runtime=900, started_at=0) for claim in MIXED]
+    young = answers(a_snapshot(pool, OWNERS, [*protected, pending("w", "a", 3)], now=10))["w"]
+    for decision in (borrower, young):
+        assert decision.decision is WAIT
+        assert not any(isinstance(reason, NoNodeToClear) for reason in decision.reasons)
 
 
 def test_mig_on_a_fixed_geometry_is_counted_by_profile() -> None:

@@ -15,9 +15,10 @@ from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from tests.engine import invariants
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
-from tests.engine.strategies import snapshots
+from tests.engine.strategies import balanced, snapshots
 
-ANY = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
+WITHOUT = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
+ANY = WITHOUT | balanced(WITHOUT)
 pytestmark = patient
 many = settings(max_examples=examples(50, 3000), deadline=None)
 

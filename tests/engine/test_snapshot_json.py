@@ -168,4 +168,4 @@ def test_a_plan_is_written_with_every_key() -> None:
 def test_a_reason_comes_back_from_the_decision_log() -> None:
     reason = LentOutReturning(("w1", "w2"), at=720)
     assert reason_from_json(json.loads(json.dumps(reason_to_json(reason)))) == reason
-    assert len(REASONS) == 16
+    assert len(REASONS) == 17

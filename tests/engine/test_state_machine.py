@@ -144,12 +144,14 @@ class Portal(RuleBasedStateMachine):
         ]
         state = self.state(replace(self.now, claims=tuple(claims)))
         for hold in state.holds.values():  # what the others have reserved counts, whoever came first
-            state.settle(hold.claim)
+            hold.unsettled = False
         claim = next(claim for claim in state.pending if claim.id == decision.claim)
         if makes_room(preemptor_of(state, claim), ()) is None:
             return False
         rest = [leaver for leaver in state.departures.leaving.values() if leaver.id in decision.victims]
-        state.count_staying(rest)
+        for leaver in rest:
+            state.ledger.add(leaver.department, state.charges[leaver.id])
+            state.free_later.add(state.vectors[leaver.id], -1)
         preemptor, whole = preemptor_of(state, claim), [*rest, state.claims[ClaimId(victim)]]
         # with fair sharing the second way to look at shares is only tried where the first finds nobody
         by = next(

@@ -23,7 +23,7 @@ from quotas.engine.preemption_rules import (
 )
 from quotas.engine.reservations import initial_state
 from quotas.engine.types import BorrowPreempt, Claim, ClaimState, DecisionKind, Placed, Reservation, Snapshot
-from quotas.engine.victim_search import makes_room
+from quotas.engine.victim_search import makes_room, needs_own
 from tests.engine.brute import Brute
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, holding, nodes, pending
 from tests.engine.effort import NIGHTLY, QUICK, examples, patient
@@ -78,7 +78,7 @@ def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapsh
     """Its colleague may not borrow before that one starts, only take from its own department."""
     strict = pending("strict", "t", units, preemptible=False, reserved=Reservation(units, ()))
     state, claim = the_state(replace(snapshot, claims=(*snapshot.claims, strict)))
-    state.settle(strict)
+    state.holds[strict.id].unsettled = False
     preemptor = preemptor_of(state, claim)
     assume(makes_room(preemptor, ()) is None)
     best = min((cost(preemptor, victims) for victims in all_sets(preemptor)), default=None)
@@ -183,7 +183,8 @@ def never_worse_than_greedy(state: PassState, claim: Claim) -> None:
 
 
 def greedy_then_put_back(preemptor: Preemptor, fairness: Fairness) -> tuple[Claim, ...] | None:
-    """As Kueue does it, in the order of preference: one after the other, then back from the last."""
+    """As Kueue does it, in the order of preference: one after the other, then back from the last; none where own work would be
+    stopped only to look as if less were borrowed."""
     state = preemptor.state
     everybody = [claim for claims in state.holding.values() for claim in claims.values()]
     victims: list[Claim] = []
@@ -203,7 +204,7 @@ def greedy_then_put_back(preemptor: Preemptor, fairness: Fairness) -> tuple[Clai
         rest = [other for other in victims if other is not victim]
         if permitted(replace(preemptor, fairness=fairness), rest) and makes_room(preemptor, rest) is not None:
             victims = rest
-    return tuple(victims)
+    return tuple(victims) if needs_own(preemptor, victims) else None
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
