@@ -77,6 +77,12 @@ class Pool(models.Model):
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
     min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
     max_reclaims = models.PositiveIntegerField(_("maximum recalls"), default=10)
+    balance_half_life = models.PositiveIntegerField(
+        _("half-life of balances (s)"), null=True, blank=True
+    )  # null: who borrows is served by what it borrows now, or by priority
+    balance_sums = models.JSONField(
+        default=dict, blank=True, editable=False
+    )  # remembered by quotas/spending/balances.py
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # of notice … policy: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -453,7 +459,36 @@ LIVE_CLAIMS = [ClaimState.PENDING, ClaimState.HOLDING, ClaimState.LEAVING]
 OCCUPYING = [ClaimState.HOLDING, ClaimState.LEAVING]
 
 
-class Claim(models.Model):
+class ClaimAmounts:
+    """What follows from a claim's columns: for the model, and for rows of it that are read without one."""
+
+    __slots__ = ()
+    name: Any
+    pods: Any
+    units_per_pod: Any
+    asked_per_pod: Any
+
+    @property
+    def is_recall(self) -> bool:
+        return bool(self.pods == 0)
+
+    @property
+    def is_of_window(self) -> bool:
+        """Whether the recall was created by a closing lending window rather than by a person."""
+        return self.is_recall and self.name == WINDOW
+
+    @property
+    def on_card(self) -> int:
+        """Units that a pod takes of its card, or of its cards together."""
+        return int(self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod)
+
+    @property
+    def units(self) -> int:
+        """All units that it requests or holds."""
+        return int(self.units_per_pod * max(self.pods, 1))
+
+
+class Claim(ClaimAmounts, models.Model):
     """What one attempt of a workload requests from or holds in a pool; or a recall (pods = 0), which holds without
     running.
 
@@ -532,25 +567,6 @@ class Claim(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.state})"
-
-    @property
-    def is_recall(self) -> bool:
-        return self.pods == 0
-
-    @property
-    def is_of_window(self) -> bool:
-        """Whether the recall was created by a closing lending window rather than by a person."""
-        return self.is_recall and self.name == WINDOW
-
-    @property
-    def on_card(self) -> int:
-        """Units that a pod takes of its card, or of its cards together."""
-        return self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod
-
-    @property
-    def units(self) -> int:
-        """All units that it requests or holds."""
-        return self.units_per_pod * max(self.pods, 1)
 
 
 class PlanPass(models.Model):

@@ -18,7 +18,7 @@ from quotas.planning.run_pass import run_pass
 from quotas.reports.monthly import send_monthly
 from quotas.requests import actions as quota_requests
 from quotas.rules import recalls
-from quotas.spending import metering
+from quotas.spending import balances, metering
 
 PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
 
@@ -48,6 +48,7 @@ def meter(*, tick: bool = False, **_: Any) -> None:
     with claimed_tick("quotas.meter", tick=tick) as run:
         if run:
             metering.sum_hours(now=timezone.now())
+            balances.remember(now=timezone.now())
 
 
 @shared_task(name="quotas.terms")

@@ -1,4 +1,4 @@
-"""The operator's forms for rules and policies. Times in seconds."""
+"""The operator's forms for rules and policies. Times in seconds, where no unit is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from quotas.engine import types as e
+from quotas.forms.durations import DurationField
 from quotas.rules.policies import BESIDE_PERCENT, PoolRules
+from quotas.spending.decay import HALF_LIFE
 
 DEFAULT, ON, OFF = "", "on", "off"
 
@@ -46,6 +48,17 @@ class RulesForm(forms.Form):
         help_text=_(
             "Percentage of an even share of the node. Requests above it are charged as more cards; 0: "
             "never charged. Above 100, CPU may run out before the cards do."
+        ),
+    )
+    balance_half_life = DurationField(
+        label=_("Fairness over time: half-life"),
+        needs_unit=True,
+        least=HALF_LIFE.least,
+        most=HALF_LIFE.most,
+        required=False,
+        help_text=_(
+            "For example 12h, 1d or 7d. Departments that lent more than they borrowed lately borrow first. After this time what "
+            "was lent or borrowed counts half. Replaces fair sharing in this pool and preempts nobody. Empty: off."
         ),
     )
     fair_sharing = forms.ChoiceField(

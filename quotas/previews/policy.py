@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from django.utils import timezone
@@ -25,6 +26,7 @@ from quotas.planning.snapshot import load_snapshot, moment
 from quotas.previews.effects import Preview, effect_of, preview_of
 from quotas.rules.policies import PoolRules, Scope, default_rules
 from quotas.rules.recalls import recall_for_engine
+from quotas.spending.balances import balances
 from quotas.wording import clock_of
 
 PROBED = 5  # departments for which a preview asks what a call for the whole guarantee would find
@@ -38,23 +40,26 @@ def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
     actor.require_operator()
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
-    changed = with_rules(snapshot, pool, rules)
+    changed = with_rules(snapshot, pool, rules, now=now)
     recalls = list(calls(snapshot, changed, [pool]))
     lines = [*_rules_in_words(snapshot, changed, pool), *(text for text, _breaks in recalls)]
     breaks = [*less_protected(snapshot, changed, pool), *(each for _text, each in recalls if each is not None)]
     return preview_of(effect_of(actor, what_if(snapshot, changed)), lines, breaks)
 
 
-def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot:
+def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules, *, now: dt.datetime) -> e.Snapshot:
     """The snapshot with other rules of one pool. Running work keeps the notice and grace it started with."""
     order = default_rules()
     order |= {name: value for name in order if (value := getattr(rules, name)) is not None}
+    ruled = copy(pool)
+    ruled.balance_half_life = rules.balance_half_life
+    lately = balances([ruled], Department.objects.all(), now=now).get(pool.pk)
     asked = dict(Claim.objects.filter(pool=pool).exclude(state="released").values_list("public_id", "min_runtime"))
     return replace(
         snapshot,
         settings=replace(snapshot.settings, **order),
         pools=tuple(
-            replace(each, notice=rules.notice, grace=rules.grace) if each.id == pool.slug else each
+            replace(each, notice=rules.notice, grace=rules.grace, balances=lately) if each.id == pool.slug else each
             for each in snapshot.pools
         ),
         claims=tuple(
@@ -66,6 +71,9 @@ def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules) -> e.Snapshot
 
 def _rules_in_words(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> list[str]:
     sentences = []
+    had, has = (snapshot.pool(e.PoolId(pool.slug)).balances is not None for snapshot in (before, after))
+    if has and after.settings.fair_sharing and not (had and before.settings.fair_sharing):
+        sentences.append(_("Fair sharing no longer applies in this pool: nobody is preempted for borrowing more."))
     if _young(before, pool) != _young(after, pool):
         sentences.append(_protected(before, after, pool))
     row = next(each for each in after.pools if each.id == pool.slug)

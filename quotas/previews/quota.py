@@ -62,7 +62,7 @@ def preview_quota(
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
     difference = what_if(snapshot, changed)
-    lines, fall = windows_lines(row, difference.told, now=now)
+    lines, fall = lending_lines(row, difference.told, now=now)
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))
@@ -105,19 +105,18 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
     return changed
 
 
-def windows_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
-    """Sentences about the lending windows, and once more by itself the one about their next recall ("" if there is
-    none).
+def lending_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
+    """Sentences about the lending windows, or about what stays lent above a limit without windows; and once more by itself the
+    one about the next recall of a window ("" if there is none).
 
     `victims`: public ids of claims that are recalled at once; their units are idle then and not recalled again.
     """
     if not quota.windows:
-        return [], ""
+        return _stays_lent(quota), ""
     schedule, pool = windows.schedule_of(quota), quota.pool
     lines = [_("After this change the department %(lends)s.") % {"lends": lends(quota, now=now)}]
     live = read([pool])
-    inside = live.subtree(quota.department_id)
-    entries = [e for pk in inside for e in live.lent.get((pk, pool.pk), ()) if e.department_id not in inside]
+    entries = live.lent_by(quota.department_id, pool.pk)
     going = sum(claim.units for claim in live.claims_of(pool.pk) if claim.public_id in victims)
     staying = sum(entry.units for entry in entries if entry.claim.state == ClaimState.HOLDING) - going
     stays = int(min(staying, height(schedule.at(now))))
@@ -130,3 +129,14 @@ def windows_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -
         called_back = _("Of the %(lent)s lent now, %(units)s would be recalled by %(at)s.") % back
         return [*lines, called_back], called_back
     return lines, ""
+
+
+def _stays_lent(quota: Quota) -> list[str]:
+    pool, limit = quota.pool, quota.lend_limit
+    lent = sum(entry.units for entry in read([pool]).lent_by(quota.department_id, pool.pk)) if limit is not None else 0
+    if limit is None or lent <= limit:
+        return []
+    text = _(
+        "%(lent)s are lent now and stay lent until they are returned or you recall them: the limit is for new loans."
+    )
+    return [text % {"lent": amount(lent, pool)}]

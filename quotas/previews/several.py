@@ -20,7 +20,7 @@ from quotas.planning.snapshot import load_snapshot, seconds
 from quotas.previews.department_move import limits
 from quotas.previews.effects import Preview, effect_of, preview_of
 from quotas.previews.policy import calls, less_protected
-from quotas.previews.quota import windows_lines
+from quotas.previews.quota import lending_lines
 from quotas.rules.recalls import recall_for_engine
 
 
@@ -68,6 +68,6 @@ class Foresight:
         for department, pool in lending:
             rows = Quota.objects.filter(pool__in=pools, pool__slug=pool, department__slug=department)
             for row in rows.select_related("department", "pool"):
-                lines, fall = windows_lines(row, list(victims), now=self._now)
+                lines, fall = lending_lines(row, list(victims), now=self._now)
                 about = (department, pool, row.lend_limit, *map(str, row.windows))
                 yield from ((line, Break("called_back", line, about) if line == fall else None) for line in lines)

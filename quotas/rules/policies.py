@@ -36,14 +36,15 @@ class NoQuota(Problem):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """Times in seconds; `beside_percent` of an even share of a node's CPU and memory. The last three hold for the
-    whole pool group; None: the installation's setting."""
+    """Times in seconds; `beside_percent` of an even share of a node's CPU and memory; `balance_half_life` None: no fairness over
+    time. The last three hold for the whole pool group; None: the installation's setting."""
 
     notice: int
     grace: int
     min_runtime: int
     max_reclaims: int
     beside_percent: int = BESIDE_PERCENT
+    balance_half_life: int | None = None
     fair_sharing: bool | None = None
     starvation_after: int | None = None
     restart_cost: int | None = None
@@ -70,6 +71,9 @@ def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_versi
             Pool.objects.filter(group=group).exclude(pk=pool.pk).update(version=F("version") + 1)
         audit.record(actor, "pool.policy_changed", pool.slug, before=before, after=after)
         emit("pool.policy_changed", pool=pool.slug)
+        if before["balance_half_life"] != after["balance_half_life"]:
+            # It remembers the sums by this half-life: until then every pass counts from the beginning.
+            wake("quotas.meter")
         wake("quotas.plan", group_id=group.pk)
     return Pool.objects.select_related("group__cluster").get(pk=pool.pk)
 

@@ -8,11 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django.core.cache import cache
-from django.db.models import Case, IntegerField, Max, Q, QuerySet, Sum, Value, When
+from django.db.models import BigIntegerField, Case, F, Func, IntegerField, Max, Q, QuerySet, Sum, Value, When
+from django.db.models.functions import Coalesce, Greatest, Least
 
 from quotas.models import LedgerEntry, UsageDay, UsageHour, WorkDay, WorkHour
 from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
-from quotas.spending.metering import day_of, hours_kept_from, last_metered, rolled_until, seconds_within
+from quotas.spending.metering import day_of, hours_kept_from, last_metered, rolled_until
+
+AT_ONCE = 100
+"""Spans that one query of the ledger adds up."""
 
 
 def final_until(now: dt.datetime) -> dt.datetime | None:
@@ -55,20 +59,40 @@ def period_column(cuts: Sequence[dt.datetime], at: str) -> Any:
     return Case(*cases, default=Value(0), output_field=IntegerField()) if cases else Value(0)
 
 
+class Seconds(Func):
+    """A moment in whole seconds since 1970, as `whole_second` rounds it."""
+
+    template = "extract(epoch FROM date_trunc('second', %(expressions)s))::bigint"
+    output_field = BigIntegerField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        """Of the demo: SQLite writes moments as text, to the second in its first 19 characters."""
+        template = "CAST(strftime('%%%%s', substr(%(expressions)s, 1, 19)) AS INTEGER)"
+        return self.as_sql(compiler, connection, template=template, **more)
+
+
 def of_ledger(
     rest: Collection[Span], condition: Q, columns: dict[str, str]
 ) -> Iterator[tuple[Span, dict[str, Any], int]]:
-    """(span, values, unit-seconds) of the entries in each span: one query."""
-    if not rest:
-        return
-    during = any_of(Q(started_at__lt=e) & (Q(ended_at=None) | Q(ended_at__gt=b)) for b, e in rest)
-    rows = LedgerEntry.objects.filter(during).filter(condition)
-    for *values, units, began, ended in rows.values_list(
-        *columns.values(), "units", "started_at", "ended_at"
-    ).iterator():
-        for span in rest:
-            if spent := units * seconds_within(began, ended, *span):
-                yield span, dict(zip(columns, values, strict=True)), spent
+    """(span, values, unit-seconds) in each span of the entries with these values together; by the database, in whole seconds as
+    the meter counts them. A query for each AT_ONCE spans: nearly always one."""
+    spans = [*rest]
+    for at in range(0, len(spans), AT_ONCE):
+        some = spans[at : at + AT_ONCE]
+        during = any_of(Q(started_at__lt=e) & (Q(ended_at=None) | Q(ended_at__gt=b)) for b, e in some)
+        rows = LedgerEntry.objects.filter(during).filter(condition).values_list(*columns.values())
+        for row in rows.annotate(**{f"in_{n}": _spent_in(span) for n, span in enumerate(some)}).order_by():
+            values = dict(zip(columns, row, strict=False))
+            for span, spent in zip(some, row[len(columns) :], strict=True):
+                if spent:
+                    yield span, values, spent
+
+
+def _spent_in(span: Span) -> Sum:
+    """Unit-seconds of entries between two whole seconds. An entry that goes on (ended_at NULL) ends with the span."""
+    begin, end = (int(moment.timestamp()) for moment in span)
+    lasts = Least(Coalesce(Seconds("ended_at"), end), end) - Greatest(Seconds("started_at"), begin)
+    return Sum(F("units") * Greatest(lasts, 0), output_field=BigIntegerField())
 
 
 # Since the installation began ------------------------------------------------------------------------------------------

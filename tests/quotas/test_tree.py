@@ -14,7 +14,7 @@ from portal.access import Actor
 from portal.accounts.departments import HasWork, change_department
 from portal.errors import Invalid
 from portal.models import AuditEntry, Department, Role, User
-from quotas.board.history import trend
+from quotas.board.history import metered_hours, trend
 from quotas.models import ClaimState, LedgerEntry, Pool, Quota, UserCap
 from quotas.planning.run_pass import run_pass
 from quotas.previews.department_move import preview_department
@@ -182,9 +182,9 @@ def test_a_parents_trend_counts_loans_between_its_teams_as_own_use(lab: Departme
                                    units=units, started_at=begin)  # fmt: skip
     sum_hours(now=now)
     family = [lab.pk, inner.pk, named("detection").pk]
-    [*_, point] = trend([pool], departments=family, days=7)[pool.pk][:-1]
+    [*_, point] = trend(metered_hours([pool], departments=family, days=7))[pool.pk][:-1]
     assert (round(point.own), round(point.borrowed), round(point.lent)) == (2, 3, 0)
-    [*_, alone] = trend([pool], departments=[named("detection").pk], days=7)[pool.pk][:-1]
+    [*_, alone] = trend(metered_hours([pool], departments=[named("detection").pk], days=7))[pool.pk][:-1]
     assert (round(alone.own), round(alone.borrowed)) == (0, 5)
 
 

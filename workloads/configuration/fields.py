@@ -18,10 +18,11 @@ from portal.text.words import exact
 from quotas.amounts import LARGEST, check_not_little, units_of
 from quotas.api.windows import WindowShape, window_in, window_out
 from quotas.engine.snapshot_json import policy_from_json
+from quotas.forms.durations import DurationField
 from quotas.lending.schedule import Window
 from quotas.models import Pool
 from quotas.rules.policies import policy_json
-from workloads.requests.text_fields import CommandField, CoresField, DurationField, MemoryField
+from workloads.requests.text_fields import CommandField, CoresField, MemoryField
 from workloads.runtime.setups import Setup
 
 
@@ -80,26 +81,9 @@ class Amount(Written):
 class Duration(Written):
     """Seconds. A bare number is refused: pages read minutes in it, the API seconds."""
 
-    form = DurationField()
-    default_error_messages = {
-        "unit": _("Write %(text)s with its unit: %(text)s s, %(text)s min, %(text)s h."),
-        "most": _("At most %(most)s."),
-    }
-
     def __init__(self, *, least: int = 0, most: int = LARGEST, **more: Any) -> None:
         super().__init__(**more)
-        self.least, self.most = least, most
-
-    def read(self, text: str) -> int:
-        if text.strip().replace(".", "").isdigit() and text.strip() != "0":
-            raise serializers.ValidationError(self.error_messages["unit"] % {"text": text.strip()}, "unit")
-        seconds: int = super().read(text)
-        if seconds > self.most:
-            most = {"most": self.to_representation(self.most)}
-            raise serializers.ValidationError(self.error_messages["most"] % most, "max_value")
-        if seconds < self.least:
-            raise serializers.ValidationError(_("The amount must be greater than zero."), "min_value")
-        return seconds
+        self.form = DurationField(needs_unit=True, least=least, most=most)
 
     def to_representation(self, value: int) -> str:
         return super().to_representation(value) or "0s"

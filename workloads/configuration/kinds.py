@@ -26,6 +26,7 @@ from quotas.lending import windows
 from quotas.models import Pool, Quota, UserCap
 from quotas.rules import capacity, policies, prices, quotas
 from quotas.rules.policies import PoolRules, Scope
+from quotas.spending.decay import HALF_LIFE
 from workloads.configuration.document import Path
 from workloads.configuration.fields import (
     Amount,
@@ -270,6 +271,7 @@ class PoolShape(Entry):
     min_runtime = Duration(most=30 * DAY)
     max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST)
     beside_percent = serializers.IntegerField(min_value=0, max_value=10_000)
+    balance_half_life = Duration(least=HALF_LIFE.least, most=HALF_LIFE.most, allow_null=True)
     fair_sharing = serializers.BooleanField(allow_null=True)
     starvation_after = Duration(most=30 * DAY, allow_null=True)
     restart_cost = Duration(most=DAY, allow_null=True)

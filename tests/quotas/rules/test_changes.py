@@ -156,6 +156,22 @@ def test_a_preview_changes_nothing_and_says_who_is_affected(
     assert Quota.objects.get(department=nlp).guaranteed == 4
 
 
+def test_a_preview_of_a_lower_lend_limit_says_that_what_is_lent_stays(
+    operator: User, vision: Department, nlp: Department, pool: Pool
+) -> None:
+    make.holding(nlp, pool, borrowed={vision: 3})
+
+    def lines_at(limit: int) -> tuple[str, ...]:
+        return preview_quota(
+            actor=Actor(operator), department=vision, pool=pool, guaranteed=4, borrow_limit=None, lend_limit=limit
+        ).lines
+
+    assert lines_at(3) == ()
+    assert lines_at(2) == (
+        "3 cards are lent now and stay lent until they are returned or you recall them: the limit is for new loans.",
+    )
+
+
 def test_a_user_cap_is_the_owner_s_and_can_be_lifted(vision: Department, pool: Pool) -> None:
     owner = Actor(make.member(vision, Role.OWNER))
     quotas.set_user_cap(actor=owner, department=vision, pool=pool, units=2)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from portal.access import Actor, NotVisible
 from portal.infra.versions import Stale
 from portal.models import AuditEntry, Department, Role, User
 from quotas.engine import types as e
-from quotas.models import Claim, ClaimState, Pool, PoolGroup, Quota
+from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import load_snapshot
-from quotas.previews.policy import preview_policy, preview_rules
+from quotas.previews.policy import preview_policy, preview_rules, with_rules
 from quotas.rules import policies
 from quotas.rules.policies import PoolRules, Scope
 from tests import builders as make
@@ -206,6 +208,44 @@ def test_rules_of_a_pool_are_tried_and_changed_over_the_api(root: User, vision: 
     assert dry.json()["sentence"] == "No workload is affected now."
     told = client.patch(url, {"fair_sharing": True, "notice": 30}, headers={"If-Match": '"1"'}).json()
     assert (told["fair_sharing"], told["notice"], told["grace"], told["version"]) == (True, 30, 120, 2)
+
+
+def test_fairness_over_time_is_one_pools_and_replaces_fair_sharing_there(
+    root: User, vision: Department, pool: Pool
+) -> None:
+    other, client, url = make.pool("t4", group=pool.group), person(root), API + "pools/a100/"
+    refused = client.patch(url, {"balance_half_life": 60}, headers={"If-Match": '"1"'})
+    assert (refused.status_code, "balance_half_life" in str(refused.json()["errors"])) == (422, True)
+    week = {"balance_half_life": 604_800, "fair_sharing": True}
+    assert client.patch(url + "?dry_run=1", week, headers={"If-Match": '"1"'}).status_code == 200
+    answer = client.patch(url, week, headers={"If-Match": '"1"'}).json()
+    assert (answer["balance_half_life"], answer["version"]) == (604_800, 2)
+    by_id = {each.id: each.balances for each in load_snapshot(PoolGroup.objects.get(), now=timezone.now()).pools}
+    assert by_id == {"a100": {}, other.slug: None}
+    reader = Client()
+    reader.force_login(root)
+    page = reader.get(reverse("quotas:operator_pool", args=["a100"]))
+    assert page.context["rules"]["balance_half_life"].value() == "7d"
+    off = client.patch(url, {"balance_half_life": None}, headers={"If-Match": '"2"'}).json()
+    assert (off["balance_half_life"], off["fair_sharing"]) == (None, True)
+
+
+def test_the_preview_of_a_half_life_shows_who_would_start_instead(root: User, vision: Department, pool: Pool) -> None:
+    """NLP asks first, Vision lent more lately."""
+    nlp, bio = make.department("nlp"), make.department("bio")
+    now = timezone.now()
+    past = make.claim(nlp, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now)
+    LedgerEntry.objects.create(
+        claim=past, pool=pool, department=bio, own=False, lender=vision, units=4, ended_at=now,
+        started_at=now - dt.timedelta(hours=9),
+    )  # fmt: skip
+    Quota.objects.filter(department=vision).update(guaranteed=0)
+    snapshot = load_snapshot(pool.group, now=now)
+    assert with_rules(snapshot, pool, PoolRules.of(pool), now=now).pools[0].balances is None
+    rules = replace(PoolRules.of(pool), balance_half_life=86_400)
+    balances = with_rules(snapshot, pool, rules, now=now).pools[0].balances
+    assert balances is not None
+    assert balances["bio"] == -balances["vision"] > 500
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------

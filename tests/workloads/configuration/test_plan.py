@@ -106,6 +106,16 @@ def test_two_settings_of_pools_that_share_nodes_do_not_undo_each_other(pool: Poo
     ]
 
 
+def test_fairness_over_time_is_set_by_pool_and_its_half_life_has_bounds(pool: Pool) -> None:
+    other = make.pool("h100", group=pool.group)
+    apply("pools: {a100: {balance_half_life: 7 d}}")
+    assert [Pool.objects.get(pk=row.pk).balance_half_life for row in (pool, other)] == [604_800, None]
+    assert faults("pools: {a100: {balance_half_life: 30 min}}") == [(1, "pools.a100.balance_half_life", "min_value")]
+    assert faults("pools: {a100: {balance_half_life: 91 d}}") == [(1, "pools.a100.balance_half_life", "max_value")]
+    apply("pools: {a100: {balance_half_life: null}}")
+    assert Pool.objects.get(pk=pool.pk).balance_half_life is None
+
+
 def test_all_faults_are_told_at_once_with_their_lines_and_none_of_what_follows_from_another(
     vision: Department, pool: Pool
 ) -> None:

@@ -95,7 +95,8 @@ def _quota(chance: random.Random, department: Department, pool: Pool, left: int)
 def _settings(chance: random.Random, pool: Pool) -> None:
     Pool.objects.filter(pk=pool.pk).update(
         notice=chance.randrange(0, 90_000), grace=chance.randrange(0, 3600), min_runtime=chance.choice([0, 3600, 86_461]),
-        max_reclaims=chance.randrange(20), beside_percent=chance.randrange(200), policy=chance.choice(POLICIES),
+        max_reclaims=chance.randrange(20), beside_percent=chance.randrange(200),
+        balance_half_life=chance.choice([None, None, 3600, 604_800]), policy=chance.choice(POLICIES),
     )  # fmt: skip
     PoolGroup.objects.filter(pk=pool.group_id).update(
         fair_sharing=chance.choice([None, True, False]), starvation_after=chance.choice([None, 0, 7200]),

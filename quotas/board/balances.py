@@ -1,0 +1,124 @@
+"""Fairness over time in words and rows: what each department has lent and borrowed lately in a pool, and who borrows first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from django.utils.translation import gettext as _
+
+from portal.models import Department
+from portal.text.words import duration
+from quotas.engine import types as e
+from quotas.engine.quota_tree import usage_of
+from quotas.models import Claim, Pool
+from quotas.planning.snapshot import load_snapshot
+from quotas.spending.balances import lately
+from quotas.tree import upwards
+
+AHEAD = 3
+"""Departments that a sentence names as borrowing before the reader's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Decayed GPU-hours of a department with its teams in a pool: what they lent each other stands in both."""
+
+    department: Department
+    borrowed: float
+    lent: float
+    place: int = 0  # among its siblings; 1 borrows the next unit first
+    depth: int = 0  # 1: a team of a department
+
+    @property
+    def more_lent(self) -> float:
+        """What it has lent more than borrowed; negative: what it has borrowed more."""
+        return self.lent - self.borrowed
+
+
+class Balances:
+    """Those of one pool with a half-life, at a moment."""
+
+    def __init__(self, pool: Pool, *, now: dt.datetime) -> None:
+        self.pool, self._now = pool, now
+
+    @cached_property
+    def _departments(self) -> dict[int, Department]:
+        return {row.pk: row for row in Department.objects.all()}
+
+    @cached_property
+    def _of(self) -> dict[int, Row]:
+        """By department: of all that have lent or borrowed lately, and those above them."""
+        rows: dict[int, Row] = {}
+        for pk, sums in lately([self.pool], now=self._now)[self.pool.pk].sums.items():
+            borrowed, lent = (float(hours / self.pool.units_per_card) for hours in sums.hours())
+            for above in upwards(self._departments, pk) if pk in self._departments else ():
+                row = rows.get(above.pk, Row(above, 0, 0))
+                rows[above.pk] = replace(row, borrowed=row.borrowed + borrowed, lent=row.lent + lent)
+        return rows
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Departments that have quota here, or have lent or borrowed lately, by place, each followed by its teams."""
+        snapshot = load_snapshot(self.pool.group, now=self._now)
+        pool = e.PoolId(self.pool.slug)
+        ledger = usage_of(snapshot, pool)
+        with_quota = {each.id for each in snapshot.departments if pool in each.quotas}
+        of_pool = {
+            pk: self._of.get(pk, Row(row, 0, 0))
+            for pk, row in self._departments.items()
+            if pk in self._of or row.slug in with_quota
+        }
+        below: dict[int | None, list[Row]] = defaultdict(list)
+        for row in of_pool.values():
+            parent = row.department.parent_id
+            below[parent if parent in of_pool else None].append(row)
+
+        def turn(row: Row) -> tuple[int, str]:
+            account = ledger[e.DepartmentId(row.department.slug)]
+            above_guarantee = max(0, account.promised - account.usage) + 1
+            return ledger.balance_after(account, above_guarantee), row.department.slug
+
+        def tree(parent: int | None, depth: int) -> Iterator[Row]:
+            for place, row in enumerate(sorted(below[parent], key=turn), 1):
+                yield replace(row, place=place, depth=depth)
+                yield from tree(row.department.pk, depth + 1)
+
+        return tuple(tree(None, 0))
+
+    def sentences(self, department: Department, ahead: Iterable[str]) -> list[str]:
+        """Why a claim of the department stands where it does among those who borrow. `ahead`: public ids of claims before it."""
+        own = self._of.get(department.pk, Row(department, 0, 0))
+        before = (
+            Claim.objects.filter(public_id__in=[*ahead]).order_by("submitted_at").values_list("department", flat=True)
+        )
+        first = [self._of[pk] for pk in dict.fromkeys(before) if pk in self._of and pk != department.pk]
+        better = [row for row in first if row.more_lent > own.more_lent]
+        return [self._own(own), *(self._ahead(row) for row in better[:AHEAD])]
+
+    def _own(self, row: Row) -> str:
+        return _("%(balance)s (half-life %(half_life)s).") % {
+            "balance": balance_in_words(row), "half_life": duration(self.pool.balance_half_life or 0),
+        }  # fmt: skip
+
+    @staticmethod
+    def _ahead(row: Row) -> str:
+        return _("%(balance)s: it borrows first.") % {"balance": balance_in_words(row)}
+
+
+def balance_in_words(row: Row) -> str:
+    """The beginning of a sentence."""
+    numbers = {"department": row.department.name, "hours": f"{abs(row.more_lent):,.0f}"}
+    if abs(row.more_lent) < 0.5:
+        return _("%(department)s has lent as much as it borrowed lately") % numbers
+    if row.more_lent > 0:
+        return _("%(department)s has lent %(hours)s GPU-hours more than it borrowed lately") % numbers
+    return _("%(department)s has borrowed %(hours)s GPU-hours more than it lent lately") % numbers
+
+
+def balances_of(pool: Pool, *, now: dt.datetime) -> Balances | None:
+    """None: the pool has no fairness over time."""
+    return None if pool.balance_half_life is None else Balances(pool, now=now)

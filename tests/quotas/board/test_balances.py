@@ -1,0 +1,124 @@
+"""Fairness over time, as people read it: on the pool's page, by API, in the verdict and on the page of a workload that waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone, translation
+
+from portal.access import Actor
+from portal.models import Department, Role, User
+from quotas.board.balances import Balances, balances_of
+from quotas.models import Claim, ClaimState, LedgerEntry, Pool
+from quotas.planning.run_pass import run_pass
+from tests import builders as make
+from tests.clients import person
+from workloads.models import Image
+from workloads.requests.request import WorkloadRequest
+from workloads.requests.verdict import verdict_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WEEK = 604_800
+
+
+@pytest.fixture
+def robotics() -> Department:
+    return make.department("robotics")
+
+
+@pytest.fixture
+def nlp() -> Department:
+    return make.department("nlp")
+
+
+@pytest.fixture
+def lent(vision: Department, robotics: Department, nlp: Department, pool: Pool) -> Pool:
+    """For the last ten hours NLP has borrowed 4 cards of Robotics; nobody has a guarantee of the 8 but Vision, 4."""
+    now = timezone.now()
+    Pool.objects.filter(pk=pool.pk).update(balance_half_life=WEEK)
+    claim = make.claim(nlp, pool, 4, ClaimState.RELEASED, released_at=now)
+    LedgerEntry.objects.create(
+        claim=claim, pool=pool, department=nlp, own=False, lender=robotics, units=4, ended_at=now,
+        started_at=now - dt.timedelta(hours=10),
+    )  # fmt: skip
+    return Pool.objects.select_related("group__cluster").get(pk=pool.pk)
+
+
+def test_rows_have_hours_and_who_borrows_next(lent: Pool, vision: Department) -> None:
+    balances = balances_of(lent, now=timezone.now())
+    assert balances is not None
+    rows = {row.department.slug: row for row in balances.rows}
+    assert [row.department.slug for row in balances.rows] == ["robotics", "vision", "nlp"]
+    assert [row.place for row in balances.rows] == [1, 2, 3]
+    assert rows["robotics"].lent == pytest.approx(40, abs=1.5) == rows["nlp"].borrowed == rows["robotics"].more_lent
+    assert rows["vision"].more_lent == 0
+
+
+def test_a_department_has_what_its_teams_lent_and_borrowed(lent: Pool, nlp: Department, robotics: Department) -> None:
+    top = make.department("top")
+    Department.objects.filter(pk__in=[nlp.pk, robotics.pk]).update(parent=top)
+    balances = balances_of(lent, now=timezone.now())
+    assert balances is not None
+    rows = {row.department.slug: row for row in balances.rows}
+    assert rows["top"].more_lent == pytest.approx(0, abs=0.01)
+    assert (rows["robotics"].place, rows["nlp"].place) == (1, 2)
+    tree = [(row.department.slug, row.depth) for row in balances.rows]
+    assert tree[tree.index(("top", 0)) :][:3] == [("top", 0), ("robotics", 1), ("nlp", 1)]
+
+
+def test_a_pool_without_a_half_life_says_nothing(pool: Pool, root: User, client: Client) -> None:
+    assert balances_of(pool, now=timezone.now()) is None
+    assert person(root).get("/api/v1/pools/a100/").json()["balances"] == []
+    client.force_login(root)
+    assert "Who borrows first" not in client.get("/pools/a100/").content.decode()
+
+
+def test_the_page_and_the_api_show_them(lent: Pool, root: User, client: Client) -> None:
+    client.force_login(root)
+    page = client.get("/pools/a100/").content.decode()
+    assert "Who borrows first" in page
+    assert "half-life 7 d" in page
+    first = person(root).get("/api/v1/pools/a100/").json()["balances"][0]
+    assert (first["department"], first["place"]) == ("robotics", 1)
+    assert first["balance"] == first["lent"] == pytest.approx(40, abs=1.5)
+
+
+def waiting(department: Department, pool: Pool) -> Claim:
+    return make.claim(department, pool, 4)
+
+
+def test_who_waits_reads_why_and_who_goes_first(
+    lent: Pool, nlp: Department, robotics: Department, vision: Department
+) -> None:
+    """The pool is full of Vision's; NLP asked first, Robotics lent more."""
+    place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
+    make.claim(vision, lent, 8, ClaimState.HOLDING, placement=place, notice=600, grace=120, started_at=timezone.now())
+    claim = waiting(nlp, lent)
+    waiting(robotics, lent)
+    run_pass(group_id=lent.group_id)
+    claim = Claim.objects.select_related("pool", "department").get(pk=claim.pk)
+    assert (claim.position, claim.decision) == (2, "wait")
+    own, first = Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)
+    assert re.fullmatch(r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)\.", own, re.I)
+    assert re.fullmatch(r"Robotics has lent (39|40) GPU-hours more than it borrowed lately: it borrows first\.", first)
+    with translation.override("zh-hans"):
+        assert re.search(
+            r"近期 Robotics 的借出比借用多 (39|40) GPU 小时：优先借用。",
+            Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)[1],
+        )
+
+
+def test_the_verdict_says_it_before_anything_is_submitted(
+    lent: Pool, nlp: Department, robotics: Department, vision: Department
+) -> None:
+    place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
+    make.claim(vision, lent, 8, ClaimState.HOLDING, placement=place, notice=600, grace=120, started_at=timezone.now())
+    waiting(robotics, lent)
+    run_pass(group_id=lent.group_id)
+    image = Image.objects.create(name="python:3", title="Python")
+    request = WorkloadRequest(kind="job", name="x", pool=lent, image=image, command=("python",), units_per_pod=4)
+    verdict = verdict_of(actor=Actor(make.member(nlp, Role.MEMBER)), department=nlp, request=request)
+    assert any(line.startswith("Robotics has lent") and line.endswith("it borrows first.") for line in verdict.lines)
