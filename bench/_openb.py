@@ -4,10 +4,17 @@ The 1,213 nodes are those of its openb_node_list_gpu_node.csv, counted by kind; 
 its pod lists. Whole and several cards are rarer here than there, so that 10,000 pods find room on the 6,212 cards.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+from csv import DictReader
+
 from quotas.engine.types import Card, Node
+from workloads.replay.traces import Row
 
 CARD = 1000
 """Units of a card: thousandths."""
+TENANTS = 8
+"""So many applications are tenants by themselves."""
 
 NODES = (
     (549, 8, 96_000, 393_216), (387, 2, 104_000, 524_288), (107, 2, 16_000, 122_880), (39, 8, 128_000, 786_432),
@@ -32,3 +39,29 @@ def nodes() -> tuple[Node, ...]:
 def machine_of(units: int) -> dict[str, int]:
     """The CPU and memory that a pod of this many units asks for: eight cores and 24 GiB a card."""
     return {"cpu_milli": 8 * units, "memory_mib": 24 * units}
+
+
+def read_pods(pods: Iterable[str]) -> list[Row]:
+    """The pods of a list with times as jobs, in the order in which they came; a share of a card counts as a card, and pods that
+    never ran are left out.
+
+    The list names no tenants, so they are made: pods of one class of service that ask for the same CPU are taken for one
+    application; those TENANTS that ran the most card-seconds are tenants, and the rest of each class is one more.
+    """
+    ran = [pod for pod in DictReader(pods) if int(pod["num_gpu"]) and pod["scheduled_time"] and pod["deletion_time"]]
+    use: Counter[tuple[str, str]] = Counter()
+    for pod in ran:
+        use[pod["qos"], pod["cpu_milli"]] += int(pod["num_gpu"]) * _runtime(pod)
+    largest = {application for application, _ in use.most_common(TENANTS)}
+    rows = [
+        Row(
+            int(pod["creation_time"]), max(1, _runtime(pod)), int(pod["num_gpu"]),
+            f"{pod['qos']}-{pod['cpu_milli'] if (pod['qos'], pod['cpu_milli']) in largest else 'rest'}",
+        )
+        for pod in ran
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row.submitted_at)
+
+
+def _runtime(pod: dict[str, str]) -> int:
+    return int(pod["deletion_time"]) - int(pod["scheduled_time"])

@@ -1,36 +1,93 @@
 """What lending is worth: demand played forward through the planner, beside one pooled queue and a static partition.
 
     python -m bench.economics [TRACE.csv] [--weeks 2017-10-02 2017-11-06] [--days 7] [--loads 0.85 0.95] [--ways planner]
+                              [--orders submitted fair 86400 604800]
 
-Without a trace a made-up month of 10,000 workloads is played. Guarantees are in proportion to mean demand, on nodes of 8 cards;
-notice 600 s, grace 120 s, a checkpoint every 30 minutes, a restart costs 60 s. Prints a table, a line for each replay.
+A trace has the columns of workloads/replay/traces.py, or it is a pod list with times of Alibaba's cluster-trace-gpu-v2023,
+whose tenants are made (bench/_openb.py) and whose times count from 1970-01-01. Without a trace a made-up month of 10,000
+workloads is played. Guarantees are in proportion to mean demand, on nodes of 8 cards; notice 600 s, grace 120 s, a checkpoint
+every 30 minutes, a restart costs 60 s. Prints a table, a line for each replay.
+
+With `--orders` the planner alone is played, with those who borrow in other orders: by time of submission, with fair sharing, or
+with fairness over time of this half-life. "not returned" is the part of all that was lent that its lenders did not borrow
+themselves: half the sum of |lent - borrowed| of all departments, by all that was lent. Waits above the guarantee are those of
+departments that lent more than they borrowed in the first of these orders, and of the others: the same departments in each line.
 """
 
 import argparse
 import datetime as dt
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench._demand import made_up
-from quotas.engine.types import Settings
+from bench._openb import read_pods
+from quotas.engine.types import DepartmentId, Plan, Settings, Snapshot
+from workloads.replay.demand import Demand
 from workloads.replay.figures import figures_of
 from workloads.replay.simulation import Assumed, Simulation
-from workloads.replay.traces import Row, demand_of, in_proportion, read_trace, rules_of
-from workloads.replay.ways import WAYS
+from workloads.replay.traces import GPU, Row, demand_of, in_proportion, read_trace, rules_of
+from workloads.replay.ways import WAYS, planner
 
 DAY, ON_A_NODE = 86400, 8
+SUBMITTED, FAIR = "submitted", "fair"
+WATCHED = 7 * DAY
+"""A half-life by which balances are counted where nobody is ordered by them."""
 SETTINGS = Settings(restart_cost=60, notice=600, grace=120)
 HEADINGS = ("from", "load", "way", "used", "useful", "lost of borrowed", "stops (most of one)", "late", "of inside", "latest by",
             "inside p50 / p95 / p99 s", "above mean s", "CPU s")  # fmt: skip
+ORDER_HEADINGS = ("from", "load", "order", "not returned", "above mean s: lenders", "borrowers", "p95 s: lenders", "borrowers",
+                  "useful", "lost of borrowed", "stops", "late", "CPU s")  # fmt: skip
+
+
+def _stage(rows: Sequence[Row], begin: int, days: float, load: float) -> tuple[Demand, Snapshot]:
+    demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
+    weights = demand.units_in_use()
+    return demand, rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
+
+
+def by_time(snapshot: Snapshot) -> Plan:
+    """The planner, which does not see that balances are counted."""
+    return planner(replace(snapshot, pools=tuple(replace(pool, balances=None) for pool in snapshot.pools)))
+
+
+def lines_of_orders(
+    rows: Sequence[Row], begin: int, days: float, load: float, orders: Sequence[str]
+) -> Iterator[list[str]]:
+    """One replay for each order, as the cells of a line of the table."""
+    demand, rules = _stage(rows, begin, days, load)
+    lenders: set[DepartmentId] | None = None
+    for order in [SUBMITTED, *(each for each in orders if each != SUBMITTED)]:
+        half_life = int(order) if order.isdecimal() else WATCHED
+        settings = replace(SETTINGS, fair_sharing=order == FAIR)
+        began = time.process_time()
+        outcome = Simulation(
+            replace(rules, settings=settings), demand, planner if order.isdecimal() else by_time,
+            Assumed(half_lives={GPU: half_life}),
+        ).play(_progress)  # fmt: skip
+        took, every = time.process_time() - began, figures_of(outcome)["all"]
+        if lenders is None:
+            lenders = {each.department for each in outcome.lines if each.lent > each.borrowed}
+        waits: dict[bool, list[int]] = {True: [], False: []}
+        for record in outcome.records:
+            if record.inside is False:
+                waits[record.job.request.department in lenders].append(record.waited(outcome.end))
+        means = [f"{sum(each) / max(1, len(each)):,.0f}" for each in waits.values()]
+        p95 = [f"{sorted(each)[len(each) * 95 // 100]:,}" if each else "–" for each in waits.values()]
+        apart = sum(abs(each.lent - each.borrowed) for each in outcome.lines)
+        yield [
+            f"{dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}", f"{load:g}", order,
+            f"{apart / 2 / max(1, sum(each.lent for each in outcome.lines)):.1%}", *means, *p95,
+            f"{every['useful_utilisation']:.4f}", f"{every['lost_of_borrowed']:.2%}", f"{every['stops']:,}", f"{every['late']}",
+            f"{took:.0f}",
+        ]  # fmt: skip
 
 
 def line(rows: Sequence[Row], begin: int, days: float, load: float, way: str) -> list[str]:
     """One replay, as the cells of a line of the table."""
-    demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
-    weights = demand.units_in_use()
-    rules = rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
+    demand, rules = _stage(rows, begin, days, load)
     began = time.process_time()
     outcome = Simulation(rules, demand, WAYS[way], Assumed()).play(_progress)
     took, every = time.process_time() - began, figures_of(outcome)["all"]
@@ -56,17 +113,24 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--days", type=float)
     parser.add_argument("--loads", nargs="+", type=float, default=[0.95], help="mean demand ÷ cards")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
+    parser.add_argument(
+        "--orders", nargs="+", metavar="ORDER", help=f"of who borrows: {SUBMITTED}, {FAIR}, or a half-life in s"
+    )
     asked = parser.parse_args(arguments)
     if asked.trace is None:
         rows, days = made_up(10_000, 30), asked.days or 30
     else:
         with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
-            rows, days = read_trace(lines), asked.days or 7
+            is_pod_list = "gpu_milli" in lines.readline()
+            lines.seek(0)
+            rows, days = read_pods(lines) if is_pod_list else read_trace(lines), asked.days or 7
     weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
-    print(" | ".join(HEADINGS))
+    print(" | ".join(ORDER_HEADINGS if asked.orders else HEADINGS))
     for begin in weeks or [rows[0].submitted_at // DAY * DAY]:
         for load in asked.loads:
-            for way in asked.ways:
+            for cells in lines_of_orders(rows, begin, days, load, asked.orders) if asked.orders else ():
+                print(" | ".join(cells), flush=True)
+            for way in () if asked.orders else asked.ways:
                 print(" | ".join(line(rows, begin, days, load, way)), flush=True)
 
 

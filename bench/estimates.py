@@ -1,6 +1,6 @@
 """How well estimated starts hold: demand played forward through the planner, and at moments on the way the starts of what waits
-are estimated from what has ended by then, corrected by errors seen by then, and compared with when it does start: the first
-estimate of each.
+are estimated from what has ended by then (and in the trace's 90 days before), corrected by errors seen by then, and compared with
+when it does start: the first estimate of each.
 
     python -m bench.estimates [TRACE.csv] [--begin 2017-10-02] [--days 7] [--loads 0.85 0.95] [--moments 60]
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from bench._demand import made_up
 from bench.economics import DAY, ON_A_NODE, SETTINGS
 from quotas.engine.types import ClaimId, ClaimState, Plan, Snapshot
-from workloads.estimates.calibrate import Correction, Past, correction_of
+from workloads.estimates.calibrate import Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.replay.demand import Demand, Job
@@ -29,6 +29,7 @@ from workloads.replay.simulation import Assumed, Simulation
 from workloads.replay.traces import Row, demand_of, in_proportion, read_trace, rules_of
 from workloads.replay.ways import planner
 
+HISTORY, MOST_RUNS = 90 * DAY, 20_000  # as the product reads them
 HEADINGS = ("load", "moments", "waiting", "estimated", "80 % range holds", "below", "above", "median of |error| / wait",
             "range / wait", "CPU ms each")  # fmt: skip
 
@@ -36,8 +37,12 @@ HEADINGS = ("load", "moments", "waiting", "estimated", "80 % range holds", "belo
 class Watcher:
     """A way of sharing that is the planner's, and estimates at `moments`."""
 
-    def __init__(self, demand: Demand, moments: Sequence[int]) -> None:
-        self.moments, self.traits = list(moments), {job.request.id: _traits(job) for job in demand.jobs}
+    def __init__(self, demand: Demand, moments: Sequence[int], before: Sequence[Job] = ()) -> None:
+        self.moments, self.traits, self.before = (
+            list(moments),
+            {job.request.id: _traits(job) for job in demand.jobs},
+            before,
+        )
         self.made: list[tuple[int, Estimates]] = []
         self.cpu = 0.0
         self.played: Simulation | None = None
@@ -60,6 +65,8 @@ class Watcher:
     def _known(self, now: int) -> Runtimes:
         assert self.played is not None
         known = Runtimes()
+        for job in self.before:
+            known.learn(_traits(job), job.work)
         for record in self.played.records:
             if record.finished_at is not None and record.finished_at <= now:
                 known.learn(_traits(record.job), record.job.work)
@@ -79,6 +86,13 @@ class Watcher:
         return past
 
 
+def ended_before(rows: Sequence[Row], begin: int) -> Sequence[Job]:
+    """What the product has read of the time before: the runs of the trace that had ended by then."""
+    ended = [row for row in rows if begin - HISTORY < row.submitted_at + row.runtime <= begin]
+    ended.sort(key=lambda row: row.submitted_at + row.runtime)
+    return demand_of(ended[-MOST_RUNS:], 0, begin).jobs
+
+
 def _traits(job: Job) -> Traits:
     request = job.request
     return Traits(request.user, request.department, "", "job", size_of(request.units))
@@ -94,7 +108,7 @@ def _pasts(
         if started or now > (made + HORIZON if each.high is None else each.high):
             high = None if each.high is None else each.high - made
             waited = (start if started and start is not None else now) - made
-            yield Past(each.low - made, each.median - made, high, waited)
+            yield Past(made // 3600, each.low - made, each.median - made, high, waited)
 
 
 def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> list[str]:
@@ -102,7 +116,8 @@ def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int
     weights = demand.units_in_use()
     rules = rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
     span = demand.end - demand.begin
-    watcher = Watcher(demand, [demand.begin + span // 3 + span * n // (2 * moments) for n in range(moments)])
+    at = [demand.begin + span // 3 + span * n // (2 * moments) for n in range(moments)]
+    watcher = Watcher(demand, at, ended_before(rows, demand.begin))
     watcher.played = Simulation(rules, demand, watcher, Assumed())
     watcher.played.play()
     starts: dict[ClaimId, int | None] = {record.job.request.id: record.first_start for record in watcher.played.records}
@@ -116,8 +131,6 @@ def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int
             if not isinstance(played, Estimate) or id in first:
                 continue
             first[id] = now, played
-            if correction == Correction():  # nothing is known of errors yet
-                continue
             each, estimated = correction.of(played, now), estimated + 1
             late = each.high is not None and (start is None or start > each.high + 60)
             early = start is not None and start < each.low - 60

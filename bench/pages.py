@@ -1,18 +1,20 @@
 """How soon the pages are there with 5,000 workloads and 50 people, and what they cost beside the shortest answer of the
 same server.
 
-    python -m bench.pages [--workloads 5000 --rounds 40]
+    python -m bench.pages [--workloads 5000 --rounds 40] [--browser]
 
 Real PostgreSQL and Redis (throw-away), the web server as in production, one reader at a time who is logged in: the median and
-95th percentile of a page's HTML. Then the five commonest pages with as many readers at once as in `web_server`, beside
-`livez` (the same server, no database). Eight departments, four pools with 64 nodes; a tenth of the
-workloads runs or waits, as a planning pass has decided.
+95th percentile of a page's HTML. Then the five commonest pages with as many readers at once as in `web_server`, beside `livez`
+(the same server, no database). With `--browser` the same pages are opened in Chromium as well, each with an empty cache:
+requests, compressed size, when the largest part is painted (LCP), and how far things moved within five seconds (CLS). Eight
+departments, four pools with 64 nodes; a tenth of the workloads runs or waits, as a planning pass has decided.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import shutil
 import statistics
 import sys
 import time
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--browser", action="store_true")
     given = parser.parse_args(arguments)
     from bench._installation import prepared, web_server
 
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     world = seed(given.workloads)
     with web_server() as base:
         measure(base, world, given.rounds)
+        if given.browser:
+            look(base, world)
 
 
 # What is there ------------------------------------------------------------------------------------------------------------
@@ -48,6 +53,7 @@ def seed(count: int) -> dict[str, Any]:
 
     from portal.models import Role
     from quotas.planning.run_pass import run_pass
+    from quotas.spending.metering import sum_hours
     from tests import builders as make
     from workloads.models import Image, Workload
 
@@ -68,6 +74,7 @@ def seed(count: int) -> dict[str, Any]:
     for pool in pools:
         run_pass(group_id=pool.group_id)
     carry_out(now)
+    sum_hours(now=timezone.now())  # as the meter does every hour
     mine = Workload.objects.filter(author=people[0], state="running").first()
     assert mine is not None
     return {"member": cookie_of(people[0]), "owner": cookie_of(owner), "operator": cookie_of(operator),
@@ -157,6 +164,42 @@ def measure(base: str, world: dict[str, Any], rounds: int) -> None:
         if name in COMMONEST:
             each = rate(base, world[who], path)
             print(f"{name:14} {each:7.1f} pages/s: {each / shortest:.2f} of livez", flush=True)
+
+
+OBSERVED = """
+window.shift = 0; window.painted = 0;
+new PerformanceObserver((list) => list.getEntries().forEach((each) => { if (!each.hadRecentInput) window.shift += each.value; }))
+  .observe({ type: "layout-shift", buffered: true });
+new PerformanceObserver((list) => list.getEntries().forEach((each) => { window.painted = each.startTime; }))
+  .observe({ type: "largest-contentful-paint", buffered: true });
+"""
+LOOKED = 5_000
+"""How long a page is looked at, in ms: some change by themselves meanwhile."""
+
+
+def look(base: str, world: dict[str, Any]) -> None:
+    """Each page in Chromium, as somebody sees it who comes for the first time."""
+    from playwright.sync_api import sync_playwright
+
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"]) as browser,
+    ):
+        for name, who, path in pages_of(world):
+            with browser.new_context(base_url=base) as context:
+                context.add_cookies([{"name": key, "value": value, "url": base} for key, value in world[who].items()])
+                context.add_init_script(OBSERVED)
+                page = context.new_page()
+                page.goto(path)
+                page.wait_for_timeout(LOOKED)
+                sizes = page.evaluate(
+                    "performance.getEntries().map((each) => each.transferSize).filter((size) => size > 0)"
+                )
+                painted, shift = page.evaluate("[window.painted, window.shift]")
+                print(
+                    f"{name:14} {len(sizes):3} requests {sum(sizes) / 1024:6.1f} KB  LCP {painted:5.0f} ms  CLS {shift:.3f}",
+                    flush=True,
+                )
 
 
 def asked(reader: Any, path: str) -> float:

@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     meter(timezone.now())
 
 
-def fill(rows: int, departments: int, people: int) -> dt.datetime:
-    """Metered hours until now, and their days. Returns the last hour."""
+def fill(rows: int, departments: int, people: int, cards: int = 8) -> dt.datetime:
+    """Metered hours until now, and their days, in a pool of so many cards on nodes of eight. Returns the last hour."""
     from django.db import connection
     from django.utils import timezone
 
@@ -91,7 +91,8 @@ def fill(rows: int, departments: int, people: int) -> dt.datetime:
     from tests import builders as make
 
     made = [make.department(f"d{number}") for number in range(departments)]
-    names = {"first": made[0].pk, "departments": departments, "people": people, "pool": make.pool("a100").pk}
+    pool = make.pool("a100", cards=cards, nodes=cards // 8)
+    names = {"first": made[0].pk, "departments": departments, "people": people, "pool": pool.pk}
     end = hour_of(timezone.now())
     begin = end - dt.timedelta(hours=max(1, rows // (people * 2)) - 1)
     with connection.cursor() as cursor:

@@ -27,8 +27,8 @@ class BacktestIn(Strict):
     configuration = FreeText(
         max_length=200_000,
         help_text="What would be different, as a piece of a configuration file (YAML): `departments` with `quotas`, `user_caps`,"
-        " `weight` and `policy`; `pools` with `notice`, `grace`, `min_runtime`, `max_reclaims`, `fair_sharing`,"
-        " `starvation_after`, `restart_cost` and `policy`.",
+        " `weight` and `policy`; `pools` with `notice`, `grace`, `min_runtime`, `max_reclaims`, `balance_half_life`,"
+        " `fair_sharing`, `starvation_after`, `restart_cost` and `policy`.",
     )
 
 

@@ -19,7 +19,7 @@ from workloads.configuration import document, plan
 from workloads.configuration.plan import Change, Wish
 from workloads.replay.history import Terms
 
-OF_POOLS = frozenset({"notice", "grace", "min_runtime", "max_reclaims", "policy"})
+OF_POOLS = frozenset({"notice", "grace", "min_runtime", "max_reclaims", "balance_half_life", "policy"})
 OF_GROUPS = frozenset({"fair_sharing", "starvation_after", "restart_cost"})
 PARTS = {
     "quotas": frozenset({"guaranteed", "borrow_limit", "lend_limit", "windows", "zone", "policy"}),

@@ -20,7 +20,7 @@ AMOUNTS = {"guaranteed": "", "borrow_limit": "no limit", "lend_limit": "all"}
 """Of a quota: how the configuration writes that there is no limit."""
 OF_TODAY = ("version", "beside_percent")
 """What the form of a pool's rules has and no replay plays."""
-TIMES = ("notice", "grace", "min_runtime", "starvation_after", "restart_cost")
+TIMES = ("notice", "grace", "min_runtime", "balance_half_life", "starvation_after", "restart_cost")
 
 
 class BacktestForm(AmountsForm):

@@ -19,7 +19,9 @@ from workloads.configuration import plan
 from workloads.models import Backtest
 
 ASKED_FOR = ("guaranteed", "borrow_limit")
-"""What whoever may not promise it can ask for; the lend limit is each owner's own."""
+"""What whoever may not promise it can ask for."""
+OWNERS = frozenset({"lend_limit", "windows", "zone"})
+"""What each owner sets; a policy is an operator's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def _of_quota(actor: Actor, department: Department, pool: Pool, wish: plan.Wish)
         for name, value in (wish.values or {}).items()
         if name in (*ASKED_FOR, "lend_limit")
     }
-    others = set(wish.values or {}) - set(ASKED_FOR)  # limits of lending, windows
+    others = OWNERS & set(wish.values or {})
     if may_promise(actor, department) or others:
         query = urlencode(values)
         url = reverse("quotas:quota_edit", args=[department.slug, pool.slug])

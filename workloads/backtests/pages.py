@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from django.contrib import messages
@@ -16,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.access import Actor, NotVisible, actor_of
 from portal.errors import Problem
 from portal.models import Department
+from portal.web.code_names import fact_name
 from portal.web.forms import blame
 from portal.web.once import once
 from portal.web.pages import render_part
@@ -25,6 +28,7 @@ from workloads.backtests import next_steps, plots, runs, tables
 from workloads.backtests.forms import BacktestForm
 from workloads.configuration import plan
 from workloads.models import Backtest
+from workloads.replay.history import ASSUMED
 
 PER_PAGE = 50
 
@@ -97,18 +101,23 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
         except runs.IsOver as problem:
             messages.error(request, problem.detail)
         return redirect("workloads:backtest", row.public_id)
+    pools = row.group.pools.all()
+    names = dict(Department.objects.values_list("slug", "name"))
+    pool_names = {pool.slug: pool.name for pool in pools}
     context: dict[str, Any] = {
-        "backtest": row, "pools": row.group.pools.all(), "assumed": runs.ASSUMED, "may_cancel": runs.may_cancel(actor, row),
+        "backtest": row, "pools": pools, "assumed": ASSUMED, "may_cancel": runs.may_cancel(actor, row),
+        "changes": [(path, in_words(path, names, pool_names), *values) for path, *values in row.changes],
         "author": runs.author_for(actor, row),
         "days": (row.end - row.begin).days, "operator": actor.is_operator,
     }  # fmt: skip
     figures = runs.figures_for(actor, row)
     if figures:
-        names = dict(Department.objects.values_list("slug", "name"))
         each = tables.by_department(figures)
         times = timezone.localtime(row.begin), timezone.localtime(row.end)
+        together = tables.compared(figures["now"]["all"], figures["draft"]["all"])
         context |= {
-            "cells": tables.compared(figures["now"]["all"], figures["draft"]["all"]),
+            "cells": together,
+            "same": all(cell.now == cell.draft for cell in chain(together, *each.values())),
             "departments": [(names.get(slug, slug), cells) for slug, cells in each.items()],
             "titles": [cell.measure.title for cell in next(iter(each.values()), [])],
             "plots": plots.of_all(figures, *times), "department_plots": plots.of_departments(figures, names, *times),
@@ -117,6 +126,14 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
             "only_own": not actor.sees_all,
         }  # fmt: skip
     return render_part(request, "workloads/backtest.html", context, part="course")
+
+
+def in_words(path: str, departments: Mapping[str, str], pools: Mapping[str, str]) -> str:
+    """What a path of the configuration is about; `departments` and `pools`: slug → name."""
+    section, slug, *inner = path.split(".")
+    names = [(departments if section == "departments" else pools).get(slug, slug)]
+    names += [pools.get(each, each) for each in inner[:-1] if each not in ("quotas", "user_caps")]
+    return " · ".join(names + [pools.get(each) or fact_name(each) for each in inner[-1:]])
 
 
 @login_required

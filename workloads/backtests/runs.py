@@ -28,7 +28,7 @@ from workloads.configuration import plan
 from workloads.models import Backtest, BacktestState
 from workloads.replay.figures import Figures, figures_of
 from workloads.replay.history import Terms, attempts_of, demand_of
-from workloads.replay.simulation import Assumed, Simulation
+from workloads.replay.simulation import Simulation
 from workloads.replay.ways import planner
 
 MOST_DAYS = 92
@@ -39,7 +39,6 @@ MOST_TRIES = 3
 AT_MOST = 1800.0  # s of computing
 BEAT = 2.0  # s
 LIVE = Q(state__in=[BacktestState.QUEUED, BacktestState.RUNNING])
-ASSUMED = Assumed()
 log = structlog.get_logger(__name__)
 
 
@@ -203,9 +202,10 @@ def _result(row: Backtest, beat: Beat) -> dict[str, Any]:
     played: dict[str, Any] = {}
     for part, (name, terms) in enumerate((("now", now), ("draft", then))):
         demand, played["unknown"] = demand_of(row.group, row.begin, row.end, terms.pools)
-        assumed = Assumed(most_recalls=terms.most_recalls)
-        calendar = terms.calendar(row.begin, row.end)
-        simulation = Simulation(terms.snapshot(row.begin), demand, planner, assumed, calendar=calendar)
+        simulation = Simulation(
+            terms.snapshot(row.begin), demand, planner, terms.assumed(row.begin),
+            calendar=terms.calendar(row.begin, row.end),
+        )  # fmt: skip
         played[name] = _figures(simulation, beat, part)
     return played
 

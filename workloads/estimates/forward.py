@@ -13,7 +13,7 @@ from random import Random
 from types import MappingProxyType
 
 from quotas.engine.types import Claim, ClaimId, ClaimState, PoolId, Snapshot
-from workloads.estimates.runtimes import Class, Runtimes, Traits
+from workloads.estimates.runtimes import Chances, Class, Runtimes, Traits
 from workloads.replay.demand import Demand, Job
 from workloads.replay.simulation import Assumed, Calendar, Simulation
 from workloads.replay.ways import planner
@@ -120,10 +120,10 @@ def _jobs(
     ends: Mapping[ClaimId, int],
 ) -> list[Job]:
     """Every claim with a runtime that is drawn for it."""
-    jobs: list[Job] = []
+    jobs, chances = list[Job](), Chances(random)
     for claim in snapshot.claims:
         own, elapsed = traits.get(claim.id), _elapsed(claim, snapshot.now)
-        lasts = _held(claim, ends) if own is None else runtimes.draw(own, random, elapsed, claim.max_runtime)
+        lasts = _held(claim, ends) if own is None else runtimes.draw(own, chances.of(own), elapsed, claim.max_runtime)
         jobs.append(_job(claim, snapshot.now, lasts))
     return jobs
 

@@ -182,7 +182,7 @@ def corrections_of(group: PoolGroup, *, now: dt.datetime) -> dict[str, Correctio
         waited = round(((admitted or now) - made).total_seconds())
         late = finished is None and waited > (HORIZON if high is None else high)
         if admitted is not None or late:
-            pasts[pool].append(Past(low, middle, high, waited))
+            pasts[pool].append(Past(int(made.timestamp()) // 3600, low, middle, high, waited))
     return {pool: correction_of(past) for pool, past in pasts.items()}
 
 

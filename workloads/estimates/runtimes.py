@@ -7,7 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from statistics import NormalDist
 
+TOGETHER = 0.2
+"""How far the runtimes of one person's work go together: the correlation of the ranks of two jobs of the same origin. Chosen so
+that 80 % ranges hold in the Philly trace (bench/README.md); of jobs that were submitted within an hour it is 0.6 there, but what
+is known of runs under way and of their size explains most of that."""
+NORMAL = NormalDist()
 ENOUGH = 8
 """Ended runs that a class needs before it says anything: the 80 % range of fewer is the whole of them."""
 
@@ -80,6 +86,21 @@ class Curve:
         return self.times[at_least] if at_least < len(self.times) else round(self.last * self.longer[-1] / wanted)
 
 
+class Chances:
+    """For each run of one play, the part of its like that lasts longer. Two hundred jobs that one person submits at once may be
+    short or long, but most of them are the same: were each drawn by itself, together they would always take the mean."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._shared: dict[tuple[str, str, str], float] = {}
+
+    def of(self, traits: Traits) -> float:
+        """Above 0, up to 1; each is equally likely."""
+        origin = traits.user, traits.department, traits.kind
+        shared = self._shared.setdefault(origin, self._random.gauss())
+        return max(1e-9, NORMAL.cdf(TOGETHER**0.5 * shared + (1 - TOGETHER) ** 0.5 * self._random.gauss()))
+
+
 class Runtimes:
     """How long runs took, by class; those under way count with how long they have lasted."""
 
@@ -106,11 +127,11 @@ class Runtimes:
                 widest = key[0], curve
         return widest
 
-    def draw(self, traits: Traits, random: Random, elapsed: int = 0, at_most: int | None = None) -> int | None:
-        """One duration, longer than `elapsed`, that is as likely as it was among its like; no longer than `at_most`. None where
-        too little is known and there is no maximum."""
+    def draw(self, traits: Traits, chance: float, elapsed: int = 0, at_most: int | None = None) -> int | None:
+        """The duration, longer than `elapsed`, that a part `chance` of its like exceeds; no longer than `at_most`. None where too
+        little is known and there is no maximum."""
         alike = self.like(traits, elapsed)
         if alike is None:
             return at_most
-        drawn = max(elapsed + 1, alike[1].draw(elapsed, 1 - random.random()))
+        drawn = max(elapsed + 1, alike[1].draw(elapsed, chance))
         return drawn if at_most is None else min(drawn, at_most)

@@ -35,6 +35,7 @@ BASIS = {
     ),
 }
 ABOUT = dt.timedelta(minutes=2)  # a range that is no longer is one time
+SOON = dt.timedelta(minutes=10)  # nearer times are told to the second, others to the minute
 
 
 def start_lines(estimate: StartEstimate) -> list[str]:
@@ -42,17 +43,17 @@ def start_lines(estimate: StartEstimate) -> list[str]:
     if estimate.low is None or estimate.median is None:
         return [str(NO_ESTIMATE[estimate.why])]
     now = timezone.now()
-    lines = [_range(max(estimate.low, now), max(estimate.median, now), estimate.high and max(estimate.high, now))]
+    lines = [_range(estimate.low, estimate.median, estimate.high, now)]
     if estimate.latest is not None and estimate.latest > now:
         text = _(
             "At the latest %(latest)s, if everything before it runs to its maximum runtime and nobody else comes first."
         )
-        lines.append(text % {"latest": clock_of(estimate.latest)})
+        lines.append(text % {"latest": _time_of(estimate.latest, now)})
     return [*lines, str(BASIS[Class(estimate.basis)])] if estimate.basis in BASIS else lines
 
 
-def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None) -> str:
-    times = {"low": clock_of(low), "median": clock_of(median)}
+def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now: dt.datetime) -> str:
+    times = {"low": _time_of(low, now), "median": _time_of(median, now)}
     if high is None:
         return (
             _("Estimated start: not before %(low)s, as likely as not by %(median)s; perhaps later than in 7 days.")
@@ -60,7 +61,7 @@ def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None) -> s
         )
     if high - low <= ABOUT:
         return _("Estimated start: about %(median)s, as things are now.") % times
-    times["high"] = clock_of(high)
+    times["high"] = _time_of(high, now)
     return _("Estimated start: usually between %(low)s and %(high)s, as likely as not by %(median)s.") % times
 
 
@@ -69,9 +70,16 @@ def in_a_list(estimate: StartEstimate) -> str:
     if estimate.low is None or estimate.median is None:
         return _("no estimate")
     now = timezone.now()
-    times = {"low": clock_of(max(estimate.low, now)), "median": clock_of(max(estimate.median, now))}
+    times = {"low": _time_of(estimate.low, now), "median": _time_of(estimate.median, now)}
     if estimate.high is None:
         return _("from %(low)s on") % times
     if estimate.high - estimate.low <= ABOUT:
         return _("about %(median)s") % times
-    return _("%(low)s to %(high)s") % {**times, "high": clock_of(max(estimate.high, now))}
+    return _("%(low)s to %(high)s") % {**times, "high": _time_of(estimate.high, now)}
+
+
+def _time_of(when: dt.datetime, now: dt.datetime) -> str:
+    """The time, or now if it has passed: nobody can say to the second what is hours away."""
+    if when - now > SOON:
+        when = (when + dt.timedelta(seconds=30)).replace(second=0, microsecond=0)
+    return clock_of(max(when, now))

@@ -38,8 +38,8 @@ class Record:
 @dataclass(slots=True)
 class Line:
     """A department's use of a pool in which one unit is so many `cards`: units now, and unit-seconds so far. `due` is what it
-    could have used of its guarantee, `served` what it did use of that. `course` has what was (used, borrowed, waited) at the
-    end of each period of the outcome."""
+    could have used of its guarantee, `served` what it did use of that. `lent` is counted where there are balances. `course` has
+    what was (used, borrowed, waited) at the end of each period of the outcome."""
 
     department: DepartmentId
     pool: PoolId
@@ -49,6 +49,7 @@ class Line:
     waiting_now: int = 0
     used: int = 0
     borrowed: int = 0
+    lent: int = 0
     waited: int = 0
     lost: int = 0
     due: int = 0

@@ -15,9 +15,13 @@ from quotas.engine import types as e
 from quotas.lending import windows
 from quotas.models import ClaimState, Pool, PoolGroup, Quota, UserCap
 from quotas.planning.snapshot import Rules, claim_of, moment, rules_of, seconds, snapshot_of
+from quotas.spending.balances import lately
+from quotas.spending.decay import Decaying, Lately
 from workloads.models import Attempt
 from workloads.replay.demand import Demand, Job
+from workloads.replay.simulation import Assumed
 
+ASSUMED = Assumed()
 SINCE = (
     "started_at",
     "checkpointed_at",
@@ -63,13 +67,32 @@ class Terms:
     def pools(self) -> dict[int, Pool]:
         return {pool.pk: pool for pool in self.rows.pools}
 
+    def assumed(self, begin: dt.datetime, but: Assumed = ASSUMED) -> Assumed:
+        """The same `but` for what these terms say of pools, and what departments had borrowed and lent by `begin`, as the ledger
+        says."""
+        pools = self.rows.pools
+        return replace(
+            but,
+            most_recalls={e.PoolId(pool.slug): pool.max_reclaims for pool in pools},
+            half_lives=self.half_lives,
+            lately={
+                e.PoolId(self.pools[pk].slug): self._by_slug(sums) for pk, sums in lately(pools, now=begin).items()
+            },
+        )
+
+    def _by_slug(self, sums: Decaying[int]) -> dict[e.DepartmentId, Lately]:
+        slugs = {row.pk: e.DepartmentId(row.slug) for row in self.rows.departments}
+        return {slugs[pk]: each for pk, each in sums.sums.items() if pk in slugs}
+
     @property
-    def most_recalls(self) -> dict[e.PoolId, int]:
-        return {e.PoolId(pool.slug): pool.max_reclaims for pool in self.rows.pools}
+    def half_lives(self) -> dict[e.PoolId, int]:
+        """Of the balances of pools with fairness over time."""
+        pools = self.rows.pools
+        return {e.PoolId(pool.slug): pool.balance_half_life for pool in pools if pool.balance_half_life is not None}
 
     def snapshot(self, now: dt.datetime) -> e.Snapshot:
         """Pools, nodes, quotas and settings, without claims; lend limits are those of `now`."""
-        return snapshot_of(self.group, self.rows, {}, None, now=now)
+        return snapshot_of(self.group, self.rows, {}, None, {}, now=now)
 
     def calendar(self, begin: dt.datetime, end: dt.datetime) -> Windows | None:
         """None where no quota has lending windows."""

@@ -19,8 +19,9 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from quotas.engine.queue import queue_order
-from quotas.engine.quota_tree import Ledger, standing_of
+from quotas.engine.quota_tree import Ledger, Loan, loans_of, standing_of
 from quotas.engine.types import (
+    UNPROMISED,
     Claim,
     ClaimId,
     ClaimState,
@@ -34,6 +35,7 @@ from quotas.engine.types import (
     Snapshot,
 )
 from quotas.engine.units import card_units, grace_of, notice_of
+from quotas.spending.decay import Decaying, Lately
 from workloads.lifecycle import backoff, is_exhausted
 from workloads.replay.accounting import Line, Outcome, Record
 from workloads.replay.demand import Demand, Job
@@ -42,7 +44,8 @@ from workloads.replay.ways import Way
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no demand tells: durations in seconds, and by pool after how many recalls a job stops for good (others: never).
+    """What no demand tells: durations in seconds; by pool after how many recalls a job stops for good (others: never), the
+    half-life of its balances (others have none), and what was borrowed and lent lately when it begins (others begin even).
     With `coarseness` passes become rarer as time passes: the next comes after that part of the time since the begin."""
 
     checkpoint_every: int = 1800
@@ -51,6 +54,8 @@ class Assumed:
     between_passes: int = 60
     coarseness: float = 0
     most_recalls: Mapping[PoolId, int] = field(default_factory=dict)
+    half_lives: Mapping[PoolId, int] = field(default_factory=dict)
+    lately: Mapping[PoolId, Mapping[DepartmentId, Lately]] = field(default_factory=dict)
 
 
 class Calendar(Protocol):
@@ -150,6 +155,11 @@ class Simulation:
         self._pools = {pool.id: pool for pool in rules.pools}
         self._ledgers = {id: Ledger(pool, rules.departments) for id, pool in self._pools.items()}
         self._free = {id: ledger.capacity for id, ledger in self._ledgers.items()}
+        self._lately = {
+            id: Decaying(half_life, demand.begin // 3600, assumed.lately.get(id, {}))
+            for id, half_life in assumed.half_lives.items()
+        }
+        self._loans: dict[PoolId, tuple[Loan, ...]] = {}  # as long as nobody comes or goes
         self._recalls: dict[PoolId, int] = dict.fromkeys(self._pools, 0)  # that hold
         self._cards = {id: 1 / (card_units(pool) or 1) for id, pool in self._pools.items()}
         self._lines = {
@@ -215,6 +225,8 @@ class Simulation:
         if not seconds:
             return
         self._outcome.pass_time(until - seconds, until)
+        for pool, lately in self._lately.items():
+            self._count_loans(pool, lately, until - seconds, until)
         waiting: dict[PoolId, int] = dict.fromkeys(self._pools, 0)
         for line in self._outcome.lines:
             waiting[line.pool] += line.waiting_now
@@ -227,6 +239,18 @@ class Simulation:
             left[pool] -= part
             if part:
                 self._outcome.idle[rule, department] += round(part * seconds * self._cards[pool])
+
+    def _count_loans(self, pool: PoolId, lately: Decaying[DepartmentId], since: int, until: int) -> None:
+        """Count who has borrowed and lent in a time, as the product does from its ledger."""
+        if pool not in self._loans:
+            self._loans[pool] = loans_of(self._as_it_is(), pool)
+        for hour, seconds in Decaying.by_hours(since, until):
+            lately.pass_to(hour)
+            for loan in self._loans[pool]:
+                lately.count(loan.borrower, borrowed=loan.units * seconds)
+                if loan.lender != UNPROMISED:
+                    lately.count(loan.lender, lent=loan.units * seconds)
+                    self._lines[loan.lender, pool].lent += loan.units * seconds
 
     def _happen(self, event: Event) -> None:
         work = event.work
@@ -389,6 +413,7 @@ class Simulation:
         """Charge its department. Where recalls hold, work draws from them, and all that is charged and free is counted anew;
         `once_more` where the last one has ended."""
         pool = work.claim.pool
+        self._loans.pop(pool, None)
         if self._recalls[pool] or once_more:
             self._recount(pool)
         else:
@@ -408,6 +433,7 @@ class Simulation:
         if self._calendar is None:
             return
         self._rules = replace(self._rules, departments=self._calendar.departments(self._now))
+        self._loans.clear()
         for pool in self._pools:
             self._recount(pool)
         self._changed = True
@@ -432,9 +458,18 @@ class Simulation:
             self._carry_out(decision)
         self._idle = [*self._idle_by_rule(plan)]
 
+    def _as_it_is(self) -> Snapshot:
+        return replace(self._rules, now=self._now, claims=tuple(work.claim for work in self._live.values()))
+
     def _snapshot(self) -> Snapshot:
         """As it is now, with the recalls that are due."""
-        snapshot = replace(self._rules, now=self._now, claims=tuple(work.claim for work in self._live.values()))
+        snapshot = self._as_it_is()
+        if self._lately:
+            for lately in self._lately.values():
+                lately.pass_to(self._now // 3600)
+            balances = {pool: lately.balances() for pool, lately in self._lately.items()}
+            pools = [replace(pool, balances=balances.get(pool.id, pool.balances)) for pool in snapshot.pools]
+            snapshot = replace(snapshot, pools=tuple(pools))
         due = (
             [Work(Job(claim, lasts), self._assumed) for claim, lasts in self._calendar.due(snapshot)]
             if self._calendar

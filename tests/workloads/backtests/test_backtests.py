@@ -13,11 +13,15 @@ from django.utils import timezone
 
 from portal.access import Actor
 from portal.models import Role, User
-from quotas.models import Quota
+from quotas.models import Pool, Quota
+from quotas.spending.balances import remember
+from quotas.spending.decay import Decaying
+from quotas.spending.metering import sum_hours
 from tests import builders as make
 from tests.workloads.replay.test_command import Past, replayed
 from workloads.backtests import draft, runs
 from workloads.models import Backtest, Workload
+from workloads.replay.history import Terms
 from workloads.replay.simulation import Simulation
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -261,6 +265,15 @@ def test_the_course_is_drawn_for_whoever_may_see_it(world: World) -> None:
     assert "Over time" not in client_of(world.operator).get(row_address(row)).content.decode()
 
 
+def test_a_draft_that_makes_no_difference_is_called_so(world: World) -> None:
+    row, said = world.played(), "would have made no difference"
+    assert said not in client_of(world.operator).get(row_address(row)).content.decode()
+    assert row.result is not None
+    row.result["draft"] = row.result["now"]
+    row.save()
+    assert said in client_of(world.operator).get(row_address(row)).content.decode()
+
+
 def row_address(row: Backtest) -> str:
     return reverse("workloads:backtest", args=[row.public_id])
 
@@ -285,6 +298,9 @@ departments:
     assert editing.context["form"]["guaranteed"].value() == "6"
     assert Quota.objects.get(department__slug="vision").guaranteed == 4
     world.departments["nlp"].quotas.all().delete()
+    policy = {"departments": {"vision": {"quotas": {"a100": {"policy": {"notice": 60}}}}}}
+    Backtest.objects.update(draft=draft.text_of(policy))
+    assert client.get(row_address(row)).context["steps"] == [], "a policy is an operator's"
     Backtest.objects.update(draft="apiVersion: gone")
     assert client.get(row_address(row)).context["steps"] == []
 
@@ -314,18 +330,51 @@ def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(worl
     assert "Lower another guarantee" in too_much.context["form"].non_field_errors()[0]
     more = "departments: {nlp: {weight: 3}}"
     changed = sent | {"vision.guaranteed": "2", "vision.lend_limit": "1", "rules-notice": "60", "configuration": more}
+    for half_life, why in {
+        "86400": "with its unit",
+        "30 min": "At least 1h",
+        "91d": "At most 90d",
+        "long": "Examples",
+    }.items():
+        refused = client.post(address, changed | {"rules-balance_half_life": half_life})
+        assert (refused.status_code, why in str(refused.context["form"].rules.errors)) == (422, True)
+    changed |= {"rules-balance_half_life": "1d"}
     assert client.post(address, changed).status_code == 302
     row = Backtest.objects.get()
     assert {name: after for name, _before, after in row.changes} == {
         "departments.nlp.weight": "3",
         "departments.vision.quotas.a100.guaranteed": "2 cards",
         "departments.vision.quotas.a100.lend_limit": "1 card",
+        "pools.a100.balance_half_life": "1d",
         "pools.a100.notice": "1min",
     }
-    assert "Waiting for a worker" in client.get(reverse("workloads:backtest", args=[row.public_id])).content.decode()
+    assert draft.terms_of(row.group, draft.read(row.draft, row.group)).half_lives == {"a100": 86_400}
+    waiting = client.get(reverse("workloads:backtest", args=[row.public_id]))
+    assert "Waiting for a worker" in waiting.content.decode()
+    vision, pool = world.departments["vision"].name, row.group.pools.get(slug="a100").name
+    assert {name for _path, name, *_values in waiting.context["changes"]} == {
+        f"{world.departments['nlp'].name} · Weight", f"{vision} · {pool} · Guaranteed", f"{vision} · {pool} · Lend limit",
+        f"{pool} · Fairness over time: half-life", f"{pool} · Notice",
+    }  # fmt: skip
     runs.go_on(now=timezone.now())
     assert "Who gains, who loses" in client.get(reverse("workloads:backtest", args=[row.public_id])).content.decode()
     assert row.public_id in client.get(reverse("workloads:backtests")).content.decode()
+
+
+def test_balances_begin_as_the_ledger_has_them_at_its_first_moment(world: World) -> None:
+    """Vision has lent NLP 4 cards, ever since two hours before the backtest begins."""
+    begin = world.now.replace(minute=30, second=0, microsecond=0) - dt.timedelta(days=2)
+    vision, nlp = (world.departments[name] for name in ("vision", "nlp"))
+    claim = make.holding(nlp, world.pool, borrowed={vision: 4}, started_at=begin - dt.timedelta(hours=2))
+    Pool.objects.update(balance_half_life=86_400)
+    sum_hours(now=world.now)
+    remember(now=world.now)
+    expected = Decaying[str](86_400, int(claim.started_at.timestamp()) // 3600)
+    for hour, seconds in Decaying.by_hours(int(claim.started_at.timestamp()), int(begin.timestamp())):
+        expected.pass_to(hour)
+        expected.count("nlp", borrowed=4 * seconds)
+        expected.count("vision", lent=4 * seconds)
+    assert Terms.of(world.pool.group).assumed(begin).lately == {"a100": expected.sums}
 
 
 def test_the_command_plays_a_draft_of_a_file(world: World, tmp_path: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from statistics import correlation
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Quota, Settings, Snapshot
 from workloads.estimates.forward import HORIZON, PLAYS, Estimate, Estimates, NoEstimate, estimates
-from workloads.estimates.runtimes import ENOUGH, Class, Runtimes, Traits
+from workloads.estimates.runtimes import ENOUGH, TOGETHER, Chances, Class, Runtimes, Traits
 from workloads.replay.demand import Job
 from workloads.replay.traces import GPU, rules_of
 
@@ -199,15 +201,45 @@ def test_runs_that_are_not_over_yet_count_as_long_as_they_have_lasted() -> None:
     known = runtimes(*[HOUR] * 10)
     for _ in range(10):
         known.learn(KIND, 4 * HOUR, over=False)
-    drawn = sorted(known.draw(KIND, Random(seed)) or 0 for seed in range(400))
+    drawn = sorted(known.draw(KIND, (number + 0.5) / 400) or 0 for number in range(400))
     assert drawn[100] == HOUR
     assert 0.4 < sum(each > 4 * HOUR for each in drawn) / 400 < 0.6
 
 
 def test_beyond_what_is_known_half_of_them_last_as_long_again() -> None:
-    drawn = sorted(runtimes(*[HOUR] * ENOUGH).draw(KIND, Random(seed), elapsed=10 * HOUR) or 0 for seed in range(400))
+    known = runtimes(*[HOUR] * ENOUGH)
+    drawn = sorted(known.draw(KIND, (number + 0.5) / 400, elapsed=10 * HOUR) or 0 for number in range(400))
     assert 18 * HOUR < drawn[200] < 22 * HOUR
     assert drawn[0] > 10 * HOUR
+
+
+def test_one_persons_runs_go_together_and_each_is_equally_likely() -> None:
+    pairs = []
+    for seed in range(2000):
+        chances = Chances(Random(seed))
+        pairs.append([chances.of(each) for each in (KIND, KIND, traits("bob"))])
+    own, again, other = zip(*pairs, strict=True)
+    for each in (own, again, other):
+        assert all(abs(sorted(each)[at] - at / 2000) < 0.04 for at in range(0, 2000, 100))
+    assert abs(correlation(own, again) - TOGETHER) < 0.06
+    assert abs(correlation(own, other)) < 0.06
+
+
+def test_what_waits_behind_a_hundred_runs_of_one_person_has_a_wider_range_than_behind_a_hundred_of_many() -> None:
+    known = Runtimes()
+    for person in range(101):
+        for hours in range(1, ENOUGH + 1):
+            known.learn(traits(f"user-{person}"), hours * HOUR)
+    full = world(*(claim(f"runs-{n}", 1, started=NOW) for n in range(100)), claim("waits", 50), vision=100)
+
+    def width(person: Callable[[int], int]) -> int:
+        whose = {each.id: traits(f"user-{person(n)}") for n, each in enumerate(full.claims)}
+        found = estimates(full, whose, known)[ClaimId("waits")]
+        assert isinstance(found, Estimate)
+        assert found.high is not None
+        return found.high - found.low
+
+    assert width(lambda _n: 0) >= 2 * HOUR > HOUR >= width(lambda n: n)
 
 
 sizes = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["vision", "nlp"]), st.booleans()), max_size=7)

@@ -144,7 +144,7 @@ def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:
     assert "Expected start" in page
     assert "about " in page
     assert "Estimated start: about" in page  # as the title of the cell
-    sheet = b"".join(client.get(reverse("workloads:csv", args=["nlp"])).streaming_content).decode()
+    sheet = b"".join(client.get(reverse("workloads:list", args=["nlp"]), {"format": "csv"}).streaming_content).decode()
     assert estimate.median is not None
     assert estimate.median.isoformat() in sheet
     [row] = client.get("/api/v1/workloads/?state=queued").json()["results"]
@@ -234,10 +234,11 @@ def test_errors_of_the_past_correct_what_is_told_but_not_what_is_learned_from(
     """Everything has taken twice as long as it was played."""
     first = world.estimate()
     others = Attempt.objects.exclude(workload=world.waiting)
-    others.update(admitted_at=world.now - 7 * HOUR)
-    for attempt in others:
+    for hours, attempt in enumerate(others, 9):
+        made = world.now - hours * HOUR
+        Attempt.objects.filter(pk=attempt.pk).update(admitted_at=made + 2 * HOUR)
         StartEstimate.objects.create(
-            attempt=attempt, made_at=world.now, first_made_at=world.now - 9 * HOUR, first_played=[3600, 3600, 3600]
+            attempt=attempt, made_at=world.now, first_made_at=made, first_played=[3600, 3600, 3600]
         )
     monkeypatch.setattr(calibrate, "ENOUGH", 5)
     world.now += 10 * MINUTE

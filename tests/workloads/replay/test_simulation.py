@@ -8,6 +8,7 @@ import pytest
 
 from bench._demand import made_up
 from quotas.engine.types import Claim, ClaimId, ClaimState, DepartmentId, Settings, Snapshot
+from quotas.spending.decay import PART_BITS, Decaying, Lately
 from workloads.replay import ways
 from workloads.replay.accounting import Line, Outcome, Record
 from workloads.replay.demand import Demand, Job
@@ -182,3 +183,54 @@ def test_a_period_is_some_full_hours_and_the_last_ends_with_the_replay(seconds: 
     assert line.course[-1] == (2 * seconds, 0, seconds)
     if ends > 1:
         assert line.course[0] == (2 * period, 0, period)
+
+
+DAYS = 24 * HOUR
+
+
+def test_who_lent_before_borrows_first_when_balances_count() -> None:
+    """For ten hours NLP borrows what Vision leaves idle. Then both ask for more than their guarantees at once, and NLP asked
+    first; what Bio leaves is enough for one of them."""
+    world = rules(vision=4, nlp=4, bio=4)
+    before = job("before", "nlp", 8, 0, 10 * HOUR)
+    busy = [job(f"{name}-own", name, 4, 11 * HOUR, 5 * HOUR) for name in ("vision", "nlp")]
+    more = [job(f"{name}-more", name, 4, 11 * HOUR + after, 5 * HOUR) for name, after in (("nlp", 1), ("vision", 2))]
+    lately = Assumed(between_passes=60, half_lives={GPU: 7 * DAYS})
+    for assumed, first in ((ASSUMED, "nlp-more"), (lately, "vision-more")):
+        result = by_id(played(world, before, *busy, *more, assumed=assumed))
+        starts = {id: result[id].first_start for id in ("nlp-more", "vision-more")}
+        assert min(starts, key=lambda id: starts[id] or DAYS) == first, (assumed, starts)
+
+
+def test_who_lent_before_the_replay_begins_borrows_first_too() -> None:
+    """The same without the ten hours: what was lent in them is told."""
+    world = rules(vision=4, nlp=4, bio=4)
+    more = [job(f"{name}-more", name, 8, 0, HOUR) for name in ("nlp", "vision")]
+    before = {
+        DepartmentId("nlp"): Lately(borrowed=HOUR << PART_BITS),
+        DepartmentId("vision"): Lately(lent=HOUR << PART_BITS),
+    }
+    for lately, first in ({}, "nlp-more"), ({GPU: before}, "vision-more"):
+        result = by_id(played(world, *more, assumed=Assumed(between_passes=60, half_lives={GPU: DAYS}, lately=lately)))
+        assert min(result, key=lambda id: result[id].first_start or 0) == first
+    assert before[DepartmentId("nlp")].lent == 0
+
+
+def test_a_replay_counts_loans_as_the_product_does_from_its_ledger() -> None:
+    """Ten and a half hours of 4 cards, from 0:30, played and by hand."""
+    world = rules(vision=4, nlp=4)
+    loan = job("loan", "nlp", 8, HOUR // 2, 10 * HOUR + HOUR // 2)
+    simulation = Simulation(world, Demand(0, 12 * HOUR, (loan,)), planner, Assumed(half_lives={GPU: DAYS}))
+    outcome = simulation.play()
+    assert {line.department: (line.borrowed, line.lent) for line in outcome.lines} == {
+        "nlp": (42 * HOUR, 0), "vision": (0, 42 * HOUR),
+    }  # fmt: skip
+    expected = Decaying[str](DAYS, 0)
+    for hour, seconds in Decaying.by_hours(HOUR // 2, 11 * HOUR):
+        expected.pass_to(hour)
+        expected.count("nlp", borrowed=4 * seconds)
+        expected.count("vision", lent=4 * seconds)
+    expected.pass_to(11)
+    lately = simulation._lately[GPU]
+    lately.pass_to(11)
+    assert lately.sums == expected.sums

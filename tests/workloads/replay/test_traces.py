@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench import _openb
+from bench._openb import read_pods
 from quotas.engine.types import DepartmentId
 from workloads.replay.traces import TraceError, demand_of, in_proportion, pool_of, read_guarantees, read_trace
 
@@ -20,6 +22,21 @@ def test_columns_go_by_their_names() -> None:
     assert (second.submitted_at, second.runtime, second.units) == (3600, 7200, 1)
     [row] = read_trace(OWN.splitlines())
     assert (row.priority, row.max_runtime, row.checkpoint_every) == (-3, 40, None)
+
+
+PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p1,4000,1024,8,1000,,LS,Running,30,1060,60
+p2,3000,1024,1,460,,BE,Failed,10,15,10
+p3,4000,1024,0,0,,BE,Running,0,900,0
+p4,4000,1024,1,1000,,BE,Pending,5,,
+"""
+
+
+def test_pods_that_ran_on_cards_are_jobs_of_their_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(row.submitted_at, row.runtime, row.units, row.department) for row in read_pods(PODS.splitlines())]
+    assert rows == [(10, 5, 1, "BE-3000"), (30, 1000, 8, "LS-4000")]
+    monkeypatch.setattr(_openb, "TENANTS", 1)
+    assert [row.department for row in read_pods(PODS.splitlines())] == ["BE-rest", "LS-4000"]
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,7 @@ class Command(BaseCommand):
         demand, unknown = history.demand_of(group, begin, end, terms.pools)
         if unknown and not options["quiet"]:
             print(f"{unknown} workloads that never ran are left out", file=sys.stderr)
-        assumed = replace(assumed, most_recalls=terms.most_recalls)
-        return Stage(terms.snapshot(begin), demand, assumed, terms.calendar(begin, end))
+        return Stage(terms.snapshot(begin), demand, terms.assumed(begin, assumed), terms.calendar(begin, end))
 
 
 # What is played -------------------------------------------------------------------------------------------------------
