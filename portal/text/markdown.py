@@ -43,10 +43,11 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def render(source: str, resolve: Resolve) -> Document:
+def render(source: str, resolve: Resolve, original: tuple[Section, ...] = ()) -> Document:
     """The document without its title, which the page shows (the first of `sections`).
 
-    Items of numbered lists under a heading that says "rules" have the anchors `rule-1`, `rule-2`, …
+    Items of numbered lists under a heading that says "rules" have the anchors `rule-1`, `rule-2`, … A translation has
+    the anchors of its `original`, heading by heading, so that links hold in every language; GitHub's stand beside them.
     """
     tokens = _parser.parse(source)
     sections: list[Section] = []
@@ -58,9 +59,14 @@ def render(source: str, resolve: Resolve) -> Document:
             anchor = slug(title)
             used[anchor] = used.get(anchor, -1) + 1
             anchor = f"{anchor}-{used[anchor]}" if used[anchor] else anchor
-            token.attrSet("id", anchor)
-            sections.append(Section(int(token.tag[1]), title, anchor, ""))
-            has_rules = bool(re.search(r"\brules? \d", title))
+            model = Section(int(token.tag[1]), title, anchor, "")
+            if len(sections) < len(original):
+                model = original[len(sections)]
+            if model.anchor != anchor:
+                _mark(tokens[index + 1], anchor)
+            token.attrSet("id", model.anchor)
+            sections.append(Section(int(token.tag[1]), title, model.anchor, ""))
+            has_rules = bool(re.search(r"\brules? \d", model.title))
         elif token.type == "list_item_open" and token.info and token.level == 1 and has_rules:
             token.attrSet("id", f"rule-{token.info}")
         elif token.type == "inline":
@@ -73,11 +79,19 @@ def render(source: str, resolve: Resolve) -> Document:
         tokens = tokens[3:]
     html: str = _parser.renderer.render(tokens, _parser.options, {})
     html = html.replace("<table ", '<div class="table-responsive"><table ').replace("</table>", "</table></div>")
+    html = html.replace("&lt;br&gt;", "<br>")  # the one element that cells of tables have no mark for
+    html = html.replace("<pre>", '<pre tabindex="0">')  # wide ones scroll, with the keyboard, too
     return Document(html, tuple(sections))
 
 
 def _words(token: Token) -> str:
     return "".join(child.content if child.type != "softbreak" else " " for child in token.children or ())
+
+
+def _mark(heading: Token, anchor: str) -> None:
+    """A second anchor at the heading's beginning."""
+    mark = Token("span_open", "span", 1, attrs={"id": anchor})
+    heading.children = [mark, Token("span_close", "span", -1), *(heading.children or ())]
 
 
 def _longer(section: Section, text: str) -> Section:

@@ -18,6 +18,7 @@ from drf_spectacular.generators import SchemaGenerator
 from portal.access import NotVisible
 from portal.api.samples import Sample, samples
 from portal.text.markdown import render as render_markdown
+from portal.views.guides import reads_another_language
 from portal.web import guides
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -87,7 +88,7 @@ def _example(where: str, media: str, content: dict[str, Any]) -> Example:
 def index(request: HttpRequest) -> HttpResponse:
     guide = guides.guide("api")
     contents = [each for each in guide.document.sections if each.level == 2] if guide else []
-    context = {"guide": guide, "contents": contents, "tags": operations()}
+    context = {"guide": guide, "contents": contents, "tags": operations(), "in_english": reads_another_language()}
     return render(request, "portal/api_docs.html", context)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import get_language
+from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, actor_of
 from portal.web import guides
+from portal.web.navigation import Shell
+from portal.web.tours import tours_of
 
 LONGEST = 100  # letters that are searched for
+AT_ONCE = 12  # changes of a group that show before one asks for more
 
 
 def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -30,7 +35,7 @@ def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
         (_("For programs"), [
             ("api", _("The API: tokens, conventions, a pipeline")),
             ("agents", _("The portal as tools of an agent")),
-            ("kubectl", _("Work submitted with kubectl, Kubeflow, Argo or Ray")),
+            ("kubectl", _("What the portal does not start itself, under the same quota")),
         ]),
     ]  # fmt: skip
     if is_operator:
@@ -47,7 +52,12 @@ def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
 @login_required
 def index(request: HttpRequest) -> HttpResponse:
     words = request.GET.get("q", "").strip()[:LONGEST]
-    context = {"shelves": _with_titles(actor_of(request).is_operator), "words": words, "hits": guides.search(words)}
+    context = {
+        "shelves": _with_titles(actor_of(request).is_operator),
+        "words": words,
+        "hits": guides.search(words),
+        "tours": tours_of(Shell(request)),
+    }
     return render(request, "portal/help.html", context)
 
 
@@ -62,10 +72,39 @@ def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, str, str]
 
 
 @login_required
+@require_safe
 def whats_new(request: HttpRequest) -> HttpResponse:
-    """The changelog, newest version first."""
-    in_english = not (get_language() or "").startswith("en")
-    return render(request, "portal/whats_new.html", {"document": guides.changes(), "in_english": in_english})
+    """The changelog, newest version first; of each group the first few at once. Whoever opens it has read up to this version."""
+    user = actor_of(request).user
+    if user is not None and user.changes_read != settings.VERSION:
+        user.changes_read = settings.VERSION
+        user.save(update_fields=["changes_read"])
+    names = {
+        "Added": _("Added"), "Changed": pgettext("in the changelog", "Changed"), "Fixed": _("Fixed"), "Security": _("Security"),
+        "Removed": _("Removed"), "Deprecated": _("Deprecated"),
+    }  # fmt: skip
+    versions = [
+        {
+            "name": version.name,
+            "date": version.date,
+            "groups": [
+                (
+                    names.get(group.name, group.name),
+                    len(group.entries),
+                    group.entries[:AT_ONCE],
+                    group.entries[AT_ONCE:],
+                )
+                for group in version.groups
+            ],
+        }
+        for version in guides.changes()
+    ]
+    return render(request, "portal/whats_new.html", {"versions": versions, "in_english": reads_another_language()})
+
+
+def reads_another_language() -> bool:
+    """Whether the reader's language is another one, so that a page says of what is only in English that it is."""
+    return not (get_language() or "").startswith("en")
 
 
 @login_required

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,11 +11,16 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils.translation import get_language
 
+from portal.text import changelog
 from portal.text.markdown import Document, render
 
 ROOT = settings.BASE_DIR / "docs"
 CHINESE = "zh"  # docs/zh/ has the documents that are there in Chinese, under the same names
 FOUND_MOST = 40
+
+HAN = r"\u3400-\u9fff"
+WORD = re.compile(rf"(?:(?![的和与])[{HAN}])+|[^\s{HAN}]+")
+PIECE = range(2, 7)  # characters of a Chinese word
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,9 @@ def guide(name: str) -> Guide | None:
 
 
 @cache
-def changes() -> Document:
+def changes() -> list[changelog.Version]:
     """CHANGELOG.md; its links to files of the source are words."""
-    return render((settings.BASE_DIR / "CHANGELOG.md").read_text("utf-8"), lambda link: link if "://" in link else "")
+    return changelog.read((settings.BASE_DIR / "CHANGELOG.md").read_text("utf-8"))
 
 
 def address(name: str, anchor: str = "") -> str:
@@ -63,7 +69,7 @@ def address(name: str, anchor: str = "") -> str:
 
 def search(words: str) -> list[Hit]:
     """Sections that have all of the words, those with them in the heading first. Decisions and design notes come last."""
-    wanted = words.lower().split()
+    wanted = WORD.findall(words.lower())
     if not wanted:
         return []
     hits: list[tuple[tuple[bool, bool, str], Hit]] = []
@@ -71,9 +77,9 @@ def search(words: str) -> list[Hit]:
         each = guide(name)
         for section in each.document.sections if each else ():
             text = f"{section.title} {section.text}"
-            if not all(word in text.lower() for word in wanted):
+            if not all(_has(text.lower(), word) for word in wanted):
                 continue
-            in_title = all(word in section.title.lower() for word in wanted)
+            in_title = all(_has(section.title.lower(), word) for word in wanted)
             hit = Hit(
                 address(name, section.anchor),
                 each.document.title if each else name,
@@ -84,7 +90,20 @@ def search(words: str) -> list[Hit]:
     return [hit for _order, hit in sorted(hits, key=lambda pair: pair[0])[:FOUND_MOST]]
 
 
+def _has(text: str, word: str) -> bool:
+    """Chinese has no spaces between words: a run of it is there as it stands, or cut into words that are all there."""
+    if word in text or not re.fullmatch(f"[{HAN}]+", word):
+        return word in text
+    ends = {0}  # up to where it is made of pieces that are there
+    for end in range(2, len(word) + 1):
+        if any(end - size in ends and word[end - size : end] in text for size in PIECE):
+            ends.add(end)
+    return len(word) in ends
+
+
 def _excerpt(text: str, word: str) -> str:
+    while word not in text.lower():  # it is there in pieces
+        word = word[:-1]
     begin = max(0, text.lower().find(word) - 60)
     cut = text[begin : begin + 200]
     return ("…" if begin else "") + cut + ("…" if begin + 200 < len(text) else "")
@@ -93,15 +112,18 @@ def _excerpt(text: str, word: str) -> str:
 @cache
 def _rendered(name: str, language: str) -> Document:
     source = (ROOT / language / f"{name}.md").read_text("utf-8")
-    return render(source, lambda link: _resolve(link, name))
+    original = _rendered(name, "").sections if language else ()
+    return render(source, lambda link: _resolve(link, posixpath.join(language, name)), original)
 
 
-def _resolve(link: str, name: str) -> str:
-    """A link of the document `name`: to another document inside the portal, or away; "" if it leads to a file of the source."""
+def _resolve(link: str, place: str) -> str:
+    """A link of the document at `place` (such as "zh/quota-rules"): to a document inside the portal, whichever its language,
+    or away; "" if it leads to a file of the source."""
     if "://" in link or link.startswith(("#", "mailto:")):
         return link
     path, _mark, anchor = link.partition("#")
-    target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)).removesuffix(".md")
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(place), path))
+    target = target.removeprefix(f"{CHINESE}/").removesuffix(".md")
     if target == "adr/README" or target in names():
         return address(target, anchor)
     return ""

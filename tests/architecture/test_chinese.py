@@ -1,4 +1,4 @@
-"""The Chinese catalog: polite, with full-width marks, and with the one word that docs/glossary.md gives each term."""
+"""The Chinese catalog and guides: polite, with full-width marks, and with the one word that docs/glossary.md gives each term."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import pytest
 
 from portal.text import catalogs
+from tests.architecture import chinese_guides
 from tests.architecture.sources import ROOT
 
 CJK = r"[\u3400-\u9fff]"
@@ -16,7 +17,11 @@ GLOSSARY = dict(ROW.findall((ROOT / "docs" / "glossary.md").read_text()))
 GLOSSARY.pop("term")  # the head of each table
 
 # Where English uses the word in another sense, or as a verb.
-OTHER_SENSES = re.compile(r"failed attempts|[Tt]ime slices?|claims its|Microsoft Teams|%%?\(\w+\)s|%\w|\?preset=")
+OTHER_SENSES = re.compile(
+    r"failed attempts|[Tt]ime slices?|claims its|Microsoft Teams|%%?\(\w+\)s|%\w|\?preset="
+    r"|WebP as an image|shows the decision|Recall contract|From notice until free|nobody notices"
+    r"|Client scopes|Membership, claim|A claim that is missing|slices of time|by slices|that slices|slices missing"
+)
 NOT_HELD = {"queue"}  # a position in the queue is 排队, the queue itself 队列
 
 
@@ -26,6 +31,9 @@ def sentences() -> list[tuple[str, str]]:
         if message.id:
             english = message.id if isinstance(message.id, str) else message.id[-1]
             found += [(english, chinese) for chinese in catalogs.texts(message)]
+    for name in chinese_guides.names():
+        for pair in zip(*chinese_guides.of(name), strict=False):  # test_chinese_guides.py compares how many there are
+            found += [(one.words, other.words) for one, other in zip(*(part.blocks for part in pair), strict=False)]
     return found
 
 

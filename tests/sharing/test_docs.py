@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import translation
+from django.utils.translation import gettext
 
 from scripts import gpu_sharing
 from workloads.sharing import SYSTEMS
@@ -21,3 +23,10 @@ def test_every_module_says_all_that_operators_need_and_means_its_own_unit(key: s
         SYSTEMS[key].ABOUT.title and getattr(SYSTEMS[key].ABOUT, word).endswith(".")
         for word in ("gives", "risks", "isolation")
     )
+
+
+def test_the_chinese_page_says_of_each_system_what_the_request_form_says() -> None:
+    page = (gpu_sharing.PAGE.parent / "zh" / gpu_sharing.PAGE.name).read_text()
+    with translation.override("zh-hans"):
+        about = [gettext(each) for it in SYSTEMS.values() for each in (it.ABOUT.title, it.ABOUT.gives, it.ABOUT.risks)]
+    assert [sentence for sentence in about if f"| {sentence} |" not in page and f"| **{sentence}** |" not in page] == []

@@ -7,10 +7,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from portal.models import User
+from portal.text.changelog import read
 from portal.text.markdown import render
 from portal.web import guides
 from tests import builders as make
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def client() -> Client:
-    client = Client()
+    client = Client(headers={"Accept-Language": "en"})
     client.force_login(make.user("reader"), backend="django.contrib.auth.backends.ModelBackend")
     return client
 
@@ -29,7 +32,15 @@ def anchors(html: str) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', html))
 
 
-def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there() -> None:
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there(language: str) -> None:
+    with translation.override(language):
+        broken, ids = broken_links()
+    assert len(ids) > 60
+    assert broken == []
+
+
+def broken_links() -> tuple[list[tuple[str, str]], dict[str, set[str]]]:
     broken = []
     ids = {
         name: anchors(guide.document.html) | {guide.document.sections[0].anchor}
@@ -46,8 +57,34 @@ def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there() 
             target = path.removeprefix("/help/").removesuffix("/") if path else name
             if target not in ids or (anchor and anchor not in ids[target]):
                 broken.append((name, link))
-    assert len(ids) > 60
-    assert broken == []
+    return broken, ids
+
+
+def test_a_translation_has_the_anchors_of_its_original() -> None:
+    """So the same address leads to the same paragraph in each language, and "Why? Rule 11" to that rule."""
+    translated = [
+        path.relative_to(guides.ROOT / "zh").with_suffix("").as_posix() for path in (guides.ROOT / "zh").rglob("*.md")
+    ]
+    assert translated
+    for name in translated:
+        ids = []
+        for language in ("en", "zh-hans"):
+            with translation.override(language):
+                guide = guides.guide(name)
+                assert guide
+                assert guide.is_translated
+                ids.append(([section.anchor for section in guide.document.sections], anchors(guide.document.html)))
+        (english, english_ids), (chinese, chinese_ids) = ids
+        assert english == chinese
+        assert english_ids <= chinese_ids
+
+
+def test_headings_of_a_translation_have_its_own_anchors_too_as_on_github() -> None:
+    original = render("# T\n\n## One `x`\n\n## What counts (rules 2–3)\n\n2. a\n", str)
+    document = render("# 题\n\n## 一 `x`\n\n## 计量（规则 2–3）\n\n2. 甲\n\n见[上](#一-x)。\n", str, original.sections)
+    assert [section.anchor for section in document.sections] == ["t", "one-x", "what-counts-rules-23"]
+    assert {"one-x", "一-x", "rule-2"} <= anchors(document.html)
+    assert '<span id="一-x"></span>一' in document.html
 
 
 def test_the_help_shows_guides_and_says_so_where_there_is_no_translation(client: Client) -> None:
@@ -93,9 +130,19 @@ def test_a_search_finds_paragraphs_headings_first(client: Client) -> None:
     assert client.get("/help/?q=<script>").status_code == 200
 
 
+def test_a_search_finds_chinese_words_that_have_no_spaces_between_them() -> None:
+    with translation.override("zh-hans"):
+        assert "用户指南" in {hit.guide for hit in guides.search("借出时段")}
+        assert guides.search("预算限额GPU小时的") == guides.search("预算 限额 gpu 小时") != []
+        assert "预算" in guides.search("预算限额")[0].excerpt
+        assert guides.search("预算香蕉") == guides.search("的") == []
+
+
 def test_what_is_new_is_the_changelog(client: Client) -> None:
     page = client.get("/help/whats-new/", headers={"Accept-Language": "en"}).content.decode()
-    assert "Unreleased" in page
+    assert "0.1.0" in page
+    numbers = [int(number) for number in re.findall(r"(\d+) changes?<", page)]
+    assert numbers == [len(group.entries) for version in guides.changes() for group in version.groups]
     assert 'href="docs/' not in page
     assert reverse("portal:whats_new") in client.get("/help/").content.decode()
 
@@ -103,8 +150,48 @@ def test_what_is_new_is_the_changelog(client: Client) -> None:
 def test_nothing_of_a_document_runs() -> None:
     source = "# T\n\n<script>alert(1)</script> [a](javascript:alert(1)) ![p](x.png) <img src=x onerror=y>\n\n## B\n\n[l](b.md)\n"
     document = render(source, lambda link: "" if link.endswith(".md") else link)
+    assert "a<br>b" in render("| h |\n|---|\n| a<br>b |\n", str).html
     assert "<script" not in document.html
     assert "<img" not in document.html
     assert "javascript:" not in re.sub(r"\[a\]\(javascript:alert\(1\)\)", "", document.html)
     assert "<a" not in document.html
     assert [section.anchor for section in document.sections] == ["t", "b"]
+
+
+def test_changes_are_grouped_short_and_complete() -> None:
+    source = (settings.BASE_DIR / "CHANGELOG.md").read_text()
+    versions = guides.changes()
+    assert [each.name for each in versions] == re.findall(r"^## \[([^]]+)\]", source, re.M)
+    entries = [entry for version in versions for group in version.groups for entry in group.entries]
+    assert len(entries) == len(re.findall(r"^- ", source, re.M)) > 150
+    plain = [re.sub(r"<[^>]+>", "", entry.headline) for entry in entries]
+    assert sum(len(text) <= 200 for text in plain) > 0.75 * len(plain)
+    for text, entry in zip(plain, entries, strict=True):
+        assert text, entry
+        assert not entry.headline.startswith("<p>")
+    for version in versions:
+        for group in version.groups:
+            order = [entry.is_technical for entry in group.entries]
+            assert order == sorted(order)
+
+
+def test_a_headline_ends_with_its_sentence_and_never_inside_code_or_brackets() -> None:
+    entries = read(
+        "# C\n\n## [1.0.0] - 2026-01-02\n\n### Added\n\n- One thing. `a. B` more.\n- Two (x. Y) things\n  go on. Then `z`.\n"
+        "\n### Fixed\n\n- <script>x</script> is [there](docs/operations.md).\n"
+    )[0].groups
+    assert [(each.headline, each.rest) for each in entries[0].entries] == [
+        ("One thing", "<code>a. B</code> more."),
+        ("Two (x. Y) things go on", "Then <code>z</code>."),
+    ]
+    assert entries[1].entries[0].headline == "&lt;script&gt;x&lt;/script&gt; is there"
+
+
+def test_changes_are_marked_until_they_are_opened_once_for_each_version(client: Client) -> None:
+    mark = "There are changes you have not read"
+    assert mark in client.get("/help/").content.decode()
+    assert mark not in client.get("/help/whats-new/").content.decode()
+    assert mark not in client.get("/help/").content.decode()
+    User.objects.update(changes_read="0.0.9")  # an upgrade
+    assert mark in client.get("/help/").content.decode()
+    assert client.post("/help/whats-new/").status_code == 405
