@@ -36,6 +36,10 @@ class User(AbstractUser):
         choices=[("", _("same as system")), ("light", _("light")), ("dark", _("dark"))],
     )
     time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
+    tour = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # of portal.web.tours
+    tour_step = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # the step's name
+    tour_closed = models.BooleanField(default=False, db_default=False, editable=False)  # for good: offered no more
+    changes_read = models.CharField(max_length=40, blank=True, db_default="", editable=False)  # up to this version
     sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all were ended at once
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
@@ -272,6 +276,11 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.at:%F %T} {self.actor_name} {self.action} {self.target}"
+
+    @property
+    def actor_label(self) -> str:
+        """Their full name; the name that they logged in with once the account is deleted."""
+        return self.actor.label if self.actor else self.actor_name
 
 
 class CurrentTransaction(models.Func):
