@@ -5,76 +5,63 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import reduce
-from operator import or_
 
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import operator_of
-from portal.models import AuditEntry, Department, User
+from portal.models import AuditEntry, User
 from portal.web.audit_words import Reader
 from portal.web.code_names import event_label
-from portal.web.facets import facet, narrow
+from portal.web.facets import Filter, department_filter
 from portal.web.lists import Column, ListState
 from portal.web.navigation import address
-from portal.web.spreadsheets import download
 
-PER_PAGE = 50
 WORKLOAD = re.compile(r"[0-9a-z]{26}")  # its id
-PATHS = {"action": "action", "actor": "actor_name", "department": "department__slug", "target": "target"}
 COLUMNS = ("at", "actor", "token", "action", "department", "target", "before", "after", "request_id", "source")
 
 
 @login_required
 @require_safe
-def audit(request: HttpRequest) -> HttpResponse:
+def audit(request: HttpRequest) -> HttpResponseBase:
     operator_of(request)
-    state = ListState(request.GET, columns())
-    rows = matching(state)
-    page = Paginator(state.ordered(narrow(request, rows, PATHS)), PER_PAGE).get_page(request.GET.get("page"))
-    actions = {code: event_label(code) for code in rows.values_list("action", flat=True).order_by().distinct()}
-    names = dict(Department.objects.values_list("slug", "name"))
-    facets = [
-        facet(request, rows, PATHS, "action", _("Action"), actions),
-        facet(request, rows, PATHS, "actor", _("Who")),
-        facet(request, rows, PATHS, "department", _("Department"), names),
-    ]
-    reader = Reader()
+    rows = AuditEntry.objects.select_related("actor", "department")
+    state = list_of(request, rows)
+    if state.is_sheet:
+        return state.sheet("audit", COLUMNS, cells(state.chosen(rows)))
+    context = state.context(rows)
+    reader, page = Reader(), context["page"]
     users = {entry.target for entry in page if entry.action.startswith("user.")}
     accounts = set(User.objects.filter(username__in=users).values_list("username", flat=True))
-    context = {
-        "list": state, "page": page, "facets": facets,
-        "lines": [(entry, reader.changes(entry), target_address(entry, accounts)) for entry in page],
-        "narrowed": state.is_narrowed or any(request.GET.get(name) for name in PATHS),
-    }  # fmt: skip
+    context["lines"] = [(entry, reader.changes(entry), target_address(entry, accounts)) for entry in page]
     return render(request, "portal/operator_audit.html", context)
 
 
-def columns() -> list[Column]:
-    return [
-        Column("at", _("Time"), ("at",)),
+def list_of(request: HttpRequest, rows: QuerySet[AuditEntry]) -> ListState:
+    """What the address asks of these entries: who, with which token, and on what."""
+    columns = [
+        Column("at", _("Time"), ("at",), fixed=True),
         Column("actor", _("Who"), ("actor_name",)),
         Column("action", _("Action"), ("action",)),
-        Column("department", _("Department"), ("department__name",)),
+        Column("department", _("Department"), ("department__name",), gaps=True),
         Column("target", _("Target"), ("target",)),
         Column("event", _("Event")),
     ]
-
-
-def matching(state: ListState) -> QuerySet[AuditEntry]:
-    """Entries of the asked days that name the searched words: who, with which token, and on what."""
-    rows = state.within(AuditEntry.objects.select_related("department"), "at")
-    if words := state.words:
-        named = ("target", "actor_name", "token_name", "action", "source", "request_id")
-        rows = rows.filter(reduce(or_, (Q(**{f"{name}__icontains": words}) for name in named)))
-    return rows
+    filters = [
+        Filter("action", _("Action"), "action", event_label),
+        Filter("actor", _("Who"), "actor_name"),
+        department_filter(rows),
+        Filter("target", "", "target"),
+    ]
+    searched = (
+        "target", "actor_name", "actor__first_name", "actor__last_name", "token_name", "action", "source", "request_id",
+    )  # fmt: skip
+    return ListState(request.GET, columns, searched=searched, moment="at", filters=filters)
 
 
 def target_address(entry: AuditEntry, accounts: set[str]) -> str:
@@ -88,22 +75,11 @@ def target_address(entry: AuditEntry, accounts: set[str]) -> str:
     return ""
 
 
-@login_required
-@require_safe
-def export(request: HttpRequest) -> StreamingHttpResponse:
-    """All rows that the page's filters select, newest first, as CSV that is streamed."""
-    operator_of(request)
-    state = ListState(request.GET, columns())
-    rows = state.ordered(narrow(request, matching(state), PATHS))
-    name = f"audit-{timezone.now():%Y%m%d-%H%M%S}.csv"
-    return download(name, COLUMNS, cells(rows))
-
-
-def cells(rows: QuerySet[AuditEntry]) -> Iterator[list[str]]:
+def cells(rows: QuerySet[AuditEntry]) -> Iterator[list[object]]:
     for row in rows.iterator(chunk_size=1000):
         department = row.department.slug if row.department else ""
         versions = [
             json.dumps(value, ensure_ascii=False) if value is not None else "" for value in (row.before, row.after)
         ]
-        who = [row.at.isoformat(), row.actor_name, row.token_name, row.action, department, row.target]
+        who = [row.at, row.actor_name, row.token_name, row.action, department, row.target]
         yield [*who, *versions, row.request_id, row.source]

@@ -2,51 +2,108 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
+from django.db.models import Case, Max, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.urls import reverse
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import NotVisible, actor_of
+from portal.errors import N_
 from portal.infra import versions
 from portal.infra.locks import durable
 from portal.models import InboxItem, NoticePreference, User
 from portal.notify import notices
 from portal.notify.pages import page_of
 from portal.text.numbers import natural
+from portal.web.facets import Filter, department_filter
+from portal.web.lists import Column, ListState
 from portal.web.pages import render_part
 
-PER_PAGE = 50
+CSV_COLUMNS = ("at", "kind", "department", "workload", "message", "read_at")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     item: InboxItem
+    title: str
     sentence: str
     url: str
 
 
 @login_required
 @require_safe
-def inbox(request: HttpRequest) -> HttpResponse:
-    rows = InboxItem.objects.filter(user=_reader(request)).select_related("department")
-    unread = rows.filter(read_at=None)
-    only_unread = request.GET.get("show") == "unread"
-    page = Paginator(unread if only_unread else rows, PER_PAGE).get_page(request.GET.get("page"))
-    context = {
-        "page": page,
-        "lines": [Line(item, notices.sentence(item.kind, item.data), url_of(item)) for item in page],
-        "unread": unread.count(),
-        "only_unread": only_unread,
+def inbox(request: HttpRequest) -> HttpResponseBase:
+    rows = _items(_reader(request))
+    state = _list_of(request, rows)
+    if state.is_sheet:
+        return state.sheet("inbox", CSV_COLUMNS, _cells(state.chosen(rows)))
+    context = state.context(rows)
+    context |= {
+        "lines": [_line(item) for item in context["page"]],
+        "unread": state.chosen(rows).filter(read_at=None).count(),
+        "newest": rows.aggregate(newest=Max("pk"))["newest"],
     }
     return render_part(request, "portal/inbox.html", context, part="lines")
+
+
+def _line(item: InboxItem) -> Line:
+    return Line(item, _title(item.kind), notices.sentence(item.kind, item.data), url_of(item))
+
+
+def _items(user: User) -> QuerySet[InboxItem]:
+    status = Case(When(read_at=None, then=Value("unread")), default=Value("read"))
+    return InboxItem.objects.filter(user=user).select_related("department").annotate(status=status)
+
+
+def _list_of(request: HttpRequest, rows: QuerySet[InboxItem]) -> ListState:
+    columns = [
+        Column("message", _("Message"), fixed=True),
+        Column("kind", _("Kind"), ("kind",), extra=True),
+        Column("department", _("Department"), ("department__name",), gaps=True),
+        Column("time", _("Time"), ("created_at",)),
+    ]
+    filters = [
+        Filter("show", _("State"), "status", {"unread": _("unread"), "read": _("read")}),
+        Filter("kind", _("Kind"), "kind", _title),
+        department_filter(rows),
+    ]
+    return ListState(request.GET, columns, searched=_saying, moment="created_at", filters=filters)
+
+
+def _title(kind: str) -> str:
+    return _(notices.KINDS[kind].title) if kind in notices.KINDS else kind
+
+
+def _saying(word: str) -> Q:
+    """Those whose sentence, in the reader's language, or whose facts have the word."""
+    texts = {kind: re.sub(r"%\(\w+\)s", "", _(known.sentence)).lower() for kind, known in notices.KINDS.items()}
+    kinds = [kind for kind, text in texts.items() if word.lower() in text]
+    return Q(kind__in=kinds) | Q(data__icontains=word) | Q(department__name__icontains=word) | Q(workload=word.lower())
+
+
+def _cells(rows: QuerySet[InboxItem]) -> Iterator[list[object]]:
+    """In the reader's language and zone, which end before the answer is streamed."""
+    language, zone = translation.get_language(), timezone.get_current_timezone()
+
+    def cells(item: InboxItem) -> list[object]:
+        with translation.override(language), timezone.override(zone):
+            text = notices.sentence(item.kind, item.data)
+        department = item.department.slug if item.department else ""
+        return [item.created_at, item.kind, department, item.workload, text, item.read_at]
+
+    return map(cells, rows.iterator(chunk_size=500))
 
 
 def _reader(request: HttpRequest) -> User:
@@ -77,14 +134,18 @@ def open_item(request: HttpRequest, item: int) -> HttpResponse:
 @login_required
 @require_POST
 def read(request: HttpRequest) -> HttpResponse:
-    """Marks the lines with the given ids as read, or all up to the newest that was shown."""
-    rows = InboxItem.objects.filter(user=_reader(request), read_at=None)
-    newest = request.POST.get("up_to", "")
+    """Marks the lines with the given ids as read, or all that the address selects up to the newest that there was; back to
+    the list of this address."""
+    rows = _items(_reader(request))
+    up_to = natural(request.POST.get("up_to", ""))
     ids = [pk for value in request.POST.getlist("item") if (pk := natural(value)) is not None]
-    up_to = natural(newest)
-    rows = rows.filter(pk__in=ids) if up_to is None else rows.filter(pk__lte=up_to)
-    rows.update(read_at=timezone.now())
-    return redirect("portal:inbox")
+    chosen = rows.filter(pk__in=ids) if up_to is None else _list_of(request, rows).chosen(rows).filter(pk__lte=up_to)
+    count = InboxItem.objects.filter(pk__in=chosen.order_by().values("pk"), read_at=None).update(read_at=timezone.now())
+    if count > 1:
+        text = ngettext("%(n)s message was marked as read.", "%(n)s messages were marked as read.", count)
+        messages.success(request, text % {"n": count})
+    query = request.GET.urlencode()
+    return redirect(f"{reverse('portal:inbox')}?{query}" if query else "portal:inbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +154,21 @@ class Choice:
     title: str
     inbox: bool
     mail: bool
+
+    @property
+    def group(self) -> str:
+        """What it is about: a heading of the settings."""
+        about = self.kind.partition(".")[0]
+        return _(next(title for title, kinds in GROUPS.items() if about in kinds))
+
+
+GROUPS = {
+    N_("Workloads"): ("workload", "recall"),
+    N_("Quotas and budgets"): ("quota", "budget", "usage"),
+    N_("Members, tokens and webhooks"): ("member", "token", "webhook"),
+    N_("Nodes, clusters and directories"): ("node", "cluster", "provider", "directory"),
+}
+"""Heading → first words of the kinds below it, in the order of the page."""
 
 
 @login_required
@@ -125,7 +201,9 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 def _choices(user: User) -> list[Choice]:
     saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
-    return [_choice(kind, saved.get(kind)) for kind in notices.SETTABLE]
+    order = {about: place for place, kinds in enumerate(GROUPS.values()) for about in kinds}
+    kinds = sorted(notices.SETTABLE, key=lambda kind: order[kind.partition(".")[0]])
+    return [_choice(kind, saved.get(kind)) for kind in kinds]
 
 
 def _chosen(choices: list[Choice]) -> dict[str, bool]:

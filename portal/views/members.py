@@ -10,8 +10,9 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.mail import send_mail
-from django.db.models import Count, Q
+from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -27,7 +28,9 @@ from portal.models import ApiToken, Department, Invitation, Membership, Role
 from portal.names import LineInput, printable
 from portal.text.numbers import natural
 from portal.web import one_time_secrets
+from portal.web.facets import Filter
 from portal.web.forms import blame
+from portal.web.lists import Column, ListState
 from portal.web.once import once
 
 
@@ -54,9 +57,13 @@ class ServiceForm(forms.Form):
 
 @login_required
 @require_safe
-def members_page(request: HttpRequest, department: str) -> HttpResponse:
+def members_page(request: HttpRequest, department: str) -> HttpResponseBase:
     actor = actor_of(request)
     dept = department_for(actor, department)
+    state, members = _list_of(request), _rows(dept)
+    if state.is_sheet:
+        cells = (_cells(row) for row in state.chosen(members).iterator(chunk_size=500))
+        return state.sheet(f"members-{dept.slug}", CSV_COLUMNS, cells)
     made = one_time_secrets.revealed(request)
     if made:
         made["invitation"] = Invitation.objects.filter(pk=made["invitation"], department=dept, accepted_at=None).first()
@@ -67,17 +74,11 @@ def members_page(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, actor: Actor, department: Department, status: int = 200, **more: Any) -> HttpResponse:
-    now = timezone.now()
-    live = Count(
-        "user__tokens",
-        filter=Q(user__tokens__department=department, user__tokens__revoked_at=None, user__tokens__expires_at__gt=now),
-    )
-    rows = Membership.objects.filter(department=department).select_related("user").annotate(tokens=live)
-    rows = rows.order_by("user__service_of", "user__username")
     may_steer = actor.may(Right.STEER, department)
-    context = {
+    context = _list_of(request).context(_rows(department))
+    context |= {
         "department": department,
-        "rows": [(row, versions.mark({"role": row.role})) for row in rows],
+        "rows": [(row, versions.mark({"role": row.role})) for row in context["page"]],
         "above": _owners_above(department),
         "may_steer": may_steer,
         "roles": Role.choices,
@@ -85,9 +86,47 @@ def _page(request: HttpRequest, actor: Actor, department: Department, status: in
         "add": AddForm(prefix="add"),
         "invite": InviteForm(prefix="invite"),
         "service": ServiceForm(prefix="service"),
-        "invitations": _invitations(department, now) if may_steer else [],
+        "invitations": _invitations(department, timezone.now()) if may_steer else [],
     }
     return render(request, "portal/members.html", context | more, status=status)
+
+
+CSV_COLUMNS = ("username", "name", "kind", "role", "active", "member_since", "last_login", "active_tokens")
+
+
+def _rows(department: Department) -> QuerySet[Membership]:
+    """With the number of their active `tokens`, and their `kind`."""
+    live = Q(
+        user__tokens__department=department, user__tokens__revoked_at=None, user__tokens__expires_at__gt=timezone.now()
+    )
+    kind = Case(When(user__service_of=None, then=Value("person")), default=Value("service"))
+    rows = Membership.objects.filter(department=department).select_related("user")
+    return rows.annotate(tokens=Count("user__tokens", filter=live), kind=kind)
+
+
+def _list_of(request: HttpRequest) -> ListState:
+    columns = [
+        Column("user", _("User"), ("user__username",), fixed=True),
+        Column("role", _("Role"), ("role",)),
+        Column("since", _("Member since"), ("created_at",)),
+        Column("login", _("Last login"), ("user__last_login",), gaps=True),
+        Column("tokens", _("Active tokens"), ("tokens",), number=True),
+    ]
+    filters = [
+        Filter("role", _("Role"), "role", {value: str(label) for value, label in Role.choices}),
+        Filter("kind", _("Kind"), "kind", {"person": _("person"), "service": _("service account")}),
+    ]
+    searched = ("user__username", "user__first_name", "user__last_name")
+    default = ("kind", "user__username")  # people first
+    return ListState(request.GET, columns, searched=searched, moment="created_at", filters=filters, default=default)
+
+
+def _cells(row: Membership) -> list[object]:
+    user = row.user
+    return [
+        user.username, user.label, row.kind, row.role, user.is_active, row.created_at,  # type: ignore[attr-defined] # of _rows
+        None if user.service_of_id else user.last_login, row.tokens,  # type: ignore[attr-defined]
+    ]  # fmt: skip
 
 
 def _invitations(department: Department, now: dt.datetime) -> list[Invitation]:

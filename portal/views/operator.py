@@ -11,9 +11,9 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import Count, Q
+from django.db.models import Case, Count, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -24,6 +24,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.access import Actor, operator_of
 from portal.accounts import departments as department_actions
 from portal.accounts import users as user_actions
+from portal.background.jobs import last_runs, ticked
 from portal.celery import TIMETABLE
 from portal.errors import Problem
 from portal.infra import confirm, versions
@@ -31,11 +32,12 @@ from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
 from portal.sign_in import identities, second_factor
 from portal.web import conflicts, one_time_secrets
+from portal.web.facets import Filter, department_filter
 from portal.web.forms import blame
+from portal.web.lists import Column, ListState
 from portal.web.once import once
 from portal.web.pages import render_part
 
-PER_PAGE = 50
 SILENT_AFTER = dt.timedelta(seconds=60)
 
 
@@ -71,13 +73,12 @@ def overview(request: HttpRequest) -> HttpResponse:
 def jobs() -> list[Job]:
     """Last and next run of each scheduled job. A job that never ran is due one tick after the beat's first sign of
     life."""
-    first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
+    runs = last_runs()
+    since = ticked(runs)
     scheduled = []
     for name, every in sorted(TIMETABLE.items()):
-        last = JobRun.objects.filter(job=name).order_by("-slot").first()
-        since = dt.datetime.fromtimestamp(last.slot, dt.UTC) if last else first
-        next_at = since + dt.timedelta(seconds=every) if since else None
-        scheduled.append(Job(name, every, last, next_at))
+        next_at = since[name] + dt.timedelta(seconds=every) if name in since else None
+        scheduled.append(Job(name, every, runs[name], next_at))
     return scheduled
 
 
@@ -91,7 +92,7 @@ class UserForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
-def users(request: HttpRequest) -> HttpResponse:
+def users(request: HttpRequest) -> HttpResponseBase:
     actor = operator_of(request)
     form = UserForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -101,21 +102,51 @@ def users(request: HttpRequest) -> HttpResponse:
             blame(form, problem)
         else:
             return one_time_secrets.redirect_with(request, request.path, made=made.username, password=password)
-    return _users(request, form, 422 if form.errors else 200)
-
-
-def _users(request: HttpRequest, form: UserForm, status: int) -> HttpResponse:
-    words = request.GET.get("q", "").strip()[:100]
-    rows = User.objects.filter(service_of=None).prefetch_related("memberships__department").order_by("username")
-    if words:
-        name = Q(username__icontains=words) | Q(email__icontains=words)
-        rows = rows.filter(name | Q(first_name__icontains=words) | Q(last_name__icontains=words))
-    page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    response = render(
-        request, "portal/operator_users.html", {"page": page, "form": form, "q": words, **_made(request)}, status=status
-    )
+    rows = _people()
+    state = _list_of_people(request, rows)
+    if state.is_sheet and request.method != "POST":
+        return state.sheet("users", PEOPLE_CSV, (_cells(row) for row in state.chosen(rows).iterator(chunk_size=500)))
+    context = {"form": form, **_made(request), **state.context(rows)}
+    response = render(request, "portal/operator_users.html", context, status=422 if form.errors else 200)
     response["Cache-Control"] = "no-store"
     return response
+
+
+PEOPLE_CSV = ("username", "name", "email", "operator", "active", "departments", "last_login", "created_at")
+
+
+def _people() -> QuerySet[User]:
+    """All accounts of people, with their `standing`."""
+    standing = Case(
+        When(is_active=False, then=Value("locked")),
+        When(is_operator=True, then=Value("operator")),
+        default=Value("user"),
+    )
+    return User.objects.filter(service_of=None).annotate(standing=standing).prefetch_related("memberships__department")
+
+
+def _list_of_people(request: HttpRequest, rows: QuerySet[User]) -> ListState:
+    columns = [
+        Column("user", _("User"), ("username",), fixed=True),
+        Column("email", _("E-mail"), ("email",)),
+        Column("departments", _("Departments")),
+        Column("login", _("Last login"), ("last_login",), gaps=True),
+        Column("created", _("Created"), ("date_joined",), extra=True),
+    ]
+    standings = {"locked": _("locked"), "operator": _("operator"), "user": _("user")}
+    filters = [
+        Filter("standing", _("Account"), "standing", standings),
+        department_filter(rows, "memberships__department"),
+    ]
+    searched = ("username", "email", "first_name", "last_name")
+    return ListState(
+        request.GET, columns, searched=searched, moment="date_joined", filters=filters, default=("username",)
+    )
+
+
+def _cells(row: User) -> list[object]:
+    roles = " ".join(f"{each.department.slug}:{each.role}" for each in row.memberships.all())
+    return [row.username, row.label, row.email, row.is_operator, row.is_active, roles, row.last_login, row.date_joined]
 
 
 def _made(request: HttpRequest) -> dict[str, Any]:

@@ -4,15 +4,16 @@ accounts and members."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import Case, Min, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -27,6 +28,8 @@ from portal.models import ApiToken, Department, Membership, TokenPeriod
 from portal.names import LineInput, NameInput
 from portal.views.members import membership_for
 from portal.web import one_time_secrets
+from portal.web.facets import Filter, department_filter
+from portal.web.lists import Column, ListState
 from portal.web.once import once
 
 SCOPES = [
@@ -126,7 +129,7 @@ class AccountTokenForm(TokenForm):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
-def tokens(request: HttpRequest) -> HttpResponse:
+def tokens(request: HttpRequest) -> HttpResponseBase:
     actor = actor_of(request)
     form = TokenForm(request.POST or None, actor=actor)
     if request.method == "POST" and (secret := token_from_form(actor, form)):
@@ -138,7 +141,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
-def member_tokens(request: HttpRequest, department: str, username: str) -> HttpResponse:
+def member_tokens(request: HttpRequest, department: str, username: str) -> HttpResponseBase:
     """A member's tokens in this department, for its owners, who can create new ones for a service account."""
     actor = actor_of(request)
     row = membership_for(actor, department, username)
@@ -155,20 +158,78 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
     return token_page(request, "portal/member_tokens.html", tokens_here, **context)
 
 
-def token_page(request: HttpRequest, template: str, rows: QuerySet[ApiToken], **context: Any) -> HttpResponse:
+def token_page(request: HttpRequest, template: str, tokens: QuerySet[ApiToken], **context: Any) -> HttpResponseBase:
     """The page with these tokens and a just created one; never cached."""
-    every = rows.select_related("department", "holder", "made_by", "parent").order_by("-created_at")
-    live = [token for token in every if may_be_used(token)]
-    context |= {
-        "secret": one_time_secrets.revealed(request).get("secret", ""),
-        "live": live,
-        "ended": [token for token in every if token not in live][:20],
-    }
+    rows = with_status(tokens.select_related("department", "holder", "made_by", "parent"))
+    state = _list_of(request, rows, departments=template == "portal/tokens.html")
+    if state.is_sheet and request.method != "POST":
+        return state.sheet("tokens", CSV_COLUMNS, _cells(state.chosen(rows)))
+    context |= state.context(rows)
+    context["secret"] = one_time_secrets.revealed(request).get("secret", "")
     context["portal_url"] = settings.BASE_URL
     status = 422 if request.method == "POST" else 200
     response = render(request, template, context, status=status)
     response["Cache-Control"] = "no-store"
     return response
+
+
+CSV_COLUMNS = (
+    "prefix", "name", "holder", "department", "state", "scopes", "addresses", "gpu_hours", "gpu_hours_per", "made_by",
+    "created_at", "expires_at", "last_used_at", "revoked_at",
+)  # fmt: skip
+
+
+def with_status(rows: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
+    """With `status`: active, revoked or expired as its own row and its parent's say (ApiToken.is_live); invalid where what
+    it was created under has ended (may_be_used), which is asked once for each holder, maker and department."""
+    now = timezone.now()
+    revoked = Q(revoked_at__isnull=False) | Q(parent__revoked_at__isnull=False)
+    expired = Q(expires_at__lte=now) | Q(parent__expires_at__lte=now)
+    live = rows.exclude(revoked | expired)
+    firsts = live.order_by().values("holder", "made_by", "department").annotate(first=Min("pk")).values("first")
+    unbacked = [each for each in live.filter(pk__in=firsts) if not may_be_used(each)]
+    invalid = Q(pk__in=[])
+    for each in unbacked:
+        invalid |= Q(holder=each.holder_id, made_by=each.made_by_id, department=each.department_id)
+    status = Case(
+        When(revoked, then=Value("revoked")),
+        When(expired, then=Value("expired")),
+        When(invalid, then=Value("invalid")),
+        default=Value("active"),
+    )
+    return rows.annotate(status=status)
+
+
+def _list_of(request: HttpRequest, rows: QuerySet[ApiToken], *, departments: bool) -> ListState:
+    every = [
+        Column("name", _("Name"), ("name",), fixed=True),
+        Column("department", _("Department"), ("department__name",), gaps=True),
+        Column("state", _("State"), ("status",)),
+        Column("scopes", _("Scopes")),
+        Column("expires", _("Expires"), ("expires_at",)),
+        Column("used", _("Last used"), ("last_used_at",), gaps=True),
+        Column("created", _("Created"), ("created_at",), extra=True),
+    ]
+    states = {"active": _("active"), "revoked": _("revoked"), "expired": _("expired"), "invalid": _("invalid")}
+    filters = [Filter("state", _("State"), "status", states), *([department_filter(rows)] if departments else [])]
+    return ListState(
+        request.GET,
+        [each for each in every if departments or each.name != "department"],
+        searched=("name", "^prefix", "department__name"),
+        moment="created_at",
+        filters=filters,
+        default=("status", "-pk"),  # the active ones first
+    )
+
+
+def _cells(rows: QuerySet[ApiToken]) -> Iterator[list[object]]:
+    for row in rows.iterator(chunk_size=500):
+        yield [
+            row.prefix, row.name, row.holder.username, row.department.slug if row.department else "",
+            row.status,  # type: ignore[attr-defined] # of with_status
+            " ".join(row.scopes), " ".join(row.addresses), row.gpu_hours, row.gpu_hours_per if row.gpu_hours else "",
+            row.made_by.username if row.made_by else "", row.created_at, row.expires_at, row.last_used_at, row.revoked_at,
+        ]  # fmt: skip
 
 
 def token_from_form(actor: Actor, form: TokenForm, row: Membership | None = None) -> str:

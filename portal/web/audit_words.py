@@ -17,7 +17,7 @@ from portal.text.words import cores, duration, exact, listed, memory
 from portal.web.code_names import fact_name
 
 IN_UNITS = {"guaranteed", "borrow_limit", "lend_limit", "units", "before", "nominal", "units_per_pod"}
-IN_SECONDS = {"notice", "grace", "min_runtime", "max_runtime", "starvation_after", "restart_cost"}
+IN_SECONDS = {"notice", "grace", "min_runtime", "max_runtime", "starvation_after", "restart_cost", "balance_half_life"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 CODES = {  # of policies
     "any": N_("any workload"),

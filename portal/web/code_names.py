@@ -226,6 +226,7 @@ FACTS = {  # the names of what entries of the audit log tell of
     "unrestricted": N_("Unrestricted pods"),
     "until": N_("Until"),
     "wanted": N_("What"),
+    "balance_half_life": N_("Fairness over time: half-life"),
     "before": N_("Before"),
     "beside_percent": N_("CPU and memory per card (%)"),
     "borrow_preempt": N_("While borrowing: from other borrowers"),

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+
+
+@dataclass(frozen=True)
+class Filter:
+    """`name` is the key in the address, `path` the lookup it filters by, `labels` what its values are called. Without a label
+    it is not offered: links lead to it."""
+
+    name: str
+    label: str
+    path: str
+    labels: Mapping[str, str] | Callable[[str], str] | None = None
+
+    def called(self, value: str) -> str:
+        if self.labels is None:
+            return value
+        return self.labels(value) if callable(self.labels) else self.labels.get(value, value)
+
+
+def department_filter(rows: QuerySet[Any], path: str = "department") -> Filter:
+    """With the names of those departments only that the rows have: an address with another one must not tell its name."""
+    names = rows.order_by().exclude(**{path: None}).values_list(f"{path}__slug", f"{path}__name").distinct()
+    return Filter("department", _("Department"), f"{path}__slug", dict(names))
 
 
 @dataclass(frozen=True)
@@ -21,8 +44,6 @@ class Choice:
 
 @dataclass(frozen=True)
 class Facet:
-    """`name` is the key in the address, `path` the lookup it filters by."""
-
     name: str
     label: str
     choices: tuple[Choice, ...]
@@ -34,33 +55,25 @@ class Facet:
         return next((choice.label for choice in self.choices if choice.selected), self.selected)
 
 
-def narrow(request: HttpRequest, rows: QuerySet[Any], paths: Mapping[str, str], skip: str = "") -> QuerySet[Any]:
+def narrow(
+    query: QueryDict, rows: QuerySet[Any], filters: Sequence[Filter], skip: Filter | None = None
+) -> QuerySet[Any]:
     """The rows that the address's filters select; the filter `skip` is not applied."""
-    chosen = {path: request.GET[name] for name, path in paths.items() if name != skip and request.GET.get(name)}
-    return rows.filter(**chosen)
+    return rows.filter(**{each.path: query[each.name] for each in filters if each is not skip and query.get(each.name)})
 
 
-def facet(
-    request: HttpRequest,
-    rows: QuerySet[Any],
-    paths: Mapping[str, str],
-    name: str,
-    label: str,
-    labels: Mapping[str, str] | None = None,
-) -> Facet:
-    """One filter with its choices, counted over the rows that all *other* filters select; `labels`: value → label."""
-    path = paths[name]
-    counts = narrow(request, rows, paths, skip=name).order_by().values_list(path).annotate(n=Count("pk"))
-    selected = request.GET.get(name, "")
+def facet(query: QueryDict, rows: QuerySet[Any], filters: Sequence[Filter], this: Filter) -> Facet:
+    """One filter with its choices, counted over the rows that all *other* filters select."""
+    counts = narrow(query, rows, filters, skip=this).order_by().values_list(this.path).annotate(n=Count("pk"))
+    selected = query.get(this.name, "")
     rows_by_value = {str(value): count for value, count in counts if value not in (None, "")}
     if selected:
         rows_by_value.setdefault(selected, 0)
-    words = labels or {}
     choices = tuple(
-        Choice(value, words.get(value, value), count, value == selected, address(request.GET, name, value))
+        Choice(value, this.called(value), count, value == selected, address(query, this.name, value))
         for value, count in sorted(rows_by_value.items(), key=lambda item: (-item[1], item[0]))
     )
-    return Facet(name, label, choices, selected, address(request.GET, name, ""))
+    return Facet(this.name, this.label, choices, selected, address(query, this.name, ""))
 
 
 def address(query: QueryDict, name: str, value: str) -> str:

@@ -1,30 +1,37 @@
 """Lists that people live in: what is searched, of which days, in which order, with which columns.
 
 All of it is in the address (`q`, `from`, `to`, `sort`, `columns`, beside the filters of facets.py), so a link shows the same
-list to everybody who may see its rows.
+list to everybody who may see its rows. With `format=csv` the address answers all of its rows as a sheet.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar
 
-from django.db.models import Model, QuerySet
-from django.http import QueryDict
+from django.core.paginator import Paginator
+from django.db.models import F, Model, Q, QuerySet
+from django.http import QueryDict, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
-from portal.web.facets import address
+from portal.web.facets import Filter, address, facet, narrow
+from portal.web.spreadsheets import download
 
 M = TypeVar("M", bound=Model)
 LONGEST = 100  # letters that are searched for
+MOST_WORDS = 8
+PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`order`: what it is sorted by; () cannot be sorted by. `fixed` ones cannot be hidden, `extra` ones are at first."""
+    """`order`: what it is sorted by; () cannot be sorted by. `fixed` ones cannot be hidden, `extra` ones are at first. Of a
+    column with `gaps` not every row has a value; those without come last."""
 
     name: str
     label: str
@@ -32,6 +39,7 @@ class Column:
     number: bool = False
     fixed: bool = False
     extra: bool = False
+    gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,25 @@ class Heading:
 
 
 class ListState:
-    """What the address asks of a list. What cannot be read is as if it were not there."""
+    """What the address asks of a list. What cannot be read is as if it were not there.
 
-    def __init__(self, query: QueryDict, columns: Sequence[Column], *, newest: str = "-pk") -> None:
-        self.query, self.columns, self.newest = query, columns, newest
+    `searched`: where each word is looked for (of a "^path" at its beginning), or what a word selects; `moment`: that of the
+    days; `default`: the order of equals, and where none is asked.
+    """
+
+    def __init__(
+        self,
+        query: QueryDict,
+        columns: Sequence[Column],
+        *,
+        searched: Sequence[str] | Callable[[str], Q],
+        moment: str = "",
+        filters: Sequence[Filter] = (),
+        default: Sequence[str] = ("-pk",),
+    ) -> None:
+        self.query, self.columns, self.default = query, columns, default
+        self.searched = searched if callable(searched) else _anywhere(*searched)
+        self.moment, self.filters = moment, filters
         self.words = query.get("q", "").replace("\0", "").strip()[:LONGEST]
         self.first, self.last = (_day(query.get(name, "")) for name in ("from", "to"))
         asked = {name for name in query.get("columns", "").split(",") if name}
@@ -72,36 +95,72 @@ class ListState:
     @property
     def carried(self) -> list[tuple[str, str]]:
         """What a form for words and days has to take along."""
-        return [(name, str(value)) for name, value in self.query.items() if name not in ("q", "from", "to", "page")]
+        names = ["sort", "columns", *(each.name for each in self.filters)]
+        return [(name, str(self.query[name])) for name in names if self.query.get(name)]
+
+    @property
+    def moment_label(self) -> str:
+        """What happened on the days: the label of their column."""
+        return next((each.label for each in self.columns if each.order == (self.moment,)), "")
 
     @property
     def is_narrowed(self) -> bool:
-        return bool(self.words or self.first or self.last)
+        return bool(self.words or self.first or self.last) or any(self.query.get(each.name) for each in self.filters)
 
-    def within(self, rows: QuerySet[M], moment: str) -> QuerySet[M]:
-        """Those of the asked days, in the reader's zone."""
-        if self.first:
-            rows = rows.filter(**{f"{moment}__gte": _midnight(self.first)})
-        if self.last and self.last < dt.date.max:
-            rows = rows.filter(**{f"{moment}__lt": _midnight(self.last + dt.timedelta(days=1))})
+    @property
+    def is_sheet(self) -> bool:
+        """Whether the address asks for CSV."""
+        return self.query.get("format") == "csv"
+
+    def context(self, rows: QuerySet[Any]) -> dict[str, Any]:
+        """What list_tools.html, list_head.html and pager.html show of these rows; `any`: whether there are rows at all."""
+        matches = self.matching(rows)
+        page = Paginator(self.chosen(rows), PER_PAGE).get_page(self.query.get("page"))
+        offered = [each for each in self.filters if each.label]
+        facets = [facet(self.query, matches, self.filters, each) for each in offered]
+        return {"list": self, "page": page, "facets": facets, "any": bool(page.paginator.count) or rows.exists()}
+
+    def sheet(self, name: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> StreamingHttpResponse:
+        """CSV that is streamed; its file has the name and the time."""
+        return download(f"{name}-{timezone.now():%Y%m%d-%H%M%S}.csv", columns, rows)
+
+    def chosen(self, rows: QuerySet[M]) -> QuerySet[M]:
+        """All that the address selects, in its order."""
+        return self._ordered(narrow(self.query, self.matching(rows), self.filters))
+
+    def matching(self, rows: QuerySet[M]) -> QuerySet[M]:
+        """Those with every searched word, of the asked days in the reader's zone."""
+        for word in self.words.split()[:MOST_WORDS]:
+            rows = rows.filter(self.searched(word))
+        if self.moment and self.first:
+            rows = rows.filter(**{f"{self.moment}__gte": _midnight(self.first)})
+        if self.moment and self.last and self.last < dt.date.max:
+            rows = rows.filter(**{f"{self.moment}__lt": _midnight(self.last + dt.timedelta(days=1))})
         return rows
 
-    def ordered(self, rows: QuerySet[M]) -> QuerySet[M]:
-        """In the asked order; of equals, and where none is asked, the newest first."""
+    def _ordered(self, rows: QuerySet[M]) -> QuerySet[M]:
         if self.sorted_by is None:
-            return rows.order_by(self.newest)
-        sign = "-" if self.is_descending else ""
-        return rows.order_by(*(f"{sign}{path}" for path in self.sorted_by.order), self.newest)
+            return rows.order_by(*self.default)
+        last = {"nulls_last": True} if self.sorted_by.gaps else {}  # an index has its own order of those without
+        paths = [F(path) for path in self.sorted_by.order]
+        order: list[Any] = [path.desc(**last) if self.is_descending else path.asc(**last) for path in paths]
+        return rows.order_by(*order, *self.default)
 
     def _heading(self, column: Column) -> Heading:
         is_this = column is self.sorted_by
         direction = ("descending" if self.is_descending else "ascending") if is_this else ""
-        # Numbers and times begin with the largest: that is what one looks for.
+        # Numbers begin with the largest: that is what one looks for.
         turned = not self.is_descending if is_this else column.number
         sorts = address(self.query, "sort", f"-{column.name}" if turned else column.name) if column.order else ""
         names = self.shown ^ {column.name}
         toggles = address(self.query, "columns", ",".join(each.name for each in self.columns if each.name in names))
         return Heading(column, column.name in self.shown, direction, sorts, toggles)
+
+
+def _anywhere(*paths: str) -> Callable[[str], Q]:
+    """What selects the rows that have a word in one of these paths."""
+    lookups = [f"{path[1:]}__istartswith" if path.startswith("^") else f"{path}__icontains" for path in paths]
+    return lambda word: reduce(or_, (Q(**{lookup: word}) for lookup in lookups))
 
 
 def _day(text: str) -> dt.date | None:

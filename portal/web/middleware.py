@@ -13,6 +13,7 @@ from csp.utils import build_policy
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
 from django.utils import timezone, translation
 
@@ -64,6 +65,16 @@ class ContentSecurityPolicy(CSPMiddleware):
             parts = self.get_policy_parts(request=request, response=response)
             response.headers.setdefault(HEADER, build_policy(**asdict(parts)))
         return response
+
+
+class CompressedPages(GZipMiddleware):
+    """Pages and their live parts, which a browser asks for every few seconds, leave compressed. Not what streams, which must
+    arrive piece by piece, and not the API, whose strong ETags compression would weaken."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if response.streaming or not response.headers.get("Content-Type", "").startswith("text/html"):
+            return response
+        return super().process_response(request, response)
 
 
 def no_null(get_response: GetResponse) -> GetResponse:

@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from functools import cached_property
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -78,6 +79,11 @@ class Shell:
     @cached_property
     def unread(self) -> int:
         return InboxItem.objects.filter(user=self.user, read_at=None).count() if self.user else 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the version has changed since the reader last opened *What's new*."""
+        return self.user is not None and self.user.changes_read != settings.VERSION
 
     @cached_property
     def theme(self) -> str:

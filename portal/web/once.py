@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 
 from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 
@@ -43,7 +44,7 @@ LEASE = dt.timedelta(seconds=60)
 FIELD = "form_key"  # of a page's form
 CSRF = "csrfmiddlewaretoken"  # differs from page to page, without a meaning here
 PATIENCE = 8.0  # s that the second of a double click waits for the first
-View = TypeVar("View", bound=Callable[..., HttpResponse])
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 class InFlight(Problem):
@@ -133,7 +134,7 @@ def once(view: View) -> View:
     """
 
     @functools.wraps(view)
-    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST" or not request.POST.get(FIELD) or not request.user.is_authenticated:
             return view(request, *args, **kwargs)
         lease = _begin_or_wait(request)

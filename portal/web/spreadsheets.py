@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 from collections.abc import Iterable, Iterator
 
@@ -21,10 +22,12 @@ class _Echo:
 
 
 def cell(value: object) -> str:
-    """The value as text; a text that looks like a formula, also after blanks, gets a leading quote. Numbers stay
-    numbers."""
+    """The value as text, times in ISO 8601; a text that looks like a formula, also after blanks, gets a leading quote. Numbers
+    stay numbers."""
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
     text = "" if value is None else str(value)
     return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -19,6 +20,7 @@ from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, either, page_of
 from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from quotas.api.quotas import MOST, PreviewOut, pool_for, preview_answer
+from quotas.board.balances import balances_of
 from quotas.board.card_map import PoolOverview, pool_overview
 from quotas.board.usage_now import read
 from quotas.models import Card, Node, Pool, PoolPrice
@@ -26,6 +28,7 @@ from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies, prices
+from quotas.spending.decay import HALF_LIFE
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
@@ -36,6 +39,16 @@ class DepartmentShareOut(serializers.Serializer[Any]):
     own = serializers.IntegerField(allow_null=True)
     borrowed = serializers.IntegerField(allow_null=True)
     held = serializers.IntegerField(allow_null=True)
+
+
+class BalanceOut(serializers.Serializer[Any]):
+    """GPU-hours, of which half counts after each half-life."""
+
+    department = serializers.CharField(source="department.slug")
+    lent = serializers.FloatField()
+    borrowed = serializers.FloatField()
+    balance = serializers.FloatField(source="more_lent", help_text="What is lent more than borrowed.")
+    place = serializers.IntegerField(help_text="Among the departments of one parent: 1 borrows first.")
 
 
 class PoolOut(serializers.Serializer[Any]):
@@ -70,6 +83,9 @@ class PoolOut(serializers.Serializer[Any]):
         help_text="Who asks for more is charged for it; 0: nobody is."
     )
     memory_mib_per_card = serializers.SerializerMethodField()
+    balance_half_life = serializers.IntegerField(
+        source="pool.balance_half_life", allow_null=True, help_text="s, of fairness over time; null: it is off."
+    )
     fair_sharing = serializers.BooleanField(
         source="pool.group.fair_sharing", allow_null=True, help_text="null: as the installation is set."
     )
@@ -77,6 +93,12 @@ class PoolOut(serializers.Serializer[Any]):
     restart_cost = serializers.IntegerField(source="pool.group.restart_cost", allow_null=True, help_text="s")
     version = serializers.IntegerField(source="pool.version")
     shares = DepartmentShareOut(many=True)
+    balances = serializers.SerializerMethodField(help_text="Empty without fairness over time.")
+
+    @extend_schema_field(BalanceOut(many=True))
+    def get_balances(self, view: PoolOverview) -> Any:
+        balances = balances_of(view.pool, now=timezone.now())
+        return BalanceOut(balances.rows if balances else (), many=True).data
 
     def get_cpu_milli_per_card(self, view: PoolOverview) -> int:
         return view.pool.with_a_card[0]
@@ -92,13 +114,17 @@ class PoolsOut(serializers.Serializer[Any]):
 
 class PoolChange(Strict):
     """Notice and grace hold for what is admitted from now on: they are frozen at admission. Fair sharing, starvation and
-    restart cost hold for all pools that share nodes; null: as the installation is set."""
+    restart cost hold for all pools that share nodes; null: as the installation is set. With `balance_half_life` who lent more
+    than it borrowed lately borrows first in this pool, and fair sharing does not apply; null: off."""
 
     notice = serializers.IntegerField(min_value=0, max_value=7 * 86400, required=False)
     grace = serializers.IntegerField(min_value=0, max_value=86400, required=False)
     min_runtime = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False)
     max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST, required=False)
     beside_percent = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
+    balance_half_life = serializers.IntegerField(
+        min_value=HALF_LIFE.least, max_value=HALF_LIFE.most, required=False, allow_null=True
+    )
     fair_sharing = serializers.BooleanField(required=False, allow_null=True)
     starvation_after = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False, allow_null=True)
     restart_cost = serializers.IntegerField(min_value=0, max_value=86400, required=False, allow_null=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,24 +17,14 @@ from portal.models import Department
 from portal.text.numbers import natural
 from portal.web.pages import render_part, wants_part
 from quotas.board import returns
-from quotas.board.chart import Chart, draw
 from quotas.board.flow import Flow, flow
-from quotas.board.history import Loan, Point, loans, trend
+from quotas.board.history import HOUR, Loan, loans
+from quotas.board.trends import PERIODS, trends
 from quotas.board.usage import PoolUsage, usages
-from quotas.board.usage_now import Live, read
-from quotas.models import Claim, ClaimState, Pool, UsageHour
+from quotas.board.usage_now import Live, LiveClaim, read
+from quotas.models import ClaimState, Pool, UsageHour
 from quotas.tree import upwards
 from quotas.wording import Teller, lends, named_claims
-
-HOUR = dt.timedelta(hours=1)
-PERIODS = {1: HOUR, 7: HOUR, 30: 4 * HOUR}  # days → width of one point
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    pool: Pool
-    chart: Chart
-    points: Sequence[Point]  # one a day, for the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +116,14 @@ def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Depart
 class Waiting:
     """A waiting claim. `known`: the reader sees its department, and so its name, person and reasons."""
 
-    claim: Claim
+    claim: LiveClaim
     department: Department
     pool: Pool
     known: bool
     reasons: list[tuple[str, str]]  # (why, what to do)
 
 
-def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
+def _queue(live: Live, claims: list[LiveClaim], actor: Actor) -> list[Waiting]:
     known = {claim.pk for claim in claims if claim.department_id in actor.seen}
     teller = Teller(actor, {name for claim in claims if claim.pk in known for name in named_claims(claim.reasons)})
     rows = []
@@ -144,7 +134,7 @@ def _queue(live: Live, claims: list[Claim], actor: Actor) -> list[Waiting]:
     return rows
 
 
-def _turn(claim: Claim) -> tuple[int, int, dt.datetime]:
+def _turn(claim: LiveClaim) -> tuple[int, int, dt.datetime]:
     return claim.pool_id, claim.position or 1_000_000, claim.queued_at
 
 
@@ -162,17 +152,7 @@ def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
 
 
 def _past(pools: list[Pool], inside: list[int], days: int) -> dict[str, Any]:
-    step, end = PERIODS[days], timezone.localtime()
-    fine = trend(pools, departments=inside, days=days, step=step)
-    daily = trend(pools, departments=inside, days=days, step=dt.timedelta(days=1))
-    metered = [pool for pool in pools if fine.get(pool.pk)]
-    charts = [
-        Trend(
-            pool,
-            draw(fine[pool.pk], end=end, days=days, step=step),
-            daily.get(pool.pk, [])[::-1],
-        )
-        for pool in metered
-    ]
-    unmetered = [pool.name for pool in pools if pool not in metered]
-    return {"trends": charts, "unmetered": unmetered, "loans": loans(inside, days=days)}
+    metered = list(trends(pools, days=days, departments=inside))
+    drawn = {each.pool for each in metered}
+    unmetered = [pool.name for pool in pools if pool not in drawn]
+    return {"trends": metered, "unmetered": unmetered, "loans": loans(inside, days=days)}

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Greatest
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, NotVisible, actor_of
-from portal.models import Department
-from portal.web.facets import facet, narrow
+from portal.web.facets import Filter, department_filter
+from portal.web.lists import Column, ListState
 from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.planning.replay import NotKept, replay
 from quotas.planning.snapshot import moment
 from quotas.previews.alternatives import choice_of
 from quotas.wording import Teller, named_claims
 
-PER_PAGE = 50
 AT_ONCE = 100_000
 """Bytes of a compressed snapshot, of some 2,500 claims: of a larger one the alternatives are planned when asked for."""
 UNREADABLE = (ValueError, zlib.error)
-PATHS = {"kind": "kind", "pool": "pool__slug", "department": "department__slug"}
+CSV_COLUMNS = (
+    "id", "at", "kind", "department", "pool", "unit", "units", "name", "person", "released_units", "released_by"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +54,59 @@ class Side:
 
 @login_required
 @require_safe
-def decisions(request: HttpRequest) -> HttpResponse:
+def decisions(request: HttpRequest) -> HttpResponseBase:
     actor = actor_of(request)
     seen = actor.seen
-    rows = concerning(actor, seen)
-    narrowed = narrow(request, rows, PATHS).select_related("claim__user", "department", "pool")
-    page = Paginator(narrowed.prefetch_related("victims__department"), PER_PAGE).get_page(request.GET.get("page"))
-    pools = dict(Pool.objects.values_list("slug", "name"))
-    names = dict(Department.objects.values_list("slug", "name"))
-    facets = [
-        facet(request, rows, PATHS, "kind", _("Decision"), kinds()),
-        facet(request, rows, PATHS, "pool", _("Pool"), pools),
-        facet(request, rows, PATHS, "department", _("Department"), names),
-    ]
-    context = {"page": page, "sides": [side_of(row, seen) for row in page], "facets": facets, "kinds": kinds()}
+    rows = concerning(actor, seen).annotate(asked=Greatest(F("claim__pods"), 1) * F("claim__units_per_pod"))
+    state = list_of(request, rows, seen)
+    rows = rows.select_related("claim__user", "department", "pool").prefetch_related("victims__department")
+    if state.is_sheet:
+        return state.sheet("decisions", CSV_COLUMNS, cells(state.chosen(rows), seen))
+    context = state.context(rows)
+    context["sides"] = [side_of(row, seen) for row in context["page"]]
     return render(request, "quotas/decisions.html", context)
+
+
+def list_of(request: HttpRequest, rows: QuerySet[Decision], seen: Collection[int]) -> ListState:
+    columns = [
+        Column("time", _("Time"), ("at",), fixed=True),
+        Column("kind", _("Decision"), ("kind",)),
+        Column("for", _("For"), ("department__name",)),
+        Column("pool", _("Pool"), ("pool__name",)),
+        Column("amount", _("Amount"), ("asked",), number=True),
+        Column("release", _("Must release")),
+    ]
+    filters = [
+        Filter("kind", _("Decision"), "kind", kinds()),
+        Filter("pool", _("Pool"), "pool__slug", dict(Pool.objects.values_list("slug", "name"))),
+        department_filter(rows),
+    ]
+    return ListState(request.GET, columns, searched=naming(seen), moment="at", filters=filters)
+
+
+def naming(seen: Collection[int]) -> Callable[[str], Q]:
+    """What selects the decisions that name a word to the reader: of other departments' claims only the department."""
+
+    def names(word: str) -> Q:
+        victims = Decision.victims.through.objects.filter(
+            decision=OuterRef("pk"), claim__department__in=seen, claim__name__icontains=word
+        )
+        own = Q(claim__name__icontains=word) | Q(claim__person__icontains=word) | Q(public_id__istartswith=word)
+        for_all = Q(department__name__icontains=word) | Q(pool__name__icontains=word)
+        return for_all | Q(department__in=seen) & own | Q(Exists(victims))
+
+    return names
+
+
+def cells(rows: QuerySet[Decision], seen: Collection[int]) -> Iterator[list[object]]:
+    for row in rows.iterator(chunk_size=500):
+        side = side_of(row, seen)
+        own = side.claim
+        yield [
+            row.public_id, row.at, row.kind, row.department.slug, row.pool.slug, row.pool.unit, side.units,
+            own.name if own else "", own.person if own else "", side.recalled_units,
+            " ".join(victim.name for victim, is_own in side.victims if is_own),
+        ]  # fmt: skip
 
 
 def kinds() -> dict[str, str]:

@@ -22,7 +22,7 @@ from portal.models import Department
 from portal.web import conflicts
 from portal.web.forms import blame
 from quotas.board import invariants, operations
-from quotas.board.card_map import pool_overview
+from quotas.board.card_map import capacities, pool_overview
 from quotas.board.usage_now import read
 from quotas.forms.policies import RulesForm
 from quotas.forms.prices import PriceForm
@@ -44,14 +44,14 @@ PRICES = 20
 def system(request: HttpRequest) -> HttpResponse:
     """A live part of the operator's first page."""
     operator_of(request)
-    live = read()
+    live = read(claims=False)
     reclaims = operations.reclaims()
     context = {
         "clusters": Cluster.objects.select_related("metrics_source"),
         "groups": operations.last_passes(),
-        "queues": operations.queues(live),
+        "queues": operations.queues(live.pools),
         "reclaims": [(live.pools[pk], row) for pk, row in reclaims.items() if pk in live.pools],
-        "short": [view for view in pool_overview(live) if view.missing or view.short_by],
+        "short": [each for each in capacities(live) if each.missing or each.short_by],
         "quarantines": Quarantine.objects.filter(ended_at=None).select_related("node__cluster"),
         "faults": [violation.detail for violation in invariants.violations()],
     }

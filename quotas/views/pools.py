@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -11,13 +11,14 @@ from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, actor_of
 from portal.web.pages import render_part, wants_part
+from quotas.board.balances import balances_of
 from quotas.board.card_map import pool_overview
-from quotas.board.chart import draw
 from quotas.board.flow import flow
-from quotas.board.history import running_loans, trend
+from quotas.board.history import running_loans
+from quotas.board.trends import PERIODS, trends
 from quotas.board.usage_now import read
 from quotas.models import Pool
-from quotas.views.board import PERIODS, days_of
+from quotas.views.board import days_of
 
 MOST_NODES = 40
 """Nodes that a pool's page lists one by one; of more it leads to the card map."""
@@ -40,21 +41,23 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     if not rows:
         raise NotVisible
     [overview] = pool_overview(read(rows), seen=seen)
-    days = days_of(request)
-    step, end = PERIODS[days], timezone.localtime()
-    points = trend([overview.pool], days=days, step=step).get(overview.pool.pk, [])
-    daily = trend([overview.pool], days=days, step=dt.timedelta(days=1)).get(overview.pool.pk, [])
-    context = {
+    past, whole_page = wants_part(request, "past"), not request.headers.get("HX-Request")
+    context: dict[str, Any] = {
         "overview": overview,
         "pool": overview.pool,
         "seen": seen,
         "operator": actor.is_operator,
-        "may_backtest": actor.sees_all or actor.owned.filter(quotas__pool__group=overview.pool.group_id).exists(),
-        "days": days,
+        "days": days_of(request),
         "periods": PERIODS,
-        "most_nodes": MOST_NODES,
-        "chart": draw(points, end=end, days=days, step=step, capacity=overview.pool.nominal) if points else None,
-        "daily": daily[::-1],
-        "flow": flow(running_loans(overview.pool)),
     }
-    return render_part(request, "quotas/pool.html", context, part="past" if wants_part(request, "past") else "map")
+    if not past:
+        context |= {
+            "may_backtest": actor.sees_all or actor.owned.filter(quotas__pool__group=overview.pool.group_id).exists(),
+            "most_nodes": MOST_NODES,
+            "as_table": "table" in request.GET,
+            "flow": flow(running_loans(overview.pool)),
+            "balances": balances_of(overview.pool, now=timezone.now()),
+        }
+    if past or whole_page:
+        context["trend"] = next(trends([overview.pool], days=context["days"]), None)
+    return render_part(request, "quotas/pool.html", context, part="past" if past else "map")

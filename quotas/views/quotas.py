@@ -55,7 +55,8 @@ class Rule:
 def quotas(request: HttpRequest, department: str) -> HttpResponse:
     actor = actor_of(request)
     dept = department_for(actor, department)
-    entries = AuditEntry.objects.filter(action="quota.changed", department=dept)[:HISTORY_SHOWN]
+    entries = AuditEntry.objects.filter(action="quota.changed", department=dept).select_related("actor")
+    entries = entries[:HISTORY_SHOWN]
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     context = {
         "department": dept,

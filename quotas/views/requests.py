@@ -6,11 +6,12 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for, visible
@@ -19,8 +20,9 @@ from portal.infra import confirm
 from portal.infra.versions import check_fresh
 from portal.models import Department
 from portal.web import conflicts
-from portal.web.facets import facet, narrow
+from portal.web.facets import Filter, department_filter
 from portal.web.forms import blame
+from portal.web.lists import Column, ListState
 from portal.web.once import once
 from quotas.amounts import written
 from quotas.board import usage_now
@@ -32,8 +34,10 @@ from quotas.requests.previews import preview_of_grant
 from quotas.requests.record import DAYS, record_of
 from quotas.rules.quotas import giver_of, may_promise
 
-PER_PAGE = 50
-PATHS = {"state": "state", "pool": "pool__slug", "department": "department__slug"}
+CSV_COLUMNS = (
+    "id", "department", "pool", "unit", "wanted", "state", "before", "requested", "granted", "starts_at", "ends_at", "author",
+    "why", "created_at", "decided_by", "decided_at", "note",
+)  # fmt: skip
 
 
 def request_rows() -> QuerySet[QuotaRequest]:
@@ -42,19 +46,50 @@ def request_rows() -> QuerySet[QuotaRequest]:
 
 @login_required
 @require_safe
-def requests(request: HttpRequest) -> HttpResponse:
+def requests(request: HttpRequest) -> HttpResponseBase:
     """Those that the reader may decide first, then all that concern a department they see."""
     actor = actor_of(request)
     rows = visible(actor, request_rows())
-    names = dict(Department.objects.values_list("slug", "name"))
-    facets = [
-        facet(request, rows, PATHS, "state", _("State"), {str(key): str(label) for key, label in RequestState.choices}),
-        facet(request, rows, PATHS, "department", _("Department"), names),
-        facet(request, rows, PATHS, "pool", _("Pool"), dict(Pool.objects.values_list("slug", "name"))),
-    ]
+    state = list_of(request, rows)
+    if state.is_sheet:
+        return state.sheet(
+            "quota-requests", CSV_COLUMNS, (cells(row) for row in state.chosen(rows).iterator(chunk_size=500))
+        )
     waiting = list(request_rows().filter(pk__in=quota_requests.to_decide(actor)).order_by("created_at"))
-    page = Paginator(narrow(request, rows, PATHS), PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "quotas/requests.html", {"waiting": waiting, "page": page, "facets": facets})
+    return render(request, "quotas/requests.html", {"waiting": waiting, **state.context(rows)})
+
+
+def list_of(request: HttpRequest, rows: QuerySet[QuotaRequest]) -> ListState:
+    columns = [
+        Column("department", _("Department"), ("department__name",), fixed=True),
+        Column("state", _("State"), ("state",)),
+        Column("pool", _("Pool"), ("pool__name",)),
+        Column("wanted", _("What"), ("wanted",)),
+        Column("before", _("Before"), ("before",), number=True, gaps=True),
+        Column("requested", _("Requested"), ("units",), number=True, gaps=True),
+        Column("until", pgettext("of a term", "Until"), ("ends_at",), gaps=True),
+        Column("author", _("Requested by"), ("author__username",), gaps=True),
+        Column("time", _("Time"), ("created_at",)),
+        Column("decided", _("Decided"), ("decided_at",), gaps=True, extra=True),
+    ]
+    filters = [
+        Filter("state", _("State"), "state", {str(key): str(label) for key, label in RequestState.choices}),
+        department_filter(rows),
+        Filter("pool", _("Pool"), "pool__slug", dict(Pool.objects.values_list("slug", "name"))),
+    ]
+    searched = (
+        "department__name", "pool__name", "author__username", "author__first_name", "author__last_name", "why", "note",
+        "^public_id",
+    )  # fmt: skip
+    return ListState(request.GET, columns, searched=searched, moment="created_at", filters=filters)
+
+
+def cells(row: QuotaRequest) -> list[object]:
+    author, decider = (each.username if each else "" for each in (row.author, row.decided_by))
+    return [
+        row.public_id, row.department.slug, row.pool.slug, row.pool.unit, row.wanted, row.state, row.before, row.units,
+        row.granted, row.starts_at, row.ends_at, author, row.why, row.created_at, decider, row.decided_at, row.note,
+    ]  # fmt: skip
 
 
 @login_required

@@ -151,7 +151,7 @@ MACHINES = {  # columns that no person types: ids, codes, what clusters tell, an
                  "run_name", "submission_id", "message", "error", "profile", "uid", "owner_kind", "lane",
                  "sign"},
     "copies": {"person", "set_by"},  # of a login name
-    "choices": {"language", "time_zone", "zone", "username", "password"},
+    "choices": {"tour", "tour_step", "changes_read", "language", "time_zone", "zone", "username", "password"},
 }  # fmt: skip
 NAMED_BY_MACHINES = {"OutsidePod.name", "Pool.name", "Node.name", "Claim.name", "Heartbeat.name", "AnswerCount.status"}
 NAMED_BY_MACHINES |= {

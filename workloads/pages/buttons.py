@@ -17,13 +17,13 @@ from portal.errors import Problem
 from portal.infra import versions
 from portal.text.words import duration
 from portal.web.once import once
+from quotas.forms.durations import SECONDS, parts_of
 from quotas.wording import clock_of
 from workloads import actions
 from workloads.idle import spells
 from workloads.models import Workload
 from workloads.pages.rows import ends_at, workload_for
 from workloads.requests import previews
-from workloads.requests.text_fields import SECONDS, parts_of
 
 View = Callable[..., HttpResponse]
 

@@ -76,7 +76,8 @@ def design(request: HttpRequest) -> HttpResponse:
         "presets": [Preset(kind=kind, pool=pool, units_per_pod=units, pods=pods, max_runtime=4 * 3600)
                     for kind, units, pods in ((Kind.JOB, 1, 1), (Kind.DISTRIBUTED, 2, 3), (Kind.SERVICE, 4, 1))],
         "form": ExampleForm({"cards": "40"}),
-        "list": ListState(query, columns),
+        "any": True,
+        "list": ListState(query, columns, searched=()),
         "page": Paginator(range(312), 50).get_page(2),
         "facets": [SimpleNamespace(
             label=_("State"), selected="running", selected_label=_("running"), clear_url="?",

@@ -9,11 +9,12 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from portal.access import Actor, NotVisible, Right, actor_of, visible
+from portal.access import Actor, NotVisible, Right, actor_of, department_for, visible
 from portal.infra import versions
 from portal.models import Department, Event
 from portal.text.numbers import natural
@@ -109,6 +110,20 @@ def by_id(request: HttpRequest, workload: str) -> HttpResponse:
     if row is None:
         raise NotVisible
     return redirect("workloads:detail", row.department.slug, row.public_id)
+
+
+@login_required
+@require_safe
+def latest(request: HttpRequest, department: str) -> HttpResponse:
+    """Redirects to the newest workload submitted here, the reader's own first; where there is none, to the list."""
+    actor = actor_of(request)
+    dept = department_for(actor, department, Right.SEE)
+    rows = Workload.objects.filter(department=dept).exclude(kind=Kind.EXTERNAL).order_by("-submitted_at", "-pk")
+    row = rows.filter(author=actor.user).first() or rows.first()
+    if row is None:
+        return redirect("workloads:list", dept.slug)
+    query = f"?{request.GET.urlencode()}" if request.GET else ""
+    return redirect(reverse("workloads:detail", args=[dept.slug, row.public_id]) + query)
 
 
 def shown_attempt(attempts: list[Attempt], number: str) -> Attempt | None:

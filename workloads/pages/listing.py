@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from typing import Any, cast
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
-from django.db.models import F, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.db.models import F, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.access import Actor, Right, actor_of, department_for, operator_of, visible
 from portal.errors import Problem
-from portal.models import Department
-from portal.web.facets import facet, narrow
+from portal.web.facets import Filter, department_filter
 from portal.web.lists import Column, ListState
 from portal.web.pages import render_part
-from portal.web.spreadsheets import download
 from quotas.models import Pool
 from workloads import actions
 from workloads.lifecycle import LIVE
@@ -33,17 +29,15 @@ from workloads.models import TEXTS, Kind, State, Workload
 from workloads.pages.rows import Row, rows_of
 from workloads.status.attempts import known_attempts, with_attempts
 
-PAGE = 50
 MOST_AT_ONCE = 200
-PATHS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "author__username"}
-EVERYWHERE = {"department": "department__slug", **PATHS}
 CSV_COLUMNS = (
     "id", "name", "kind", "state", "department", "pool", "unit", "units", "own", "borrowed", "author",
     "submitted_at", "finished_at", "attempts", "exit_code", "promised_at", "start_low", "start_median", "start_high",
 )  # fmt: skip
 
 
-def columns(*, departments: bool) -> list[Column]:
+def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool) -> ListState:
+    """What the address asks of these workloads; `departments`: of more than one."""
     every = [
         Column("name", _("Name"), ("name",), fixed=True),
         Column("department", _("Department"), ("department__name",)),
@@ -51,106 +45,67 @@ def columns(*, departments: bool) -> list[Column]:
         Column("pool", _("Pool"), ("pool__name",)),
         Column("amount", _("Amount"), ("asked",), number=True),
         Column("share", _("Own / borrowed")),
-        Column("start", _("Expected start")),
+        Column("start", _("Expected start"), extra=departments),  # else below the share: there is no room for all
         Column("since", _("Since"), ("state_since",)),
-        Column("submitted", _("Submitted"), ("submitted_at",), extra=True),
-        Column("ended", _("Ended"), ("finished_at",), extra=True),
-        Column("author", _("By"), ("author__username",)),
-        Column("attempt", _("Attempt"), ("attempts_made",), number=True),
+        Column("submitted", pgettext("moment", "Submitted"), ("submitted_at",), extra=True),
+        Column("ended", _("Ended"), ("finished_at",), extra=True, gaps=True),
+        Column("author", _("By"), ("author__username",), gaps=True),
+        Column("attempt", _("Attempt"), ("attempts_made",), number=True, extra=departments),
     ]
-    return [each for each in every if departments or each.name != "department"]
+    pools = dict(Pool.objects.values_list("slug", "name"))
+    filters = [
+        Filter("state", _("State"), "state", {value: str(label) for value, label in State.choices}),
+        Filter("pool", _("Pool"), "pool__slug", pools),
+        Filter("kind", _("Kind"), "kind", {value: str(label) for value, label in Kind.choices}),
+        Filter("author", _("By"), "author__username"),
+    ]
+    return ListState(
+        request.GET,
+        [each for each in every if departments or each.name != "department"],
+        searched=("name", "^public_id"),
+        moment="submitted_at",
+        filters=[department_filter(rows), *filters] if departments else filters,
+        default=("-public_id",),
+    )
 
 
 @login_required
 @require_safe
-def listing(request: HttpRequest, department: str) -> HttpResponse:
+def listing(request: HttpRequest, department: str) -> HttpResponseBase:
     actor = actor_of(request)
     dept = department_for(actor, department)
     inside = dept.with_teams()
     everything = visible(actor, Workload.objects.filter(department__in=inside))
-    state = ListState(request.GET, columns(departments=len(inside) > 1), newest="-public_id")
     context = {
         "department": dept,
         "may_submit": actor.may(Right.SUBMIT, dept),
         "some_unseen": not actor.seen.issuperset(inside),
         "several": reverse("workloads:several", args=[dept.slug]),
-        "csv": reverse("workloads:csv", args=[dept.slug]),
     }
-    return page_of(request, everything, state, PATHS, context)
+    state = list_of(request, everything, departments=len(inside) > 1)
+    return page_of(request, everything, state, dept.slug, context)
 
 
 @login_required
 @require_safe
-def everywhere(request: HttpRequest) -> HttpResponse:
+def everywhere(request: HttpRequest) -> HttpResponseBase:
     """The workloads of all departments, for operators."""
     operator_of(request)
-    state = ListState(request.GET, columns(departments=True), newest="-public_id")
-    context = {"several": reverse("workloads:several_everywhere"), "csv": reverse("workloads:csv_everywhere")}
-    return page_of(request, Workload.objects.all(), state, EVERYWHERE, context)
+    everything = Workload.objects.all()
+    context = {"several": reverse("workloads:several_everywhere")}
+    return page_of(request, everything, list_of(request, everything, departments=True), "all", context)
 
 
 def page_of(
-    request: HttpRequest,
-    everything: QuerySet[Workload],
-    state: ListState,
-    paths: dict[str, str],
-    context: dict[str, Any],
-) -> HttpResponse:
-    matches = matching(everything, state)
-    chosen = state.ordered(narrow(request, matches, paths)).defer(*TEXTS)
-    page = Paginator(chosen, PAGE).get_page(request.GET.get("page"))
-    rows = rows_of(cast(QuerySet[Workload], page.object_list))
-    states = {value: str(label) for value, label in State.choices}
-    pools, kinds = dict(Pool.objects.values_list("slug", "name")), {value: str(label) for value, label in Kind.choices}
-    facets = [
-        facet(request, matches, paths, "state", _("State"), states),
-        facet(request, matches, paths, "pool", _("Pool"), pools),
-        facet(request, matches, paths, "kind", _("Kind"), kinds),
-        facet(request, matches, paths, "author", _("By")),
-    ]
-    if "department" in paths:
-        names = dict(Department.objects.values_list("slug", "name"))
-        facets.insert(0, facet(request, matches, paths, "department", _("Department"), names))
-    context |= {
-        "list": state,
-        "page": page,
-        "rows": rows,
-        "stoppable": stoppable(actor_of(request), [row.workload for row in rows]),
-        "any": everything.exists(),
-        "narrowed": state.is_narrowed or any(request.GET.get(name) for name in paths),
-        "facets": facets,
-    }
+    request: HttpRequest, everything: QuerySet[Workload], state: ListState, where: str, context: dict[str, Any]
+) -> HttpResponseBase:
+    everything = everything.annotate(asked=F("pods") * F("units_per_pod")).defer(*TEXTS)
+    if state.is_sheet:
+        return state.sheet(f"workloads-{where}", CSV_COLUMNS, cells(state.chosen(everything)))
+    context |= state.context(everything)
+    rows = rows_of(cast(QuerySet[Workload], context["page"].object_list))
+    context |= {"rows": rows, "stoppable": stoppable(actor_of(request), [row.workload for row in rows])}
     return render_part(request, "workloads/list.html", context, part="rows")
-
-
-def matching(rows: QuerySet[Workload], state: ListState) -> QuerySet[Workload]:
-    """Those with the searched words, of the asked days."""
-    rows = state.within(rows.annotate(asked=F("pods") * F("units_per_pod")), "submitted_at")
-    words = state.words
-    return rows.filter(Q(name__icontains=words) | Q(public_id__startswith=words.lower())) if words else rows
-
-
-@login_required
-@require_safe
-def csv(request: HttpRequest, department: str) -> StreamingHttpResponse:
-    """All rows that the page's filters select, in its order."""
-    actor = actor_of(request)
-    dept = department_for(actor, department)
-    rows = visible(actor, Workload.objects.filter(department__in=dept.with_teams()))
-    return sheet(request, rows, PATHS, dept.slug)
-
-
-@login_required
-@require_safe
-def csv_everywhere(request: HttpRequest) -> StreamingHttpResponse:
-    operator_of(request)
-    return sheet(request, Workload.objects.all(), EVERYWHERE, "all")
-
-
-def sheet(request: HttpRequest, rows: QuerySet[Workload], paths: dict[str, str], where: str) -> StreamingHttpResponse:
-    state = ListState(request.GET, columns(departments=True), newest="-public_id")
-    chosen = state.ordered(narrow(request, matching(rows, state), paths)).defer(*TEXTS)
-    return download(f"workloads-{where}-{timezone.now():%Y%m%d-%H%M%S}.csv", CSV_COLUMNS, cells(chosen))
 
 
 def cells(rows: QuerySet[Workload]) -> Iterator[list[object]]:
@@ -160,14 +115,9 @@ def cells(rows: QuerySet[Workload]) -> Iterator[list[object]]:
         yield [
             workload.public_id, workload.name, workload.kind, workload.state, workload.department.slug, workload.pool.slug,
             workload.pool.unit, workload.units, row.own, row.borrowed, workload.author.username if workload.author else "",
-            written(workload.submitted_at), written(workload.finished_at),
-            workload.attempts_made, "" if workload.exit_code is None else workload.exit_code, written(row.promised_at),
-            *(written(getattr(row.estimate, name, None)) for name in ("low", "median", "high")),
+            workload.submitted_at, workload.finished_at, workload.attempts_made, workload.exit_code, row.promised_at,
+            *(getattr(row.estimate, name, None) for name in ("low", "median", "high")),
         ]  # fmt: skip
-
-
-def written(moment: dt.datetime | None) -> str:
-    return moment.isoformat() if moment else ""
 
 
 def stoppable(actor: Actor, workloads: list[Workload]) -> set[int]:

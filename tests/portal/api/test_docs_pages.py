@@ -22,6 +22,15 @@ def test_the_guide_comes_first_and_every_operation_is_listed() -> None:
             assert f"{reverse('api:docs-group', args=[tag])}#{each.name}" in page
 
 
+def test_readers_of_chinese_have_the_guide_in_it_and_are_told_that_the_reference_is_not() -> None:
+    page = Client(headers={"Accept-Language": "zh-hans"}).get("/api/v1/docs/").content.decode()
+    assert '<li><a href="#from-a-pipeline">在流水线中使用</a></li>' in page
+    assert '<li><a href="#reference">参考</a></li>' in page
+    assert "以下参考为英文。" in page
+    english = Client(headers={"Accept-Language": "en"}).get("/api/v1/docs/").content.decode()
+    assert "The reference is in English." not in english
+
+
 def test_each_part_shows_its_operations_with_calls_to_copy() -> None:
     for tag, rows in operations().items():
         answer = Client().get(reverse("api:docs-group", args=[tag]))

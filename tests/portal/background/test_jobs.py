@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from typing import Any
 
 import pytest
 import time_machine
 
-from portal.background.jobs import LONGEST_REST, LONGEST_RUN, claimed_tick
+from portal.background.embedded_runtime import Runtime
+from portal.background.jobs import LONGEST_REST, LONGEST_RUN, claimed_tick, ticked
 from portal.models import JobRun
 
 JOB = "workloads.converge_all"  # every five seconds
@@ -63,3 +65,27 @@ def test_a_run_whose_clock_was_ahead_keeps_nobody_waiting() -> None:
     ahead = NOON + 60 * SECOND
     JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=ahead, finished_at=ahead + 4 * SECOND)
     assert ticks(NOON + 5 * SECOND)
+
+
+def test_a_job_is_due_an_interval_after_its_last_tick_however_often_the_process_began_anew(monkeypatch: Any) -> None:
+    """Else one that runs each hour never runs in a demo that is stopped within the hour."""
+    JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=NOON)
+    assert ticked()[JOB] == ticked()["quotas.monthly"] == NOON
+    seen: dict[str, dt.datetime] = {}
+
+    class Beat:
+        def __init__(self, app: Any) -> None:
+            self.schedule = {
+                job: type("Entry", (), {"last_run_at": NOON + 3600 * SECOND})() for job in (JOB, "strange")
+            }
+
+        def tick(self) -> float:
+            seen.update({job: entry.last_run_at for job, entry in self.schedule.items()})
+            runtime.stopping.set()
+            return 0
+
+    monkeypatch.setattr("portal.background.embedded_runtime.Scheduler", Beat)
+    runtime = Runtime.__new__(Runtime)  # without a worker
+    runtime.stopping, runtime.since = threading.Event(), ticked()
+    runtime.beat()
+    assert seen == {JOB: NOON, "strange": NOON + 3600 * SECOND}

@@ -154,7 +154,9 @@ def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
 
 def test_what_to_be_told_is_chosen_by_kind(client, world):
     client.force_login(world["mia"])
-    assert "I was added to a department" in text(client.get("/inbox/settings/"))
+    page = text(client.get("/inbox/settings/"))
+    order = ["A workload failed", "Quotas and budgets", "A quota was changed", "Added to a department"]
+    assert [page.rindex(words) for words in order] == sorted(page.rindex(words) for words in order)
     client.post("/inbox/settings/", {"inbox:workload.failed": "on"})
     chosen = NoticePreference.objects.get(user=world["mia"], kind="workload.failed")
     assert (chosen.inbox, chosen.mail) == (True, False)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PAGES = [
     "/operator/",
     "/operator/audit/",
-    "/operator/audit/export.csv",
+    "/operator/audit/?format=csv",
     "/operator/clusters/",
     "/operator/departments/",
     "/operator/departments/vision/",
@@ -163,7 +163,7 @@ def test_the_audit_log_is_filtered_and_exported_without_formulas(client, operato
     client.post("/operator/departments/", {"slug": "nlp", "name": "=HYPERLINK(1)", "parent": "", "weight": 1})
     AuditEntry.objects.create(actor_name="=cmd", action="x.y", target="+1")
     assert "x.y" in text(client.get("/operator/audit/?action=x.y"))
-    answer = client.get("/operator/audit/export.csv?action=x.y")
+    answer = client.get("/operator/audit/?format=csv&action=x.y")
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
     assert [(row["actor"], row["target"]) for row in rows] == [("'=cmd", "'+1")]

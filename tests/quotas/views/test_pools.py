@@ -106,19 +106,38 @@ def test_a_pool_is_drawn_on_its_own_scale_whatever_was_promised(client, promised
     assert "of 10 cards" in page(client, sam, "/pools/")
 
 
+def test_the_cards_are_a_table_for_who_asks(client, world):
+    text = page(client, world["valentin"], "/pools/a100/")
+    assert 'href="?table=1#cards"' in text
+    assert "a100-n1</td>" not in text
+    client.force_login(world["valentin"])
+    part = client.get("/pools/a100/?table=1", headers={"HX-Request": "true", "HX-Target": "map"}).content.decode()
+    assert "a100-n1</td>" in part
+    assert 'hx-get="/pools/a100/?table=1"' in part  # as each refresh of it asks again
+    assert 'href="?#cards"' in part
+
+
+def test_a_refreshed_part_is_all_that_is_worked_out(client, world):
+    client.force_login(world["valentin"])
+    for part, others in (("map", "over-time"), ("past", "map-title")):
+        text = client.get("/pools/a100/", headers={"HX-Request": "true", "HX-Target": part}).content.decode()
+        assert f'id="{part}"' in text
+        assert others not in text
+
+
 def test_the_trend_of_a_pool_has_the_pool_as_its_top():
-    points = [Point(timezone.now() - dt.timedelta(hours=2), 3, 2, 1, 0)]
+    pool, points = make.pool(), [Point(timezone.now() - dt.timedelta(hours=2), 3, 2, 1, 0)]
     kept = {"end": timezone.now(), "days": 7, "step": dt.timedelta(hours=1)}
-    assert draw(points, **kept, capacity=16).line.top == 16
-    assert draw(points, **kept).line.top == 4  # a department's: its guarantee, and what it borrows above
+    assert draw(pool, points, **kept, capacity=16).line.top == 16
+    assert draw(pool, points, **kept).line.top == 4  # a department's: its guarantee, and what it borrows above
 
 
 def test_the_range_of_a_chart_is_what_its_switch_says():
     end = timezone.now()
     points = [Point(end - dt.timedelta(hours=2), 3, 2, 1, 0)]
-    week = draw(points, end=end, days=7, step=dt.timedelta(hours=1))
+    week = draw(make.pool(), points, end=end, days=7, step=dt.timedelta(hours=1))
     assert week.line.begin == end - dt.timedelta(days=7)
-    assert week.columns[0].x == pytest.approx(1000 * (1 - 2 / 168), abs=0.1)
+    assert float(week.columns[0].x) == pytest.approx(1000 * (1 - 2 / 168), abs=0.1)
     assert len(week.line.ticks) in (6, 7)
 
 

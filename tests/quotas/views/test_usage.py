@@ -262,7 +262,7 @@ def test_allocated_against_used_shows_the_first_eight_on_one_scale_and_folds_the
     assert re.findall(r"<span>(user\d)</span>", first) == [f"user{n}" for n in range(8)]
     assert re.findall(r"<span>(user\d)</span>", rest) == ["user8", "user9"]
     assert "Show 2 more" in people
-    widths = re.findall(r'class="heat-frame" width="([\d.]+)"', people)
+    widths = re.findall(r'class="use-allocated" width="([\d.]+)"', people)
     assert [float(width) for width in widths] == [100 - 10 * n for n in range(10)]
     assert people.count("not measured") == 10
     client.force_login(member, backend="django.contrib.auth.backends.ModelBackend")
