@@ -21,6 +21,7 @@ from portal.views import (
     saved_filters,
     search,
     tokens,
+    tours,
     webhooks,
 )
 
@@ -59,7 +60,6 @@ urlpatterns: list[URLPattern] = [
     path("invite/<str:token>/", invite.invite, name="invite"),
     path("operator/", operator.overview, name="operator"),
     path("operator/audit/", audit.audit, name="operator_audit"),
-    path("operator/audit/export.csv", audit.export, name="operator_audit_export"),
     path("operator/departments/", operator.departments, name="operator_departments"),
     path("operator/departments/<slug:department>/", operator.department, name="operator_department"),
     path("operator/groups/", groups.rules, name="operator_groups"),
@@ -76,6 +76,7 @@ urlpatterns: list[URLPattern] = [
     path("profile/sessions/end/", profile.end_sessions, name="end_sessions"),
     path("session/", login.session, name="session"),
     path("search/", search.search, name="search"),
+    path("tour/", tours.tour, name="tour"),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<slug:prefix>/revoke/", tokens.revoke, name="token-revoke"),
 ]

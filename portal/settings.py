@@ -73,6 +73,7 @@ MIDDLEWARE = [
     "portal.server.health.probes",  # a probe comes by address: before hosts are checked
     "portal.web.middleware.request_id",
     "portal.web.middleware.no_null",
+    "portal.web.middleware.CompressedPages",
     "django.middleware.security.SecurityMiddleware",
     "portal.web.middleware.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -32,7 +32,7 @@
     at = link.getAttribute("href");
     card = index;
     settle();
-    window.htmx.ajax("GET", `${at}?card=${index}`, { target: "#map-node", swap: "innerHTML" });
+    window.htmx.ajax("GET", `${at}?card=${index}`, { target: "#map-node", swap: "innerHTML" }).catch(() => {}); // what goes wrong is told by events
   }
 
   function cardUnder(link, event) {

@@ -4,7 +4,11 @@
 (() => {
   const swap = async (address) => {
     const url = new URL(address, location.href);
-    await htmx.ajax("GET", url.pathname + url.search, { target: "#log-panel", swap: "outerHTML" });
+    try {
+      await htmx.ajax("GET", url.pathname + url.search, { target: "#log-panel", swap: "outerHTML" });
+    } catch {
+      return; // what goes wrong is told by events
+    }
     history.replaceState(history.state, "", url);
     document.getElementById("log-panel").scrollIntoView({ block: "nearest" });
   };

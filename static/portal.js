@@ -131,8 +131,8 @@
     for (const element of all(".table-responsive, .table-responsive > table")) widths.observe(element);
   };
   watchWidths();
-  // A refresh leaves it scrolled as it was, what was unfolded unfolded, and the keyboard where it is: rows may have come or
-  // gone, so what has the focus is known by what it does, not by its place.
+  // A refresh changes only what is different, and what is being typed stays. Rows may have come or gone, so that an element may
+  // say and do something else than before: what had the focus, and what was unfolded, is known by what it does.
   const key = (element) => {
     const part = element.id || element.name || element.getAttribute("href") || element.dataset.dialog || element.dataset.copy;
     const told = part && element.value !== undefined ? element.value : element.textContent.trim();
@@ -140,34 +140,38 @@
     return [element.tagName, part ?? "", element.form?.getAttribute("action") ?? "", typed ? "" : told].join("|");
   };
   const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
-  const twins = (element, from, selector) => all(selector, from).filter((other) => key(other) === key(element));
+  const like = (wanted, from, selector) => all(selector, from).filter((other) => key(other) === wanted);
+  const nthLike = (element, from, selector) => like(key(element), from, selector).indexOf(element);
   let before = null;
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
     const active = target.contains(document.activeElement) ? document.activeElement : null;
+    Idiomorph.defaults.ignoreActiveValue = Boolean(active?.matches("input, textarea, select")); // a link would keep its old words
     before = {
-      active,
-      nth: active ? twins(active, target, FOCUSABLE).indexOf(active) : 0,
+      key: active && key(active),
+      nth: active ? nthLike(active, target, FOCUSABLE) : 0,
       place: active ? all(FOCUSABLE, target).indexOf(active) : 0,
+      typed: active?.matches("input:not([type=checkbox], [type=radio]), textarea") ? [active.value, active.selectionStart, active.selectionEnd] : null,
       tables: all(".table-responsive", target).map((element) => [element.scrollLeft, element === active]),
-      unfolded: all("details[open] > summary", target).map((each) => [each, twins(each, target, "details > summary").indexOf(each)]),
+      unfolded: all("details[open] > summary", target).map((each) => [key(each), nthLike(each, target, "details > summary")]),
     };
   });
   const keepFocus = (swapped) => {
-    const { active, nth, place } = before;
-    if (!active || swapped.contains(document.activeElement)) return;
-    const same = twins(active, swapped, FOCUSABLE);
+    const active = document.activeElement;
+    if (!before.key || (swapped.contains(active) && key(active) === before.key)) return;
+    const same = like(before.key, swapped, FOCUSABLE);
     const there = all(FOCUSABLE, swapped);
-    const next = same[nth] ?? same.at(-1) ?? there[Math.min(place, there.length - 1)];
+    const next = same[before.nth] ?? same.at(-1) ?? there[Math.min(before.place, there.length - 1)];
     if (!next) {
       swapped.tabIndex = -1; // nothing is left to stand on: the part itself
       return swapped.focus({ preventScroll: true });
     }
     next.focus({ preventScroll: true });
-    if (same.length && active.matches("input:not([type=checkbox], [type=radio]), textarea")) {
-      next.value = active.value; // what was being typed
+    if (same.length && before.typed) {
+      const [value, start, end] = before.typed;
+      next.value = value;
       try {
-        next.setSelectionRange(active.selectionStart, active.selectionEnd);
+        next.setSelectionRange(start, end);
       } catch {
         // numbers and dates have no caret that could be told
       }
@@ -176,7 +180,7 @@
   document.body.addEventListener("htmx:afterSwap", (event) => {
     const swapped = document.getElementById(event.detail.target.id) ?? event.detail.target;
     for (const [summary, nth] of before?.unfolded ?? []) {
-      const same = twins(summary, swapped, "details > summary")[nth];
+      const same = like(summary, swapped, "details > summary")[nth];
       if (same) same.parentElement.open = true;
     }
     watchWidths();

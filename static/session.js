@@ -158,7 +158,7 @@
     for (const [element, { verb, path }] of refused) {
       if (element.isConnected && !repeated.has(element)) {
         repeated.add(element);
-        window.htmx.ajax(verb, path, { source: element });
+        window.htmx.ajax(verb, path, { source: element }).catch(() => {}); // what goes wrong is told by events
       }
     }
     refused.clear();

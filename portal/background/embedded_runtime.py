@@ -10,6 +10,7 @@ from celery.beat import Scheduler
 from celery.worker import WorkController, state
 
 from portal.background import hints
+from portal.background.jobs import ticked
 from portal.celery import app
 
 
@@ -27,6 +28,7 @@ class Runtime:
             without_gossip=True,
         )
         self.stopping = threading.Event()
+        self.since = ticked()
         self.threads = [
             threading.Thread(target=self.work, name="embedded-worker", daemon=True),
             threading.Thread(target=self.beat, name="embedded-beat", daemon=True),
@@ -43,6 +45,8 @@ class Runtime:
 
     def beat(self) -> None:
         scheduler: Any = Scheduler(app)
+        for job, entry in scheduler.schedule.items():  # Celery's own memory of its ticks ends with the process
+            entry.last_run_at = self.since.get(job, entry.last_run_at)
         while not self.stopping.wait(min(scheduler.tick(), 1.0)):
             pass
 

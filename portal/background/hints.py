@@ -16,11 +16,13 @@ from portal.celery import TIMETABLE, app
 WAKES = frozenset(
     {
         "quotas.plan", "workloads.converge", "workloads.converge_all", "workloads.inventory", "workloads.modes",
-        "portal.deliver", "workloads.backtest", "workloads.estimate_asked",
+        "quotas.meter", "portal.deliver", "workloads.backtest", "workloads.estimate_asked",
     }
 )  # fmt: skip
 # They take long, or wait for strangers.
-BY_WORKERS = frozenset({"workloads.modes", "portal.deliver", "workloads.backtest", "workloads.estimate_asked"})
+BY_WORKERS = frozenset(
+    {"quotas.meter", "workloads.modes", "portal.deliver", "workloads.backtest", "workloads.estimate_asked"}
+)
 log = structlog.get_logger(__name__)
 
 

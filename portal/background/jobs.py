@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import structlog
@@ -22,6 +22,24 @@ LONGEST_REST = dt.timedelta(seconds=30)
 LONGEST_RUN = dt.timedelta(minutes=10)  # after that another process may run the job
 GOES_ON = 20  # s for which it is known that a run was under way
 log = structlog.get_logger(__name__)
+
+
+def last_runs() -> dict[str, JobRun | None]:
+    """Scheduled job → its last run."""
+    return {job: _last_run(job) for job in TIMETABLE}
+
+
+def _last_run(job: str) -> JobRun | None:
+    return JobRun.objects.filter(job=job).order_by("-slot").first()  # by its index, however many there are
+
+
+def ticked(runs: Mapping[str, JobRun | None] | None = None) -> dict[str, dt.datetime]:
+    """Job → its last tick, by its last of `runs` (None: read here); of one that never ran, the first tick of all. Empty while
+    there was none."""
+    first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
+    slots = (last_runs() if runs is None else runs).items()
+    times = {job: dt.datetime.fromtimestamp(run.slot, dt.UTC) if run else first for job, run in slots}
+    return {job: time for job, time in times.items() if time}
 
 
 @contextmanager
@@ -80,7 +98,7 @@ def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
 def _rests(job: str, rest: int) -> bool:
     """Whether the job's last run has just ended or is still under way. A run without an end that nobody announces
     counts as killed after LONGEST_REST."""
-    last = JobRun.objects.filter(job=job).order_by("-slot").first()
+    last = _last_run(job)
     if last is None:
         return False
     since, pause = last.started_at, LONGEST_REST

@@ -35,19 +35,19 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "workload.recalled": Kind(
-        N_("My workload is being recalled"),
+        N_("A workload is being recalled"),
         N_("%(name)s is being recalled: it receives SIGTERM at %(reclaim_at)s. Save your work now; it "
             "will be queued again."),
         mail=True,
     ),
     "workload.quarantined": Kind(
-        N_("My workload has to leave faulty hardware"),
+        N_("A workload has to leave faulty hardware"),
         N_("%(name)s has to leave %(place)s, which is quarantined (%(why)s): it receives SIGTERM at %(reclaim_at)s. Save "
             "your work now; it will be queued again, and this does not count as a recall or a failure."),
         mail=True,
     ),
     "workload.on_quarantined": Kind(
-        N_("My non-preemptible workload runs on faulty hardware"),
+        N_("A non-preemptible workload runs on faulty hardware"),
         N_("%(name)s runs on %(place)s, which is quarantined (%(why)s). It is non-preemptible and is not stopped: check its "
             "results, or stop it and submit it again."),
         mail=True,
@@ -90,62 +90,62 @@ KINDS: dict[str, Kind] = {
         N_("A directory is read again"), N_("%(directory)s is read again."), mail=True, webhooks=False,
     ),
     "workload.withdrawn": Kind(
-        N_("The recall of my workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
+        N_("The recall of a workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
     ),
     "workload.requeued": Kind(
-        N_("My workload was stopped and queued again"),
+        N_("A workload was stopped and queued again"),
         N_("%(name)s has released its capacity and is queued again (attempt %(attempt)s ended)."),
     ),
     "workload.lost": Kind(
-        N_("My workload was lost with its node"),
+        N_("A workload was lost with its node"),
         N_("%(name)s was lost with its node or pod and is queued again (attempt %(attempt)s ended)."),
     ),
     "workload.retried": Kind(
-        N_("My workload failed and is restarting"),
+        N_("A workload failed and is restarting"),
         N_("%(name)s failed (%(reason)s) and is queued again: it has restarts left (attempt %(attempt)s "
             "ended)."),
     ),
-    "workload.succeeded": Kind(N_("My workload succeeded"), N_("%(name)s succeeded.")),
-    "workload.failed": Kind(N_("My workload failed"), N_("%(name)s failed: %(reason)s."), mail=True),
+    "workload.succeeded": Kind(N_("A workload succeeded"), N_("%(name)s succeeded.")),
+    "workload.failed": Kind(N_("A workload failed"), N_("%(name)s failed: %(reason)s."), mail=True),
     "workload.idle_noticed": Kind(
-        N_("My workload is idle"),
+        N_("A workload is idle"),
         N_("%(name)s has been idle since %(since_at)s: its GPU activity is below %(below)s. Stop it if it is not needed."),
         mail=True,
     ),
     "workload.idle_warned": Kind(
-        N_("My workload is idle and will be stopped"),
+        N_("A workload is idle and will be stopped"),
         N_("%(name)s has been idle since %(since_at)s: its GPU activity is below %(below)s. It is stopped at %(stops_at)s "
             "unless it becomes active before. Its page shows what you can do."),
         mail=True,
     ),
     "workload.idle_withdrawn": Kind(
-        N_("The stop of my idle workload was withdrawn"), N_("%(name)s is not stopped for being idle: %(end)s."),
+        N_("The stop of an idle workload was withdrawn"), N_("%(name)s is not stopped for being idle: %(end)s."),
     ),
     "workload.idle_stopped": Kind(
-        N_("My workload was stopped because it was idle"),
+        N_("A workload was stopped because it was idle"),
         N_("%(name)s was stopped because it was idle. Its files are kept; submit it again when you need it."),
         mail=True,
     ),
     "workload.rejected": Kind(
-        N_("My workload will not start"), N_("%(name)s will not start: %(reason)s."), mail=True
+        N_("A workload will not start"), N_("%(name)s will not start: %(reason)s."), mail=True
     ),
     "recall.done": Kind(
-        N_("Capacity that we recalled is available"), N_("%(units)s %(unit)s of %(pool)s are available again to %(department)s.")
+        N_("Recalled capacity is available"), N_("%(units)s %(unit)s of %(pool)s are available again to %(department)s.")
     ),
     "member.invited": Kind(
-        N_("I was added to a department"), N_("You are now %(role)s of %(department)s."), mail=True
+        N_("Added to a department"), N_("You are now %(role)s of %(department)s."), mail=True, webhooks=False,
     ),
     "member.removed": Kind(
-        N_("I was removed from a department"), N_("You are no longer a member of %(department)s."), mail=True
+        N_("Removed from a department"), N_("You are no longer a member of %(department)s."), mail=True, webhooks=False,
     ),
     "member.left_group": Kind(
-        N_("Somebody left our department with a group of the identity provider"),
+        N_("Somebody left a department with a group of the identity provider"),
         N_("%(person)s is no longer a member of %(department)s: the group that gave it is gone. Workloads that are still queued "
             "or running (%(count)s): %(work)s. They go on until somebody stops them."),
         mail=True,
     ),
     "quota.changed": Kind(
-        N_("Our quota was changed"),
+        N_("A quota was changed"),
         N_("The quota of %(department)s in %(pool)s is now: guaranteed %(guaranteed)s, borrow limit "
             "%(borrow_limit)s, lend limit %(lend_limit)s."),
     ),
@@ -159,13 +159,13 @@ KINDS: dict[str, Kind] = {
         N_("%(person)s wrote about the request of %(department)s for %(wanted)s of %(pool)s: %(text)s"),
     ),
     "quota.request_approved": Kind(
-        N_("Our quota request was approved"),
+        N_("A quota request was approved"),
         N_("%(person)s approved for %(department)s in %(pool)s: %(what)s %(granted)s (requested: %(wanted)s). "
             "Note: %(note)s"),
         mail=True,
     ),
     "quota.request_denied": Kind(
-        N_("Our quota request was denied"),
+        N_("A quota request was denied"),
         N_("%(person)s denied the request of %(department)s for %(what)s %(wanted)s in %(pool)s. Reason: %(note)s"),
         mail=True,
     ),
@@ -196,11 +196,11 @@ KINDS: dict[str, Kind] = {
         mail=True,
     ),
     "budget.set": Kind(
-        N_("A budget of mine or of my department was set"),
+        N_("A budget was set"),
         N_("%(person)s set a budget of %(hours)s GPU-hours for %(whose)s (department: %(department)s, pool: %(pool)s)."),
     ),
     "budget.removed": Kind(
-        N_("A budget of mine or of my department was removed"),
+        N_("A budget was removed"),
         N_("%(person)s removed the budget of %(hours)s GPU-hours of %(whose)s (department: %(department)s, pool: %(pool)s)."),
     ),
     "budget.near": Kind(
@@ -216,15 +216,15 @@ KINDS: dict[str, Kind] = {
         mail=True,
     ),
     "usage.month": Kind(
-        N_("Monthly report on the usage of a department of mine"),
+        N_("Monthly report on the usage of a department"),
         N_("Usage of %(department)s in %(month)s: %(figures)s. Cost: %(cost)s."),
         mail=True,
     ),
     "token.expiring": Kind(
-        N_("One of my tokens expires soon"), N_("Your token %(name)s expires at %(expires_at)s."), mail=True
+        N_("A token expires soon"), N_("The token %(name)s expires at %(expires_at)s."), mail=True
     ),
     "token.ended": Kind(
-        N_("Tokens of our service accounts are no longer valid"),
+        N_("Tokens of service accounts are no longer valid"),
         N_("Tokens of service accounts of %(department)s are no longer valid because %(person)s, who "
             "created them, lost the required role: %(tokens)s. Create new ones where needed."),
         mail=True,
@@ -236,7 +236,7 @@ KINDS: dict[str, Kind] = {
         mail=True, webhooks=False,
     ),
     "webhook.failing": Kind(
-        N_("One of our webhooks is failing"),
+        N_("A webhook is failing"),
         N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). "
             "Delivery pauses for a while and is then retried; undelivered messages are kept for 30 days."),
         mail=True, webhooks=False,

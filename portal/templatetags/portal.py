@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 from portal.ids import new_id
 from portal.models import Role, SavedFilter
 from portal.text import words
-from portal.web import code_names
+from portal.web import code_names, tours
 from portal.web.once import FIELD
 from portal.web.why import RULES
 
@@ -67,6 +67,25 @@ def why(topic: str) -> SafeString | str:
     address = f"{reverse('portal:help_page', args=['quota-rules'])}#rule-{rule}"
     text = _("Why? Rule %(number)s") % {"number": rule}
     return format_html('<a class="why small text-nowrap" href="{}">{}</a>', address, text)
+
+
+@register.inclusion_tag("_components/tour.html", takes_context=True)
+def tour(context: Context, *names: str) -> dict[str, Any]:
+    """Before an element with data-tour: the card of a guided tour while the reader is at one of these steps. Without names,
+    at the end of a page: the form of the card's buttons (it may stand inside another form), and the card of a step about
+    this page whose element is not there today."""
+    stand, match = tours.stand_of(context["shell"]), context["request"].resolver_match
+    card = False
+    if stand is not None and stand.step is not None and not stand.is_drawn:
+        card = stand.step.name in names if names else match is not None and stand.step.view == match.view_name
+        stand.is_drawn = card
+    return {"stand": stand, "card": card, "is_end": not names}
+
+
+@register.inclusion_tag("_components/tour_offer.html", takes_context=True)
+def tour_offer(context: Context) -> dict[str, Any]:
+    """On the page after login: a tour to begin, or one to go on with."""
+    return {"stand": tours.offered_to(context["shell"])}
 
 
 @register.simple_tag
@@ -301,7 +320,7 @@ def subwidgets(bound: BoundField, style: str) -> list[BoundWidget]:
 
 @register.inclusion_tag("_components/pager.html", takes_context=True)
 def pager(context: template.Context, page: Any) -> dict[str, Any]:
-    """Previous, next and "51–100 of 312" of a Django Page; the rest of the address stays."""
+    """The foot of a card: previous, next and "51–100 of 312" of a Django Page; the address stays. One page has none."""
     return {"request": context["request"], "page": page}
 
 

@@ -6,16 +6,16 @@ Everybody may see a pool's map. Names of workloads and users are on a cell only 
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from django.core.cache import cache
 
 from portal.models import Department, User
-from quotas.board.usage_now import Live, coming, free, held
+from quotas.board.usage_now import Live, LiveClaim, LiveEntry, coming, free, held
 from quotas.engine.mig_profiles import profile_of
-from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, OutsidePod, Pool, Quarantine
+from quotas.models import OCCUPYING, Card, Claim, ClaimState, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
 
 OUTSIDE = "outside"  # the kind of a box: what no quota counts
@@ -148,15 +148,30 @@ class DepartmentShare:
     guaranteed: int | None  # None: not the reader's to know
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOverview:
-    """One pool as everybody may see it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a pool has, in its units, beside what it is said to have and what of it is guaranteed."""
 
     pool: Pool
-    rows: tuple[NodeRow, ...]
-    shares: tuple[DepartmentShare, ...]
     present: int
     promised: int
+
+    @property
+    def short_by(self) -> int:
+        """How many guaranteed units exceed the present capacity."""
+        return max(0, self.promised - self.present)
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.pool.nominal - self.present)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOverview(Capacity):
+    """One pool as everybody may see it."""
+
+    rows: tuple[NodeRow, ...]
+    shares: tuple[DepartmentShare, ...]
     unplaced: int  # units of claims whose cards are not known
     free: int
     held: int
@@ -173,15 +188,6 @@ class PoolOverview:
     @property
     def borrowed(self) -> int:
         return sum(share.borrowed for share in self.shares)
-
-    @property
-    def short_by(self) -> int:
-        """How many guaranteed units exceed the present capacity."""
-        return max(0, self.promised - self.present)
-
-    @property
-    def missing(self) -> int:
-        return max(0, self.pool.nominal - self.present)
 
     @property
     def cards_free(self) -> int:
@@ -201,6 +207,18 @@ def pool_overview(live: Live, *, seen: Collection[int] = ()) -> list[PoolOvervie
         strangers[stranger.pool_id].append(stranger)
     views = [_overview(live, pool, cards[pool], seen, left, strangers[pool]) for pool in live.pools]
     return [replace(view, rows=_with_quarantines(view.rows)) for view in views]
+
+
+def capacities(live: Live) -> list[Capacity]:
+    """Of every pool of `live`, which needs no claims for it."""
+    return [
+        Capacity(pool=row, present=live.present(pool), promised=_promised(live, pool))
+        for pool, row in live.pools.items()
+    ]
+
+
+def _promised(live: Live, pool: int) -> int:
+    return sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool)
 
 
 def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
@@ -300,7 +318,7 @@ def _overview(
         rows=tuple(rows),
         shares=_shares(live, pool, seen),
         present=live.present(pool),
-        promised=sum(quota.guaranteed for (_, pk), quota in live.quotas.items() if pk == pool),
+        promised=_promised(live, pool),
         unplaced=unplaced,
         free=unheld,
         held=sum(held(live, pk, pool) - coming(live, pk, pool) for pk in live.departments),
@@ -351,16 +369,15 @@ def _largest_share(row: NodeRow) -> int:
 
 
 def _by_card(
-    live: Live, pool: int, claims: list[Claim], seen: Collection[int]
+    live: Live, pool: int, claims: list[LiveClaim], seen: Collection[int]
 ) -> tuple[dict[tuple[str, int], list[Share]], dict[tuple[str, str], list[Share]], int]:
     """(node name, card index) → occupying shares; (node name, profile) → claims with such an instance; and the units
     of claims whose place is unknown."""
     places: dict[tuple[str, int], list[Share]] = defaultdict(list)
     cut: dict[tuple[str, str], list[Share]] = defaultdict(list)
-    unplaced = 0
+    guaranteed, unplaced = _own_units(live, pool), 0
     for claim in claims:
-        entries = live.entries.get((claim.department_id, pool), ())
-        own = sum(entry.units for entry in entries if entry.claim_id == claim.pk and _is_own(live, entry))
+        own = guaranteed[claim.pk]
         if not claim.placement:
             unplaced += claim.units
         for placed in claim.placement or ():
@@ -379,7 +396,18 @@ def _by_card(
     return places, cut, unplaced
 
 
-def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int], start: int | None = None) -> Share:
+def _own_units(live: Live, pool: int) -> Counter[int]:
+    """Claim id → its units that are guaranteed to its department or to one above it."""
+    own = Counter[int]()
+    for pk in live.departments:
+        for entry in live.entries.get((pk, pool), ()):
+            own[entry.claim_id] += entry.units if _is_own(live, entry) else 0
+    return own
+
+
+def _share(
+    live: Live, claim: LiveClaim, units: int, kind: str, seen: Collection[int], start: int | None = None
+) -> Share:
     until = claim.leave_by
     if until is None and claim.max_runtime and claim.started_at:
         until = claim.started_at + dt.timedelta(seconds=claim.max_runtime)
@@ -399,7 +427,7 @@ def _share(live: Live, claim: Claim, units: int, kind: str, seen: Collection[int
     )
 
 
-def _is_own(live: Live, entry: LedgerEntry) -> bool:
+def _is_own(live: Live, entry: LiveEntry) -> bool:
     """Whether the units are guaranteed to the claim's department or to one above it."""
     return entry.own or any(above.pk == entry.lender_id for above in upwards(live.departments, entry.department_id))
 
@@ -407,7 +435,7 @@ def _is_own(live: Live, entry: LedgerEntry) -> bool:
 def _shares(live: Live, pool: int, seen: Collection[int]) -> tuple[DepartmentShare, ...]:
     rows = []
     for pk, department in live.departments.items():
-        entries: list[LedgerEntry] = live.entries.get((pk, pool), [])
+        entries: list[LiveEntry] = live.entries.get((pk, pool), [])
         own = sum(entry.units for entry in entries if _is_own(live, entry))
         borrowed = sum(entry.units for entry in entries) - own
         quota = live.quotas.get((pk, pool))

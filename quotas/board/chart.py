@@ -8,8 +8,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+
 from portal.text.timeline import Timeline
+from portal.text.words import amount
 from quotas.board.history import Point
+from quotas.models import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +24,11 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where the pointer finds the numbers of a point."""
+    """Where the pointer finds the numbers of a point. Written out here: a page has hundreds of them."""
 
-    point: Point
-    x: float
-    width: float
+    x: str
+    width: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,13 @@ class Chart:
 
 
 def draw(
-    points: Sequence[Point], *, end: dt.datetime, days: int, step: dt.timedelta, capacity: int | None = None
+    pool: Pool, points: Sequence[Point], *, end: dt.datetime, days: int, step: dt.timedelta, capacity: int | None = None
 ) -> Chart:
     """Own from the ground, lent above it, borrowed above the guarantee; what stays empty below the line is idle.
 
     With `capacity` it is a whole pool's, on the pool's scale: what is lent is what others borrowed, so that stands above own
-    once, and what stays empty is free. `points` is not empty. The drawing has all of the `days`, also those without points.
+    once, and what stays empty is free. `points` is not empty. The drawing has all of the `days`, also those without points;
+    its times are in the zone of `end`.
     """
     whole_pool = capacity is not None
     base: Callable[[Point], float] = (lambda p: p.own) if whole_pool else (lambda p: max(p.guaranteed, p.own + p.lent))
@@ -56,5 +61,23 @@ def draw(
     if not whole_pool:
         bands.insert(1, band("lent", lambda p: p.own, lambda p: p.lent))
     promise = "".join(line.line(p.at, p.at + step, p.guaranteed) for p in points)
-    columns = tuple(Column(p, round(line.x(p.at), 1), round(line.x(p.at + step) - line.x(p.at), 1)) for p in points)
+    columns = tuple(
+        Column(
+            f"{line.x(p.at):.1f}",
+            f"{line.x(p.at + step) - line.x(p.at):.1f}",
+            _text(p, pool, end.tzinfo, lent=not whole_pool),
+        )
+        for p in points
+    )
     return Chart(tuple(bands), promise, columns, line)
+
+
+def _text(point: Point, pool: Pool, zone: dt.tzinfo | None, *, lent: bool) -> str:
+    parts = [
+        (_("own"), point.own),
+        *([(_("lent"), point.lent)] if lent and point.lent else ()),
+        *([(_("borrowed"), point.borrowed)] if point.borrowed else ()),
+        (_("guaranteed"), point.guaranteed),
+    ]
+    at = point.at.astimezone(zone).strftime("%m-%d %H:%M")
+    return at + _(": ") + " · ".join(f"{name} {amount(units, pool)}" for name, units in parts)

@@ -6,6 +6,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db.models import F, Max, Q, QuerySet, Sum
 from django.utils import timezone
@@ -32,37 +33,56 @@ class Point:
         return max(0.0, self.guaranteed - self.own - self.lent)
 
 
-def trend(
-    pools: Iterable[Pool], *, departments: Collection[int] | None = None, days: int = 7, step: dt.timedelta = HOUR
-) -> dict[int, list[Point]]:
-    """Pool id → points of `step` each, oldest first, only where hours were metered. Two queries.
+class Hour(NamedTuple):
+    """Unit-seconds of a pool in one hour, and how many seconds of it were metered."""
+
+    pool: int
+    at: dt.datetime
+    seconds: float
+    guaranteed: float
+    own: float
+    borrowed: float
+    lent: float
+
+
+def metered_hours(pools: Iterable[Pool], *, departments: Collection[int] | None = None, days: int = 7) -> list[Hour]:
+    """The hours of the last `days` that were metered, in any order. One query, two for several departments.
 
     `departments`: ids to add up; None: everybody. What they lent among themselves is their own use, seen from outside.
     """
-    begun = timezone.now().replace(minute=0, second=0, microsecond=0)
-    shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()  # days begin at the reader's midnight
-    hours = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=begun - dt.timedelta(days=days))
+    begin = hour_of(timezone.now()) - dt.timedelta(days=days)
+    rows = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=begin)
     if departments is not None:
-        hours = hours.filter(department__in=departments)
-    rows = hours.values("pool_id", "hour").annotate(
-        seconds_s=Max("seconds"),
-        guaranteed_s=Sum("guaranteed"),
-        own_s=Sum("own"),
-        borrowed_s=Sum("borrowed"),
-        lent_s=Sum("lent"),
-    )
-    among = _among(departments, begun - dt.timedelta(days=days)) if departments and len(departments) > 1 else {}
+        rows = rows.filter(department__in=departments)
+    hours = [
+        Hour(*row)
+        for row in rows.values("pool_id", "hour").values_list(
+            "pool_id", "hour", Max("seconds"), Sum("guaranteed"), Sum("own"), Sum("borrowed"), Sum("lent")
+        )
+    ]
+    if departments is None or len(departments) < 2:
+        return hours
+    among = _among(departments, begin)
+    return [_seen_from_outside(hour, among.get((hour.pool, hour.at), 0.0)) for hour in hours]
+
+
+def _seen_from_outside(hour: Hour, among: float) -> Hour:
+    inner = min(among, hour.borrowed, hour.lent)
+    return hour._replace(own=hour.own + inner, borrowed=hour.borrowed - inner, lent=hour.lent - inner)
+
+
+def trend(hours: Iterable[Hour], *, step: dt.timedelta = HOUR) -> dict[int, list[Point]]:
+    """Pool id → points of `step` each, oldest first, only where hours were metered. Days begin at the reader's midnight."""
+    shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()
+    width = step.total_seconds()
     boxes: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
-    for row in rows:
-        box = int((row["hour"].timestamp() + shift) // step.total_seconds())
-        inner = min(among.get((row["pool_id"], row["hour"]), 0.0), row["borrowed_s"], row["lent_s"])
-        used = (row["own_s"] + inner, row["borrowed_s"] - inner, row["lent_s"] - inner)
-        boxes[row["pool_id"], box].append((row["guaranteed_s"], *used, row["seconds_s"]))
+    for pool, at, *sums in hours:
+        boxes[pool, int((at.timestamp() + shift) // width)].append(tuple(sums))
     points: dict[int, list[Point]] = defaultdict(list)
     for (pool, box), metered in sorted(boxes.items()):
-        at = dt.datetime.fromtimestamp(box * step.total_seconds() - shift, tz=dt.UTC)
-        *sums, seconds = (sum(column) for column in zip(*metered, strict=True))
-        points[pool].append(Point(at, *(total / max(seconds, 1) for total in sums)))
+        at = dt.datetime.fromtimestamp(box * width - shift, tz=dt.UTC)
+        seconds, *totals = (sum(column) for column in zip(*metered, strict=True))
+        points[pool].append(Point(at, *(total / max(seconds, 1) for total in totals)))
     return points
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from django.db.models import Count, Min
 from django.utils import timezone
 
-from quotas.board.usage_now import Live
-from quotas.models import ClaimState, Decision, Pool, PoolGroup
+from quotas.models import Claim, ClaimState, Decision, Pool, PoolGroup
 
 DAY = dt.timedelta(days=1)
 
@@ -50,12 +51,11 @@ class Queue:
     oldest: dt.datetime | None
 
 
-def queues(live: Live) -> list[Queue]:
-    """Queues by pool, the one with the oldest claim first."""
-    by_pool = []
-    for pk, pool in live.pools.items():
-        since = [c.queued_at for c in live.claims_of(pk) if c.state == ClaimState.PENDING and not c.is_recall]
-        by_pool.append(Queue(pool, len(since), min(since, default=None)))
+def queues(pools: Mapping[int, Pool]) -> list[Queue]:
+    """The queue of each of these pools, by id; the one with the oldest claim first. One query."""
+    rows = Claim.objects.filter(pool__in=pools, state=ClaimState.PENDING, pods__gt=0).order_by().values_list("pool")
+    waiting = {pk: (length, oldest) for pk, length, oldest in rows.annotate(Count("pk"), Min("queued_at"))}
+    by_pool = [Queue(pool, *waiting.get(pk, (0, None))) for pk, pool in pools.items()]
     return sorted(by_pool, key=lambda queue: (queue.oldest is None, queue.oldest or timezone.now()))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from portal.models import Department
-from quotas.board.usage_now import Live
+from quotas.board.usage_now import Live, LiveClaim
 from quotas.board.usage_now import leavers as leavers_of
-from quotas.models import Claim, ClaimState, Pool
+from quotas.models import ClaimState, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Return:
     `name` is blank for readers who do not see the claim's department, such as a team they do not belong to.
     """
 
-    claim: Claim
+    claim: LiveClaim
     department: Department
     name: str
     pool: Pool
@@ -47,7 +47,7 @@ class Return:
 class Departure:
     """A claim of the department that is being recalled, and who gets what it frees. `name` as in Return."""
 
-    claim: Claim
+    claim: LiveClaim
     department: Department
     name: str
     pool: Pool
@@ -72,11 +72,11 @@ def coming_back(live: Live, departments: Collection[int], seen: Collection[int])
     return sorted(returns, key=lambda row: (not row.claim.is_recall, str(row.claim.promised_at or ""), row.claim.pk))
 
 
-def _of(live: Live, claim: Claim, seen: Collection[int]) -> tuple[Department, str]:
+def _of(live: Live, claim: LiveClaim, seen: Collection[int]) -> tuple[Department, str]:
     return live.departments[claim.department_id], claim.name if claim.department_id in seen else ""
 
 
-def _leaver(live: Live, claim: Claim, seen: Collection[int]) -> Leaver:
+def _leaver(live: Live, claim: LiveClaim, seen: Collection[int]) -> Leaver:
     known = claim.department_id in seen
     return Leaver(
         live.departments[claim.department_id],

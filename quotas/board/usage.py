@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from portal.models import Department, User
-from quotas.board.usage_now import Live, available, ceiling, coming, free, held, read, recalled
-from quotas.models import ClaimState, LedgerEntry, Pool, Quota
+from quotas.board.usage_now import Live, LiveEntry, available, ceiling, coming, free, held, read, recalled
+from quotas.models import ClaimState, Pool, Quota
 from quotas.planning.snapshot import lowest_caps
 from quotas.tree import upwards
 
@@ -138,7 +138,7 @@ def _cap(live: Live, department: int, pool: int) -> int | None:
     return lowest_caps({pool: caps[pk, pool]} for pk in above if (pk, pool) in caps).get(pool)
 
 
-def _per_user(entries: list[LedgerEntry], foreign: list[LedgerEntry], *, cap: int | None) -> tuple[UserUsage, ...]:
+def _per_user(entries: list[LiveEntry], foreign: list[LiveEntry], *, cap: int | None) -> tuple[UserUsage, ...]:
     users: dict[int | None, User | None] = {}
     total, borrowed = defaultdict[int | None, int](int), defaultdict[int | None, int](int)
     for entry in entries:

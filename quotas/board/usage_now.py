@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from django.db.models import F, Q, Sum
 from django.utils import timezone
@@ -13,16 +15,72 @@ from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.engine.mig_profiles import profile_of
 from quotas.engine.quota_tree import Ledger, standing_of
-from quotas.models import LIVE_CLAIMS, OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Pool, Quota, UserCap
+from quotas.models import (
+    LIVE_CLAIMS,
+    OCCUPYING,
+    Card,
+    Claim,
+    ClaimAmounts,
+    ClaimState,
+    LedgerEntry,
+    Pool,
+    Quota,
+    UserCap,
+)
 from quotas.planning.snapshot import quota_of
 
 EVER = 2**62
 
-CLAIM_COLUMNS = (
-    "public_id", "department_id", "pool_id", "user_id", "workload", "name", "pods", "units_per_pod", "asked_per_pod", "state",
-    "queued_at", "started_at", "max_runtime", "until", "leave_by", "held_for_id", "promised_at", "reserved", "placement",
-    "profile", "cores_per_pod", "reasons", "position", "waiting_on",
-)  # fmt: skip
+
+@dataclass(slots=True, eq=False)
+class LiveClaim(ClaimAmounts):
+    """The columns of a claim that the functions below need. A row, not a model: a page reads all that is live, and a model's
+    object costs several times as much."""
+
+    pk: int
+    public_id: str
+    department_id: int
+    pool_id: int
+    user_id: int | None
+    workload: str
+    name: str
+    pods: int
+    units_per_pod: int
+    asked_per_pod: int | None
+    state: str
+    queued_at: dt.datetime
+    started_at: dt.datetime | None
+    max_runtime: int | None
+    until: dt.datetime | None
+    leave_by: dt.datetime | None
+    held_for_id: int | None
+    promised_at: dt.datetime | None
+    reserved: dict[str, Any] | None
+    placement: list[dict[str, Any]] | None
+    profile: str
+    cores_per_pod: int | None
+    reasons: list[Any]
+    position: int | None
+    waiting_on: list[str]
+    user: User | None = None
+
+
+@dataclass(slots=True, eq=False)
+class LiveEntry:
+    """An open ledger entry, as a row for the same reason."""
+
+    claim_id: int
+    department_id: int
+    pool_id: int
+    lender_id: int | None
+    own: bool
+    units: int
+    claim: LiveClaim = field(init=False)
+
+
+CLAIM_COLUMNS = tuple(each.name for each in fields(LiveClaim) if each.name != "user")
+ENTRY_COLUMNS = tuple(each.name for each in fields(LiveEntry) if each.name != "claim")
+AnyClaim = TypeVar("AnyClaim", Claim, LiveClaim)
 
 
 @dataclass(slots=True)
@@ -34,9 +92,9 @@ class Live:
     children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     quotas: dict[tuple[int, int], Quota] = field(default_factory=dict)  # (department, pool)
     caps: dict[tuple[int, int], int] = field(default_factory=dict)
-    claims: dict[tuple[int, int], list[Claim]] = field(default_factory=lambda: defaultdict(list))
-    entries: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
-    lent: dict[tuple[int, int], list[LedgerEntry]] = field(default_factory=lambda: defaultdict(list))
+    claims: dict[tuple[int, int], list[LiveClaim]] = field(default_factory=lambda: defaultdict(list))
+    entries: dict[tuple[int, int], list[LiveEntry]] = field(default_factory=lambda: defaultdict(list))
+    lent: dict[tuple[int, int], list[LiveEntry]] = field(default_factory=lambda: defaultdict(list))
     presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
     stranded: dict[int, int] = field(default_factory=dict)  # claim → its units on cards that are not present
     books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
@@ -50,11 +108,16 @@ class Live:
             departments += self.children[pk]
         return departments
 
-    def claims_of(self, pool: int) -> list[Claim]:
+    def claims_of(self, pool: int) -> list[LiveClaim]:
         return [claim for pk in self.departments for claim in self.claims.get((pk, pool), ())]
 
-    def all_claims(self) -> Iterator[Claim]:
+    def all_claims(self) -> Iterator[LiveClaim]:
         return (claim for claims in self.claims.values() for claim in claims)
+
+    def lent_by(self, department: int, pool: int) -> list[LiveEntry]:
+        """What the department and those below it lend to others."""
+        inside = self.subtree(department)
+        return [e for pk in inside for e in self.lent.get((pk, pool), ()) if e.department_id not in inside]
 
     def guaranteed(self, department: int, pool: int) -> int:
         return sum(self.quotas[pk, pool].guaranteed for pk in self.subtree(department) if (pk, pool) in self.quotas)
@@ -122,22 +185,24 @@ def _read_stranded(live: Live) -> None:
 
 def _read_claims(live: Live) -> None:
     """Claims with their people and ledger entries. Joined here: a join in SQL would build each user anew."""
-    rows = Claim.objects.filter(pool__in=live.pools, state__in=LIVE_CLAIMS).only(*CLAIM_COLUMNS)
-    claims = {claim.pk: claim for claim in rows}
+    rows = Claim.objects.filter(pool__in=live.pools, state__in=LIVE_CLAIMS).values_list(*CLAIM_COLUMNS)
+    claims = {row[0]: LiveClaim(*row) for row in rows}
     users = User.objects.in_bulk({claim.user_id for claim in claims.values() if claim.user_id})
     for claim in claims.values():
         claim.user = users.get(claim.user_id or 0)
         live.claims[claim.department_id, claim.pool_id].append(claim)
-    for entry in LedgerEntry.objects.filter(pool__in=live.pools, ended_at=None):
-        if entry.claim_id not in claims or claims[entry.claim_id].is_recall:
+    for row in LedgerEntry.objects.filter(pool__in=live.pools, ended_at=None).values_list(*ENTRY_COLUMNS):
+        held_by = claims.get(row[0])
+        if held_by is None or held_by.is_recall:
             continue
-        entry.claim = claims[entry.claim_id]
+        entry = LiveEntry(*row)
+        entry.claim = held_by
         live.entries[entry.department_id, entry.pool_id].append(entry)
         if entry.lender_id is not None:
             live.lent[entry.lender_id, entry.pool_id].append(entry)
 
 
-def reserved(claim: Claim) -> int:
+def reserved(claim: LiveClaim) -> int:
     """Units reserved for a waiting claim."""
     return int((claim.reserved or {}).get("units", 0)) if claim.state == ClaimState.PENDING else 0
 
@@ -152,7 +217,7 @@ def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
     return live.called[pool]
 
 
-def _left_of(live: Live, recalls: list[Claim], standing: list[Claim]) -> Mapping[e.DepartmentId, int]:
+def _left_of(live: Live, recalls: list[LiveClaim], standing: list[LiveClaim]) -> Mapping[e.DepartmentId, int]:
     """What is left of the recalls, as the engine computes it: the oldest first, the nearest department's before those
     above it."""
     workloads = [claim for claim in standing if not claim.is_recall]
@@ -160,7 +225,7 @@ def _left_of(live: Live, recalls: list[Claim], standing: list[Claim]) -> Mapping
     return standing_of([_holding_for_engine(live, claim) for claim in (*recalls, *workloads)], EVER, tree).left
 
 
-def _holding_for_engine(live: Live, claim: Claim) -> e.Claim:
+def _holding_for_engine(live: Live, claim: LiveClaim) -> e.Claim:
     department = live.departments[claim.department_id].slug
     started = int((claim.started_at or timezone.now()).timestamp())
     return e.Claim(
@@ -186,12 +251,12 @@ def coming(live: Live, department: int, pool: int) -> int:
     return sum(on_way[claim.pk] for claim in live.claims.get((department, pool), ()))
 
 
-def leavers(claims: Iterable[Claim]) -> dict[int, list[Claim]]:
+def leavers(claims: Iterable[AnyClaim]) -> dict[int, list[AnyClaim]]:
     """Claim id → the leaving claims it waits for: those that leave for it, and those of others from which it gets
     what is left."""
     claims = list(claims)
     leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
-    by_claim: dict[int, dict[str, Claim]] = defaultdict(dict)
+    by_claim: dict[int, dict[str, AnyClaim]] = defaultdict(dict)
     for leaver in leaving.values():
         if leaver.held_for_id:
             by_claim[leaver.held_for_id][leaver.public_id] = leaver
@@ -213,7 +278,7 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
     claims = live.claims_of(pool)
     on_way = live.on_way[pool] = defaultdict(int)
     titles = {claim.pk: reserved(claim) for claim in claims}
-    awaiting: dict[Claim, list[int]] = defaultdict(list)
+    awaiting: dict[LiveClaim, list[int]] = defaultdict(list)
     for pk, leaving_claims in leavers(claims).items():
         for leaver in leaving_claims:
             awaiting[leaver].append(pk)

@@ -249,7 +249,7 @@ def _record(actor: Actor, row: Budget, what: str, before: Limits | None, after: 
     )  # fmt: skip
     emit("budget.changed", department=row.department, budget=row.public_id)
     people = [user for user in concerned(row) if user != actor.user]
-    notices.tell(what, to=people, department=row.department, **_facts(row), person=actor.name, hours=row.hours)
+    notices.tell(what, to=people, department=row.department, **_facts(row), person=actor.label, hours=row.hours)
     wake_all()
 
 

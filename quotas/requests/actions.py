@@ -215,7 +215,7 @@ def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
         audit.record(actor, "quota.requested", row.public_id, department=department, after=_audited(row))
         emit("quota.requested", department=department, pool=pool.slug, request=row.public_id)
         people = [*deciders_of(department), *notices.owners_of(department)]
-        _tell("quota.requested", row, people, but=actor.user, person=actor.name, why=row.why)
+        _tell("quota.requested", row, people, but=actor.user, person=actor.label, why=row.why)
     return row
 
 
@@ -255,7 +255,7 @@ def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment
             raise Invalid(N_("A request takes at most %(most)s comments."), field="text", most=MOST_COMMENTS)
         made = RequestComment.objects.create(request=row, author=actor.user, text=text)
         audit.record(actor, "quota.request_comment", row.public_id, department=row.department)
-        _tell("quota.request_comment", row, _concerned(row), but=actor.user, person=actor.name, text=text)
+        _tell("quota.request_comment", row, _concerned(row), but=actor.user, person=actor.label, text=text)
     return made
 
 
@@ -345,7 +345,7 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
     audit.record(actor, kind, row.public_id, department=row.department, after=after)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
     people = [*_concerned(row), *notices.owners_of(row.department)]
-    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.name, note=row.note or "–")
+    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.label, note=row.note or "–")
 
 
 def check_grant(row: QuotaRequest, units: int | None) -> None:

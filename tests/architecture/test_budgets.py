@@ -55,18 +55,18 @@ MORE = {
     "workloads/requests": 56,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 37,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/replay": 22,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
+    "workloads/replay": 23,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 30,  # with json_values, by which a body and a field of a form are bounded alike
+    "portal/text": 32,  # with json_values, by which a body and a field of a form are bounded alike, and the changelog
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 21,  # with reason_against, which readiness and what waits for it share
-    "portal/web": 42,  # every page's frame, fields, lists, colours, and answers kept of what is sent twice, which the API shares
+    "portal/web": 48,  # every page's frame, fields, lists, tours, answers to what is sent twice, which the API shares
     "portal/api": 28,  # the frame that every view of the API is built on
     "portal/views": 76,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,
@@ -76,10 +76,10 @@ MORE = {
     "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
     "quotas/previews": 19,
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
-    "quotas/spending": 23,  # what was used: reports, budgets, boards, metrics and the pass read the same sums
-    "quotas/forms": 20,  # quotas and a pool's rules are also what a backtest asks about
+    "quotas/spending": 29,  # what was used: reports, budgets, balances, boards, metrics, the pass and a replay read the same sums
+    "quotas/forms": 23,  # quotas and a pool's rules are also what a backtest asks about; durations are asked everywhere
     "quotas/rules": 42,  # one name for each thing that is set, and for its check
-    "quotas/board": 41,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each
+    "quotas/board": 45,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each
     "quotas/lending": 18,
     "quotas/planning": 20,  # with the rows of a snapshot, which a backtest has with other values
 }

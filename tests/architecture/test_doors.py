@@ -190,7 +190,12 @@ READERS = {
     "parent_member": "lab", "sibling_member": "nlp", "sibling_owner": "nlp", "other_member": "biology", "parents_token": "lab",
     "operators_token": "nlp",
 }  # fmt: skip
-QUERIES = ("", f"q={PART}&limit=500&facets=1&days=30", "department={department}&running=1&workload={workload}")
+QUERIES = (
+    "",
+    f"q={PART}&limit=500&facets=1&days=30",
+    "department={department}&running=1&workload={workload}",
+    "format=csv",
+)
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import yaml
 from django.utils import timezone
 
 from portal.access import Actor
-from quotas.models import Claim, ClaimState, LedgerEntry, Node
+from quotas.models import Claim, ClaimState, LedgerEntry, Node, Pool
 from tests.clusters.external_bed import ExternalBed, bed_of, job, spec_of, until_usable
 from tests.clusters.realcluster import Admin
 from workloads import actions
 from workloads.kubernetes.manifests import admission
+from workloads.kubernetes.manifests.labels import RECLAIM_AT
 from workloads.lifecycle import Event
 from workloads.models import Attempt, ExternalWork, Workload
 from workloads.nodes import inventory
@@ -97,6 +98,25 @@ def test_a_job_is_a_gang_that_gives_lent_cards_back_by_suspend_and_goes_on_as_th
     assert borrower.attempts.count() == 2
     assert Workload.objects.count() == 2
     assert bed.call("GET", jobs(bed, "nlp", "borrows"))["spec"]["suspend"] is False
+
+
+def test_a_pod_reads_when_its_cards_go_back_until_the_recall_is_withdrawn(bed: ExternalBed) -> None:
+    Pool.objects.update(notice=600)
+    bed.call("POST", pods(bed, "nlp"), pod("lone", FOREVER, cards=4), user="bob")
+    lone = bed.until_running("lone")
+
+    def deadline() -> str:
+        return str(bed.call("GET", pods(bed, "nlp", "lone"))["metadata"]["annotations"].get(RECLAIM_AT, ""))
+
+    assert deadline() == ""
+    owner = bed.submit(bed.alice, bed.vision, "import time; time.sleep(600)", cards=2, cpu_milli=100, memory_mib=128)
+    bed.until(lambda: deadline() != "")
+    at = lone.attempts.get().reclaim_at
+    assert at is not None
+    assert dt.datetime.fromisoformat(deadline()) == at.replace(microsecond=0)
+    actions.cancel(actor=Actor(bed.alice), workload=owner)
+    bed.until(lambda: bed.state(lone) == "running")
+    bed.until(lambda: deadline() == "")
 
 
 def test_a_plain_pod_that_is_preempted_is_made_again_and_runs_as_the_same_workload(bed: ExternalBed) -> None:

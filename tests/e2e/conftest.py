@@ -19,6 +19,7 @@ import pytest
 from tests.servers import free_port
 
 BASE = Path(__file__).resolve().parents[2]
+LANGUAGES = {"en-US": "en", "zh-CN": "zh-hans"}
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 READY = 90  # s
 INTERRUPTED = "ERR_NETWORK_CHANGED"
@@ -111,7 +112,10 @@ def chromium() -> Iterator[Any]:
 
 
 class Person:
-    """Somebody logged in at their own browser. Whatever their console complains of fails the test."""
+    """
+    Somebody logged in at their own browser. Whatever their console complains of fails the test. They ask for no
+    motion, so that a page is as it will stay at once: in the middle of a transition axe measures a colour in between.
+    """
 
     def __init__(
         self, browser: Any, base: str, username: str, password: str, language: str = "en-US", theme: str = "light",
@@ -119,8 +123,9 @@ class Person:
     ) -> None:  # fmt: skip
         self.base, self.password, self.heard = base, password, list[str]()
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False
-        )
+            viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False,
+            reduced_motion="reduce",
+        )  # fmt: skip
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
@@ -132,6 +137,11 @@ class Person:
             self.page.fill("#id_password", password)
             self.page.click("main button.btn-primary")
             self.page.wait_for_url(lambda url: "/login/" not in url)  # the home page, or an operator's overview
+            if (
+                self.page.locator("html").get_attribute("lang") != LANGUAGES[language]
+            ):  # another journey has chosen for them
+                self.page.click("button[name=language]")
+                self.page.locator(f"html[lang={LANGUAGES[language]}]").wait_for()
 
     def _heard(self, message: Any) -> None:
         if message.type == "error":

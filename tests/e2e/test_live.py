@@ -43,6 +43,36 @@ def test_the_focus_stays_on_what_it_was_on_when_rows_arrive(person: Arrive) -> N
     other.close()
 
 
+def test_a_refresh_touches_only_what_is_different(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.go("/d/vision/workloads/")
+    page.evaluate("for (const row of document.querySelectorAll('#rows tbody tr')) row.known = row.id")
+    rows = page.locator("#rows tbody tr")
+    count = rows.count()
+    other = alice.context.new_page()
+    other.goto(alice.base + "/d/vision/workloads/new/?preset=quick-look")
+    other.fill("#id_name", "one-more-row")
+    other.get_by_role("button", name="Submit").click()
+    expect(other.locator("h1")).to_have_text("one-more-row")
+    other.close()
+    page.bring_to_front()
+    expect(rows.filter(has_text="one-more-row")).to_be_visible()
+    new, *others = page.evaluate("[...document.querySelectorAll('#rows tbody tr')].map((row) => [row.id, row.known])")
+    assert new[1] is None, "the row that came is a new element"
+    assert all(id == known for id, known in others), "the others are the elements that were there"
+    assert len(others) >= count - 1, "but for the last one, where it is on the next page now"
+
+
+def test_what_has_the_focus_says_what_the_refresh_says(person: Arrive) -> None:
+    page = person("alice").go("/d/vision/workloads/")
+    link = page.get_by_role("link", name="baseline-resnet", exact=True)
+    link.evaluate("(link) => { link.known = true; link.textContent = 'what it was called before'; link.focus() }")
+    page.evaluate("htmx.trigger(document.body, 'live')")
+    expect(link).to_be_visible()
+    assert link.evaluate("(link) => link.known")
+    expect(link).to_be_focused()
+
+
 def test_a_clock_that_reaches_its_time_never_says_zero_seconds_ago(person: Arrive) -> None:
     page = person("alice").go("/")
     page.evaluate("""() => {

@@ -53,7 +53,7 @@ def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) ->
     page.get_by_role("link", name="Audit log").click()
     expect(page.locator("tbody")).to_contain_text("Node drained")
     with page.expect_download() as download:
-        page.get_by_role("link", name="Export CSV").click()
+        page.get_by_role("link", name="CSV").click()
     assert "node.returned" in download.value.path().read_text()
 
 
@@ -171,13 +171,14 @@ def test_every_page_is_accessible_and_as_wide_as_its_screen(
 
 
 def test_a_refresh_leaves_a_wide_table_scrolled_and_focused_as_it_was(person: Arrive) -> None:
-    page = person("oscar", width=390).go("/operator/")
-    table = page.locator("#processes .table-responsive").first
+    page = person("oscar", width=390).go("/pools/a100/?table=1")
+    table = page.locator("#map .table-responsive").first
     expect(table).to_have_attribute("tabindex", "0")
-    # In one step each: between finding a table and using it a refresh may have put another in its place.
-    find = "const table = document.querySelector('#processes .table-responsive');"
-    page.evaluate(f"() => {{ {find} table.focus(); table.scrollLeft = 60; table.before_refresh = true; }}")
-    page.wait_for_function(f"() => {{ {find} return !table.before_refresh; }}")
+    find = "const table = document.querySelector('#map .table-responsive');"
+    page.evaluate(f"() => {{ {find} table.focus(); table.scrollLeft = 60; }}")
+    page.evaluate("""() => new Promise((refreshed) => document.body.addEventListener("htmx:afterSettle", (event) => {
+      if (event.detail.elt.id === "map") refreshed();
+    }))""")
     kept = page.evaluate(
         f"() => {{ {find} return [table.scrollLeft, table.tabIndex, table === document.activeElement]; }}"
     )

@@ -21,7 +21,7 @@ from workloads.runtime.places import DIRECTORY_VARIABLE
 from workloads.runtime.rank_environment import LOOPBACK, Gang, Template
 from workloads.sharing.nodes import MOST_CARDS
 
-DECLARED = Note(N_("simulated: there is no physical device"))
+DECLARED = Note(N_("its cards are simulated"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 OPTIONS: dict[str, type] = {"nodes": list, "namespace_prefix": str, "configurations": dict}
 """What an embedded cluster's options may have; configurations are what changes of modes write."""

@@ -28,6 +28,7 @@ from portal.infra.locks import durable
 from portal.models import Department, User
 from portal.notify.events import emit
 from portal.prepared import insert
+from quotas.forms.durations import SECONDS, parts_of
 from quotas.models import ClaimState, Cluster, Pool, Quota
 from quotas.planning import claims
 from workloads.clusters.run_spec import ref_of
@@ -36,7 +37,6 @@ from workloads.models import Attempt, ExternalWork, Image, Kind, Workload
 from workloads.reconciler.transitions import new_attempt
 from workloads.requests.pod_amounts import Amount, amount_of
 from workloads.requests.request import LONGEST, WorkloadRequest, claim_fields, settings_of
-from workloads.requests.text_fields import SECONDS, parts_of
 from workloads.requests.verdict import refuse_crowding, refuse_impossible
 from workloads.runtime.base import ClusterError, ExternalRun, Observed, Phase, Refused
 from workloads.runtime.external import Admits, ExternalPod, ExternalRef

@@ -16,6 +16,7 @@ from portal.infra.crypt import Undecryptable
 from portal.models import Department
 from portal.names import LineInput, NameInput
 from quotas.amounts import first_amount, written
+from quotas.forms.durations import DurationField
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Pool
 from workloads.clusters.run_spec import hidden_of
@@ -24,7 +25,7 @@ from workloads.requests.amount_fields import AmountFields
 from workloads.requests.request import WorkloadRequest
 from workloads.requests.request_templates import secret_names_of
 from workloads.requests.setup_fields import SetupFields, first_setup
-from workloads.requests.text_fields import CommandField, DurationField, MemoryField, VariablesField
+from workloads.requests.text_fields import CommandField, MemoryField, VariablesField
 from workloads.requests.validation import InvalidRequest, check
 from workloads.runtime.setups import Setup
 

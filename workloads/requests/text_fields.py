@@ -13,49 +13,11 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.names import LineInput
 from portal.text.words import cores
-from quotas.amounts import LARGEST, MEBIBYTES
+from quotas.amounts import MEBIBYTES
+from quotas.forms.durations import parts_of
 from workloads.runtime import expansion
 
 BARE_GIB = 4096  # more than that without a unit is meant in MiB
-SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "": 60}
-PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-
-
-def parts_of(text: str, factors: dict[str, int]) -> int:
-    """The sum of "number unit" parts. Raises ValueError for anything else."""
-    rest = PART.sub("", text.lower()).strip(" ,")
-    pairs = PART.findall(text.lower())
-    if rest or not pairs or any(unit not in factors for _number, unit in pairs):
-        raise ValueError(text)
-    total = sum(float(number) * factors[unit] for number, unit in pairs)
-    if total > LARGEST:  # before it is rounded: the float of a long number is infinite
-        raise ValueError(text)
-    return round(total)
-
-
-class DurationField(LineInput):
-    """Seconds from "8h", "90 min", "1d 12h"; a bare number is minutes. Empty is None."""
-
-    default_error_messages = {"shape": _("“%(text)s” is not a valid duration. Examples: 8h, 90 min, 1d 12h.")}
-
-    def to_python(self, value: Any) -> Any:
-        text = super().to_python(value)
-        if not text:
-            return None
-        try:
-            return parts_of(text, SECONDS)
-        except ValueError:
-            raise ValidationError(self.error_messages["shape"], code="shape", params={"text": text}) from None
-
-    def prepare_value(self, value: Any) -> Any:
-        if not isinstance(value, int):
-            return value
-        text, left = [], value
-        for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-            count, left = divmod(left, size)
-            if count:
-                text.append(f"{count}{unit}")
-        return " ".join(text)
 
 
 class MemoryField(LineInput):

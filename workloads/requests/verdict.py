@@ -19,6 +19,7 @@ from portal.ids import new_id
 from portal.models import Department
 from portal.text.words import amount, cores, duration, memory
 from quotas.amounts import written
+from quotas.board.balances import balances_of
 from quotas.budgets.warnings import warnings_for
 from quotas.engine import explain
 from quotas.engine import types as e
@@ -252,7 +253,15 @@ def verdict_of(
         why = (*why, barrier.sentence(department, request.pool))
     held = any(reason.code == "over_budget" for reason in facts.reasons)
     near = () if held else warnings_for(actor, department, request.pool, now=now)
-    more = filter(None, [above_share(request), *near, *said_before(actor, request, now=now)])
+    more = filter(
+        None,
+        [
+            above_share(request),
+            *_balances(department, request.pool, facts, asked, now),
+            *near,
+            *said_before(actor, request, now=now),
+        ],
+    )
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
     idle = idle_sentences(request.kind, rule, exemptions.of_department(department, now) if rule else None)
     steps = _steps(snapshot, facts, request, amounts, lambda other: claim_of(_claim(department, other, actor, now)))
@@ -306,6 +315,13 @@ def _window_return(
     ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
     if due is not None and (ends is None or due.at < ends):
         yield return_sentence(due, request.pool)
+
+
+def _balances(department: Department, pool: Pool, facts: engine.Verdict, asked: e.Claim, now: dt.datetime) -> list[str]:
+    """With fairness over time: what the department has lent and borrowed lately, and who therefore borrows before it."""
+    borrows = facts.borrowed or (facts.headline is Headline.WAITS and facts.in_use_after > facts.guaranteed)
+    balances = balances_of(pool, now=now) if borrows and not asked.own_only else None
+    return balances.sentences(department, facts.ahead) if balances else []
 
 
 def _must_wait(facts: engine.Verdict) -> bool:

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from portal.access import Actor
 from portal.models import Department
 from portal.text.words import amount, duration, stored_sentence
+from quotas.board.balances import balances_of
 from quotas.engine.explain import STARTS_BY_ITSELF
 from quotas.health.quarantines import that_stops
 from quotas.lending.windows import next_return
@@ -187,6 +188,9 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
     if claim.ahead:
         ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
         details.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
+    balances = balances_of(workload.pool, now=timezone.now())
+    if balances and claim.decision == "wait" and not claim.own_only:
+        details += balances.sentences(workload.department, claim.ahead)
     if estimate := estimate_of(workload):
         details += start_lines(estimate)
     if attempt.number > 1:

@@ -152,6 +152,7 @@ def looker(settings: Any, tmp_path: Path, live_server: Any) -> Iterator[Looker]:
     with time_machine.travel(BEGUN):
         seed()
         submit_load()
+    User.objects.update(tour_closed=True, changes_read=settings.VERSION)
     with time_machine.travel(NOW - dt.timedelta(seconds=20)):
         call_back()
     for attempt in Attempt.objects.filter(claim__state__in=STATES).select_related("claim"):

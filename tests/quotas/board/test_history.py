@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from django.utils import timezone
 
-from quotas.board.history import loans, trend
+from quotas.board.history import loans, metered_hours, trend
 from quotas.models import UsageHour
 from quotas.spending.metering import sum_hours
 from tests import builders as make
@@ -21,9 +21,9 @@ def test_the_trend_is_the_mean_of_its_hours():
     UsageHour.objects.create(department=vision, pool=pool, hour=hour, guaranteed=8 * 3600, own=2 * 3600, lent=1800)
     other = make.department()
     UsageHour.objects.create(department=other, pool=pool, hour=hour, borrowed=1800)
-    [point] = trend([pool], departments=[vision.pk])[pool.pk]
+    [point] = trend(metered_hours([pool], departments=[vision.pk]))[pool.pk]
     assert (point.at, point.guaranteed, point.own, point.lent, point.idle) == (hour, 8, 2, 0.5, 5.5)
-    [everybody] = trend([pool])[pool.pk]
+    [everybody] = trend(metered_hours([pool]))[pool.pk]
     assert everybody.borrowed == 0.5
 
 
@@ -32,15 +32,15 @@ def test_the_running_hour_is_the_mean_of_what_is_metered_of_it_so_far():
     make.quota(vision, pool, 6)
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     sum_hours(now=hour + dt.timedelta(minutes=2, seconds=11))
-    [point] = trend([pool], departments=[vision.pk])[pool.pk]
+    [point] = trend(metered_hours([pool], departments=[vision.pk]))[pool.pk]
     assert (point.at, point.guaranteed) == (hour, 6)
 
 
 def test_hours_before_the_period_do_not_count():
     pool, vision = make.pool(), make.department()
     UsageHour.objects.create(department=vision, pool=pool, hour=timezone.now() - dt.timedelta(days=8), own=3600)
-    assert trend([pool], days=7) == {}
-    assert len(trend([pool], days=30)[pool.pk]) == 1
+    assert trend(metered_hours([pool], days=7)) == {}
+    assert len(trend(metered_hours([pool], days=30))[pool.pk]) == 1
 
 
 def test_loans_are_pairwise_and_what_one_borrowed_the_other_lent():

@@ -40,7 +40,7 @@ def test_who_waits_for_what_anothers_leaver_leaves_over_says_so(
     assert first.waiting_on == second.waiting_on == [held.public_id]
     here = usage_now.read()
     (row,) = coming_back(here, {speech.pk}, {speech.pk})
-    assert (row.claim, row.back, row.units) == (second, 0, 2)
+    assert (row.claim.pk, row.back, row.units) == (second.pk, 0, 2)
     assert [(leaver.department, leaver.units, leaver.name) for leaver in row.leavers] == [(nlp, 8, "")]
     assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, speech, nlp)] == [2, 2, 0]
     assert usage_now.free(here, pool.pk) == pool.cards.count() - 8
@@ -61,5 +61,7 @@ def test_what_one_leaves_goes_first_to_whom_it_is_held_for_and_those_wait_whom_i
     alone = make.holding(vision, pool, own=2, state=ClaimState.LEAVING, held_for=mine)
     here = usage_now.read()
     assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 3]
-    found = {pk: set(theirs) for pk, theirs in usage_now.leavers(here.all_claims()).items()}
-    assert found == {mine.pk: {shared, alone}, other.pk: {shared}}
+    leavers = usage_now.leavers(here.all_claims())
+    assert {pk: {each.pk for each in theirs} for pk, theirs in leavers.items()} == {
+        mine.pk: {shared.pk, alone.pk}, other.pk: {shared.pk},
+    }  # fmt: skip

@@ -65,6 +65,10 @@ class TestAsking:
         assert AuditEntry.objects.get(action="quota.requested").actor == mia
         assert guaranteed(vision, pool) == 4
 
+    def test_people_read_the_full_name_of_who_asks(self, vision: Department, pool: Pool, root: User) -> None:
+        asked(vision, make.member(vision, Role.MEMBER, "kim", first_name="Kim", last_name="Sato"), pool)
+        assert InboxItem.objects.get(user=root).data["person"] == "Kim Sato"
+
     def test_a_teams_request_goes_to_the_owners_above(self, vision: Department, pool: Pool, root: User) -> None:
         team = make.department("segmentation", parent=vision)
         above = make.member(vision, Role.OWNER, "otto")

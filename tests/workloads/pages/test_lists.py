@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.models import SavedFilter
+from portal.web.facets import Filter
 from portal.web.lists import Column, ListState
 from tests import builders as make
 from tests.workloads.pages.test_workloads import World, as_, submit
@@ -83,25 +84,27 @@ def test_columns_are_chosen_and_the_name_always_stays(world: World) -> None:
 
 def test_an_address_sorts_the_other_way_round_and_keeps_the_filters() -> None:
     columns = [Column("name", "Name", ("name",), fixed=True), Column("size", "Size", ("size",), number=True)]
-    state = ListState(QueryDict("state=failed&page=3&sort=name&q=x"), columns)
+    state = ListState(QueryDict("state=failed&page=3&sort=name&q=x"), columns, searched=())
     name, size = state.headings
     assert (name.direction, name.sorts) == ("ascending", "?state=failed&q=x&sort=-name")
     assert size.sorts == "?state=failed&q=x&sort=-size"  # the largest first
-    assert ListState(QueryDict("sort=-size"), columns).headings[1].sorts == "?sort=size"
+    assert ListState(QueryDict("sort=-size"), columns, searched=()).headings[1].sorts == "?sort=size"
     assert size.toggles == "?state=failed&sort=name&q=x&columns=name"
-    assert state.carried == [("state", "failed"), ("sort", "name")]
+    filters = [Filter("state", "State", "state")]
+    state = ListState(QueryDict("state=failed&page=3&sort=name&q=x&other=1"), columns, searched=(), filters=filters)
+    assert state.carried == [("sort", "name"), ("state", "failed")]
 
 
 def test_the_sheet_has_every_row_that_the_page_would_show_in_its_order(world: World) -> None:
     three(world)
     client = as_(world.alice)
-    answer = client.get(reverse("workloads:csv", args=["vision"]), {"sort": "name", "q": ""})
+    answer = client.get(reverse("workloads:list", args=["vision"]), {"sort": "name", "q": "", "format": "csv"})
     lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()  # type: ignore[attr-defined]
     assert lines[0].startswith("id,name,kind,state,department,pool,unit,units,own,borrowed,author")
     assert [line.split(",")[1] for line in lines[1:]] == ["a", "b", "c"]
-    answer = client.get(reverse("workloads:csv", args=["vision"]), {"q": "b"})
+    answer = client.get(reverse("workloads:list", args=["vision"]), {"q": "b", "format": "csv"})
     assert len(b"".join(answer.streaming_content).splitlines()) == 2  # type: ignore[attr-defined]
-    assert as_(world.stranger).get(reverse("workloads:csv", args=["vision"])).status_code == 404
+    assert as_(world.stranger).get(reverse("workloads:list", args=["vision"]), {"format": "csv"}).status_code == 404
 
 
 def test_several_are_extended_and_it_says_why_not_the_rest(world: World) -> None:
@@ -129,8 +132,8 @@ def test_operators_have_a_list_of_all_and_nobody_else_has(world: World) -> None:
     one.refresh_from_db()
     assert one.state == "cancelled"
     for who in (world.owner, world.alice):
-        for name in ("everywhere", "csv_everywhere"):
-            assert as_(who).get(reverse(f"workloads:{name}")).status_code == 404
+        for query in ({}, {"format": "csv"}):
+            assert as_(who).get(reverse("workloads:everywhere"), query).status_code == 404
         assert as_(who).post(reverse("workloads:several_everywhere")).status_code == 404
 
 

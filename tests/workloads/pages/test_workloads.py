@@ -257,7 +257,7 @@ def test_the_list_is_filtered_by_its_address_and_counts_what_each_filter_leaves(
     context = client.get(everything + "?author=carol").context
     by = next(facet for facet in context["facets"] if facet.name == "author")
     assert {(choice.value, choice.count) for choice in by.choices} == {("alice", 2), ("carol", 1)}
-    assert "No matching workloads" in client.get(everything + "?state=failed").content.decode()
+    assert "Nothing matches" in client.get(everything + "?state=failed").content.decode()
 
 
 def test_a_refresh_of_the_list_is_only_its_rows(world: World) -> None:

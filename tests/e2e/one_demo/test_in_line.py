@@ -1,0 +1,66 @@
+"""What has to stand in one line, or below each other, does: measured in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+LEFT = "each => Math.round(each.getBoundingClientRect().left)"
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_the_tabs_of_a_department_are_one_line_of_a_phone(person: Callable[..., Any], language: str) -> None:
+    page = person("olivia", language=language, width=390).go("/d/vision/webhooks/")
+    tops = page.locator(".department-tabs li").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
+    assert len(tops) == 6
+    assert len(set(tops)) == 1
+    assert page.locator(".department-tabs").evaluate("tabs => tabs.scrollWidth - tabs.clientWidth") <= 1
+
+
+def test_columns_of_all_usage_tables_stand_below_each_other(person: Callable[..., Any]) -> None:
+    page = person("oscar").go("/usage/?group=department")
+    tables = page.locator(".usage-table").evaluate_all(
+        f"all => all.map(table => [...table.querySelectorAll('thead th')].map({LEFT}))"
+    )
+    assert len(tables) == 3
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_a_menu_of_a_list_opens_beside_the_sidebar(person: Callable[..., Any]) -> None:
+    """Also where its button is the first of a line, as it is when the tools take two."""
+    page = person("alice").go("/d/vision/workloads/?state=succeeded")
+    edge = page.locator("aside.navbar-vertical").evaluate("bar => bar.getBoundingClientRect().right")
+    for name in ("Columns", "Saved filters"):
+        button = page.get_by_role("button", name=name)
+        button.evaluate("each => { each.parentElement.style.order = -1; }")
+        button.click()
+        menu = page.locator(".list-tools .dropdown-menu.show")
+        expect(menu).to_be_visible()
+        assert menu.evaluate(LEFT) >= edge
+        page.keyboard.press("Escape")
+        button.evaluate("each => { each.parentElement.style.order = 0; }")
+
+
+def test_text_is_of_the_sizes_of_the_scale(person: Callable[..., Any]) -> None:
+    page = person("alice").go("/")
+    sizes = {
+        name: page.locator(name).first.evaluate("each => getComputedStyle(each).fontSize")
+        for name in ("body", "h1", ".demo-bar")
+    }
+    assert sizes == {"body": "14px", "h1": "20px", ".demo-bar": "13px"}
+
+
+def test_a_template_that_is_saved_asks_for_nothing_more(person: Callable[..., Any]) -> None:
+    page = person("alice").go("/d/vision/workloads/new/?preset=quick-look")
+    page.get_by_role("button", name="Save as template").click()
+    dialog = page.locator("dialog[open]")
+    page.fill("#id_template_title", "Quick and mine")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("status")).to_contain_text("“Quick and mine” is saved")
+    expect(dialog.locator("#id_template_title")).to_be_hidden()
+    dialog.get_by_role("button", name="Close").click()
+    page.reload()
+    expect(page.locator("main").get_by_text("Quick and mine").first).to_be_visible()

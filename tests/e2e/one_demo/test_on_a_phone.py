@@ -1,0 +1,69 @@
+"""Pages on a phone: every figure is on the screen, none is reached by scrolling sideways only, and no day is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+HIDDEN = """() => [...document.querySelectorAll("main td, main tbody th, main tfoot th")].filter((cell) => {
+  const box = cell.getBoundingClientRect();
+  return cell.checkVisibility() && box.width && (box.left < 0 || box.right > document.documentElement.clientWidth);
+}).map((cell) => cell.textContent.trim())"""
+# Days that are narrower than the browser draws one that has all the room.
+CUT_DAYS = """() => [...document.querySelectorAll("main input[type=date]")].filter((input) => {
+  const whole = input.cloneNode();
+  whole.style.cssText = "position: absolute; width: auto; min-width: 0; max-width: none; flex: none";
+  input.parentNode.append(whole);
+  const needed = whole.getBoundingClientRect().width;
+  whole.remove();
+  return input.getBoundingClientRect().width < needed - 4;
+}).map((input) => input.name)"""
+PAGES = {
+    "alice": (
+        "/", "/d/vision/", "/d/vision/workloads/", "/d/vision/quotas/", "/d/vision/members/", "/d/vision/requests/new/",
+        "/requests/", "/decisions/", "/inbox/", "/inbox/settings/", "/tokens/", "/profile/", "/pools/", "/pools/a100/",
+        "/usage/",
+    ),
+    "olivia": ("/d/vision/quotas/", "/d/vision/members/", "/d/vision/recall/", "/backtests/"),
+    "oscar": (
+        "/operator/", "/operator/pools/", "/operator/nodes/", "/operator/nodes/1/health/", "/operator/departments/",
+        "/operator/users/", "/operator/groups/", "/operator/audit/", "/operator/clusters/", "/operator/images/",
+        "/operator/policies/", "/operator/estimates/", "/operator/workloads/",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_no_figure_hides_beyond_the_edge(person: Callable[..., Any], language: str) -> None:
+    oscar = person("oscar", language=language, width=390, theme="dark")
+    page = oscar.go("/d/vision/budgets/new/")
+    page.fill("#id_hours", "10")
+    with page.expect_navigation():  # to the end: before its style sheets are there nothing stands where it will
+        page.locator("main button.btn-primary").click()
+    expect(page.locator("main .quota-bar")).to_be_visible()
+    assert page.evaluate(HIDDEN) == []
+    for address in ("/usage/", "/usage/?group=department,person,pool,kind", "/usage/?group=person"):
+        oscar.go(address)
+        expect(page.locator(".usage-table tbody tr").first).to_be_visible()
+        expect(page.locator("main .quota-bar").first).to_be_visible()
+        assert page.evaluate(HIDDEN) == [], address
+        assert oscar.axe() == []
+    oscar.go("/d/vision/budgets/")
+    page.get_by_role("link", name="编辑" if language == "zh-CN" else "Edit").click()
+    page.locator("main button.btn-danger, main [data-dialog]").first.click()
+    page.locator("dialog[open] button.btn-danger").click()
+    expect(page.locator("main .quota-bar")).to_have_count(0)
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+@pytest.mark.parametrize("username", PAGES)
+def test_no_page_hides_what_it_has_beyond_the_edge(person: Callable[..., Any], username: str, language: str) -> None:
+    somebody = person(username, language=language, width=390, theme="dark")
+    for address in PAGES[username]:
+        page = somebody.go(address)
+        assert page.evaluate(HIDDEN) == [], address
+        assert page.evaluate(CUT_DAYS) == [], address
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
