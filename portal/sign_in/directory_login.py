@@ -99,6 +99,7 @@ def admits(user: User) -> bool:
     asked = timezone.now()
     for directory, person in _entries(user):
         _arrived(directory, person, asked)
+        user.refresh_from_db(fields=["sessions_ended"])  # what the login keeps of them ends the session otherwise
         return True
     return False
 

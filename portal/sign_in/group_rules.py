@@ -265,7 +265,10 @@ def apply_to_all() -> int:
 
 
 def apply_to(user: User) -> Changes:
-    """Makes the person's memberships from rules what the rules give. The caller holds the person's lock."""
+    """Makes the person's memberships from rules what the rules give. The caller holds the person's lock.
+
+    Who loses a membership or the operator role loses every session and every token that rested on it.
+    """
     entitled = entitled_to(pure(GroupRule.objects.all()), groups_of(user))
     about = Q(pk__in=entitled.roles) | Q(memberships__user=user, memberships__from_rules=True)
     ids = set(Department.objects.filter(about).values_list("pk", flat=True))
@@ -284,6 +287,8 @@ def apply_to(user: User) -> Changes:
     fewer = _set_operator(user, entitled)
     if changes.lost or changes.changed or fewer:
         end_unbacked_tokens(user)
+    if changes.lost or fewer:
+        sessions.end_all(user)
     return changes
 
 
@@ -342,6 +347,5 @@ def _set_operator(user: User, entitled: Entitled) -> bool:
             return False
         rows.update(is_operator=False, is_staff=False, operator_from_rules=False)
         audit.record(SYSTEM, "user.no_operator", f"user {user.username}", before={"by": "group"})
-        sessions.end_all(user)
         return True
     return False

@@ -9,6 +9,7 @@ from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAu
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
@@ -85,6 +86,7 @@ def unlink(request: HttpRequest, account: int) -> HttpResponse:
     if actor.user is None:
         raise NotVisible
     identities.unlink(actor=actor, user=actor.user, account=account)
+    update_session_auth_hash(request, User.objects.get(pk=actor.user.pk))  # this session goes on, whatever was lost
     messages.success(request, _("The account is no longer linked."))
     return redirect("portal:profile")
 

@@ -113,16 +113,21 @@ def test_who_is_gone_from_the_directory_is_logged_out_and_their_tokens_end(corp:
     assert not ApiToken.objects.filter(holder=mia, revoked_at=None).exists()
 
 
-def test_who_has_a_password_here_stays_logged_in_without_the_entry(corp: Slapd) -> None:
+def test_who_has_a_password_here_logs_in_again_without_the_entry(corp: Slapd) -> None:
     mia, _eve = arrive(corp, "mia", "eve")
+    nlp = make.department("nlp")
+    Membership.objects.create(user=mia, department=nlp, role=Role.MEMBER)
     mia.set_password(PASSWORD)
     mia.save()
-    browser = Client()
+    browser, token = Client(), program(mia, nlp)
     browser.force_login(mia)
     corp.delete(f"uid=mia,{PEOPLE}")
     read_directories()
-    assert browser.get("/session/").status_code == 200
     assert by_rules() == {"eve"}
+    assert browser.get("/session/").status_code == 401, "the membership by the group went, and with it the sessions"
+    assert token.get("/api/v1/departments/nlp/").status_code == 200
+    assert browser.post("/login/", {"username": "mia", "password": PASSWORD}).status_code == 302
+    assert browser.get("/session/").status_code == 200
 
 
 def test_when_nobody_is_found_an_operator_is_asked_first(corp: Slapd, settings: Any) -> None:

@@ -233,6 +233,10 @@ class TestLogin:
         assert directory_login.admits(pam)
         assert roles(pam) == ["vision"], "its groups are taken as at a login"
         corp.leave("gpu-vision", dn)
+        assert directory_login.admits(pam)
+        assert roles(pam) == []
+        current = User.objects.get(pk=pam.pk).get_session_auth_hash()
+        assert pam.get_session_auth_hash() == current, "the login that asked goes on"
         corp.delete(dn)
         assert not directory_login.admits(pam)
 

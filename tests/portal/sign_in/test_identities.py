@@ -145,9 +145,23 @@ class TestAccounts:
         assert roles(mia) == {}
         assert AuditEntry.objects.filter(action="user.unlinked").count() == 1
 
+    def test_unlinking_ends_the_sessions_of_what_was_lost_but_the_one_it_was_done_in(
+        self, root: Actor, vision: Department
+    ) -> None:
+        rule(root, vision)
+        come(account(), "gpu")
+        mia = come(account("2", preferred_username="mia"), "gpu")
+        identities.link(actor=Actor(mia), user=mia, account=account("3", provider="other"))
+        here, elsewhere = person(mia), person(mia)
+        row = SocialAccount.objects.get(user=mia, provider="keycloak")
+        assert here.post(f"/profile/accounts/{row.pk}/unlink/").status_code == 302
+        assert roles(mia) == {}
+        assert here.get("/profile/").status_code == 200
+        assert elsewhere.get("/profile/").status_code == 302
+
 
 class TestRules:
-    def test_groups_give_the_highest_role_and_losing_them_ends_tokens_and_tells_the_owner(
+    def test_groups_give_the_highest_role_and_losing_them_ends_tokens_and_sessions_and_tells_the_owner(
         self, root: Actor, vision: Department
     ) -> None:
         olga = make.member(vision, Role.OWNER, "olga")
@@ -156,16 +170,18 @@ class TestRules:
         row = account(preferred_username="mia")
         mia = come(row, "gpu-users", "gpu-lead")
         assert roles(mia) == {"vision": "owner"}
-        client = program(mia, vision)
+        client, browser = program(mia, vision), person(mia)
         pool = make.pool("a100")
         make.claim(vision, pool, user=mia, workload="w1", name="train-1", state="holding")
         assert client.get("/api/v1/departments/vision/").status_code == 200
         come(row, "gpu-users", at=NOW + dt.timedelta(1))
         assert roles(mia) == {"vision": "member"}
         assert client.get("/api/v1/departments/vision/").status_code == 200
+        assert browser.get("/profile/").status_code == 200, "a lower role ends no session"
         come(row, at=NOW + dt.timedelta(2))
         assert roles(mia) == {}
         assert client.get("/api/v1/departments/vision/").status_code == 401
+        assert browser.get("/profile/").status_code == 302, "to the login"
         kinds = list(InboxItem.objects.order_by("pk").values_list("user__username", "kind"))
         assert kinds[-2:] == [("olga", "member.left_group"), ("mia", "member.removed")]
         assert InboxItem.objects.get(user=olga).data["work"] == "train-1"
@@ -384,4 +400,4 @@ class TestPages:
         assert roles(mia) == {}
         for wrong in (body | {"role": "operator"}, body | {"department": None}, body | {"provider": "x"}):
             assert desk.post("/api/v1/group_rules/", wrong).status_code == 422
-        assert person(mia).get("/api/v1/group_rules/").status_code == 404
+        assert person(User.objects.get(pk=mia.pk)).get("/api/v1/group_rules/").status_code == 404
