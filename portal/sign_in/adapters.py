@@ -109,7 +109,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         login = (kwargs.get("signal_kwargs") or {}).get("sociallogin")
         if response is None and login is not None:
             take_groups(login.account, login.account.extra_data)
-            user.refresh_from_db(fields=["sessions_ended"])  # the session that begins now outlives those that just ended
+            user.refresh_from_db(fields=["sessions_ended"])  # losing a group ended the sessions before this one
         return response
 
     def get_signup_redirect_url(self, request: HttpRequest) -> str:
