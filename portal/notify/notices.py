@@ -7,8 +7,10 @@ A notice is a kind and its facts; the sentence is made where it is read, in the 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from django.db.models import Q
@@ -22,15 +24,24 @@ from portal.models import Department, InboxItem, NoticePreference, Role, User, W
 from portal.text.words import exact, stored_sentence, unit_hours, unit_name
 
 
+class Audience(StrEnum):
+    """Whom a kind of notice is for."""
+
+    DEPARTMENT = "department"  # its people, and its webhooks
+    PERSON = "person"  # whom it is about, and no webhook
+    OPERATORS = "operators"  # and nobody else
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of notice. `title` is its name in the settings, `sentence` has %(places)s for its facts. `mail`:
-    mailed by default. `webhooks`: sent to webhooks too."""
+    """One kind of notice. `title` is its name in the settings, `sentence` has %(places)s for its facts. `more` follows it where
+    its own facts are known. `mail`: mailed by default."""
 
     title: str
     sentence: str
+    more: str = ""
     mail: bool = False
-    webhooks: bool = True
+    audience: Audience = Audience.DEPARTMENT
 
 
 KINDS: dict[str, Kind] = {
@@ -53,41 +64,42 @@ KINDS: dict[str, Kind] = {
         mail=True,
     ),
     "node.quarantined": Kind(
-        N_("A node or card is quarantined"), N_("%(place)s is quarantined: %(why)s."), mail=True, webhooks=False
+        N_("A node or card is quarantined"), N_("%(place)s is quarantined: %(why)s."), mail=True, audience=Audience.OPERATORS
     ),
     "node.quarantine_ended": Kind(
         N_("A quarantine of a node or card has ended"), N_("%(place)s is no longer quarantined (%(why)s)."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.OPERATORS,
     ),
     "cluster.not_measured": Kind(
         N_("Use is not measured on a cluster"),
         N_("What pods use on %(cluster)s has not been measured since %(since_at)s: %(why)s Until it is, idle work is not found "
             "there, and reports say “not measured”."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.OPERATORS,
     ),
     "cluster.measured": Kind(
-        N_("Use is measured again on a cluster"), N_("What pods use on %(cluster)s is measured again."), webhooks=False,
+        N_("Use is measured again on a cluster"), N_("What pods use on %(cluster)s is measured again."),
+        audience=Audience.OPERATORS,
     ),
     "provider.missing": Kind(
         N_("An identity provider is missing in the settings"),
         N_("%(provider)s is not in the settings of the portal any more. What its groups gave ends at %(ends_at)s unless it comes "
             "back before."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.OPERATORS,
     ),
     "directory.away": Kind(
         N_("A directory cannot be read"),
         N_("%(directory)s has not been read since %(since_at)s: %(why)s. Until it is, nobody there loses or gets a role here "
             "without logging in."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.OPERATORS,
     ),
     "directory.too_many_lose": Kind(
         N_("Most people of a directory would lose their groups"),
         N_("%(people)s people of %(directory)s would lose all their groups at once, so nothing was changed. Check the directory, "
             "then read it and confirm."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.OPERATORS,
     ),
     "directory.read_again": Kind(
-        N_("A directory is read again"), N_("%(directory)s is read again."), mail=True, webhooks=False,
+        N_("A directory is read again"), N_("%(directory)s is read again."), mail=True, audience=Audience.OPERATORS,
     ),
     "workload.withdrawn": Kind(
         N_("The recall of a workload was withdrawn"), N_("%(name)s keeps running: its capacity is no longer needed elsewhere.")
@@ -133,15 +145,15 @@ KINDS: dict[str, Kind] = {
         N_("Recalled capacity is available"), N_("%(units)s %(unit)s of %(pool)s are available again to %(department)s.")
     ),
     "member.invited": Kind(
-        N_("Added to a department"), N_("You are now %(role)s of %(department)s."), mail=True, webhooks=False,
+        N_("Added to a department"), N_("You are now %(role)s of %(department)s."), mail=True, audience=Audience.PERSON,
     ),
     "member.removed": Kind(
-        N_("Removed from a department"), N_("You are no longer a member of %(department)s."), mail=True, webhooks=False,
+        N_("Removed from a department"), N_("You are no longer a member of %(department)s."), mail=True, audience=Audience.PERSON,
     ),
     "member.left_group": Kind(
         N_("Somebody left a department with a group of the identity provider"),
-        N_("%(person)s is no longer a member of %(department)s: the group that gave it is gone. Workloads that are still queued "
-            "or running (%(count)s): %(work)s. They go on until somebody stops them."),
+        N_("%(person)s is no longer a member of %(department)s: the group that gave it is gone."),
+        more=N_("Workloads that are still queued or running (%(count)s): %(work)s. They go on until somebody stops them."),
         mail=True,
     ),
     "quota.changed": Kind(
@@ -160,8 +172,8 @@ KINDS: dict[str, Kind] = {
     ),
     "quota.request_approved": Kind(
         N_("A quota request was approved"),
-        N_("%(person)s approved for %(department)s in %(pool)s: %(what)s %(granted)s (requested: %(wanted)s). "
-            "Note: %(note)s"),
+        N_("%(person)s approved for %(department)s in %(pool)s: %(what)s %(granted)s (requested: %(wanted)s)."),
+        more=N_("Note: %(note)s"),
         mail=True,
     ),
     "quota.request_denied": Kind(
@@ -217,7 +229,7 @@ KINDS: dict[str, Kind] = {
     ),
     "usage.month": Kind(
         N_("Monthly report on the usage of a department"),
-        N_("Usage of %(department)s in %(month)s: %(figures)s. Cost: %(cost)s."),
+        N_("Usage of %(department)s in %(month)s: %(figures)s."), more=N_("Cost: %(cost)s."),
         mail=True,
     ),
     "token.expiring": Kind(
@@ -233,19 +245,21 @@ KINDS: dict[str, Kind] = {
         N_("Somebody asked for a new password of my account"),
         N_("Somebody asked for a new password of your account %(username)s. The link to set it was sent by mail. If it was not "
             "you, nothing has to be done: the password is unchanged."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.PERSON,
     ),
     "webhook.failing": Kind(
         N_("A webhook is failing"),
         N_("The webhook %(name)s of %(department)s has failed %(failures)s times in a row (%(error)s). "
             "Delivery pauses for a while and is then retried; undelivered messages are kept for 30 days."),
-        mail=True, webhooks=False,
+        mail=True, audience=Audience.PERSON,
     ),
     "webhook.test": Kind(
         N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."), mail=False
     ),
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind not in {"webhook.test", "user.password_forgotten"}]
+FOR_WEBHOOKS = [kind for kind in SETTABLE if KINDS[kind].audience is Audience.DEPARTMENT]
+PLACE = re.compile(r"%\((\w+)\)s")
 
 AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
 WHAT = {"guaranteed": N_("guaranteed"), "borrow_limit": N_("borrow limit")}
@@ -287,15 +301,18 @@ def tell(
     """
     if kind not in KINDS:
         raise ValueError(f"{kind} is no kind of notice: {sorted(KINDS)}")
+    known = KINDS[kind]
     if department is not None:
         facts.setdefault("department", department.name)
     now = timezone.now()
     people = {user.pk: user for user in to if user.is_active and user.service_of_id is None}
+    if known.audience is Audience.OPERATORS and not all(user.is_operator for user in people.values()):
+        raise ValueError(f"{kind} is for operators only")
     choices = {row.user_id: row for row in NoticePreference.objects.filter(user__in=people, kind=kind)}
     items = []
     for pk, user in people.items():
         choice = choices.get(pk)
-        inbox, mail = (choice.inbox, choice.mail) if choice else (True, KINDS[kind].mail)
+        inbox, mail = (choice.inbox, choice.mail) if choice else (True, known.mail)
         if inbox or mail:
             items.append(
                 InboxItem(
@@ -311,7 +328,9 @@ def tell(
             )
     InboxItem.objects.bulk_create(items)
     called = (
-        department and KINDS[kind].webhooks and deliver_to_webhooks(kind, department, {**facts, "workload": workload})
+        department
+        and known.audience is Audience.DEPARTMENT
+        and deliver_to_webhooks(kind, department, {**facts, "workload": workload})
     )
     if called or any(item.mail_due_at for item in items):
         wake("portal.deliver")
@@ -350,11 +369,14 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
     """The notice's sentence in the active language and time zone; the kind itself if it is unknown."""
     if kind not in KINDS:
         return kind
-    unit = facts.get("unit", "")
+    unit, known = facts.get("unit", ""), KINDS[kind]
     texts = {
         key: exact(value, unit) if key in AMOUNTS and unit else fact_text(key, value) for key, value in facts.items()
     }
-    return gettext(KINDS[kind].sentence) % _Facts(texts)
+    text = gettext(known.sentence) % _Facts(texts)
+    if known.more and all(texts.get(key, "–") not in ("", "–") for key in PLACE.findall(known.more)):
+        text = gettext("%(first)s %(second)s") % {"first": text, "second": gettext(known.more) % texts}
+    return text
 
 
 def fact_text(key: str, value: Any) -> str:

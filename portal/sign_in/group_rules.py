@@ -325,7 +325,7 @@ def _lose(user: User, department: Department) -> None:
     owners = [each for each in notices.owners_of(department) if each.pk != user.pk] or list(User.operators())
     notices.tell(
         "member.left_group", to=owners, department=department, person=user.label, count=len(work),
-        work=", ".join(work)[:600] or "–",
+        work=", ".join(work)[:600],
     )  # fmt: skip
     row = Membership.objects.get(user=user, department=department, from_rules=True)
     row.delete()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,7 +87,7 @@ def _title(kind: str) -> str:
 
 def _saying(word: str) -> Q:
     """Those whose sentence, in the reader's language, or whose facts have the word."""
-    texts = {kind: re.sub(r"%\(\w+\)s", "", _(known.sentence)).lower() for kind, known in notices.KINDS.items()}
+    texts = {kind: notices.PLACE.sub("", _(known.sentence)).lower() for kind, known in notices.KINDS.items()}
     kinds = [kind for kind, text in texts.items() if word.lower() in text]
     return Q(kind__in=kinds) | Q(data__icontains=word) | Q(department__name__icontains=word) | Q(workload=word.lower())
 
@@ -150,16 +149,13 @@ def read(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """`group`: a heading of the settings."""
+
     kind: str
+    group: str
     title: str
     inbox: bool
     mail: bool
-
-    @property
-    def group(self) -> str:
-        """What it is about: a heading of the settings."""
-        about = self.kind.partition(".")[0]
-        return _(next(title for title, kinds in GROUPS.items() if about in kinds))
 
 
 GROUPS = {
@@ -176,13 +172,13 @@ GROUPS = {
 def settings(request: HttpRequest) -> HttpResponse:
     """The notification settings: inbox and mail for each kind of notice."""
     user, conflict = _reader(request), None
-    sent = {f"{where}:{kind}" for kind in notices.SETTABLE for where in ("inbox", "mail")} & set(request.POST)
+    sent = _chosen(_choices(user)).keys() & set(request.POST)
     if request.method == "POST":
         with durable():
             User.objects.select_for_update(no_key=True).get(pk=user.pk)
             stored = _chosen(_choices(user))
             if (seen := request.POST.get(versions.FIELD, "")) in ("", versions.mark(stored)):
-                for kind in notices.SETTABLE:
+                for kind in dict.fromkeys(name.partition(":")[2] for name in stored):
                     chosen = {"inbox": f"inbox:{kind}" in sent, "mail": f"mail:{kind}" in sent}
                     NoticePreference.objects.update_or_create(user=user, kind=kind, defaults=chosen)
                 seen = ""
@@ -200,10 +196,15 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 
 def _choices(user: User) -> list[Choice]:
+    """Of the kinds that the person is told of, in the order of the page."""
     saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
-    order = {about: place for place, kinds in enumerate(GROUPS.values()) for about in kinds}
-    kinds = sorted(notices.SETTABLE, key=lambda kind: order[kind.partition(".")[0]])
-    return [_choice(kind, saved.get(kind)) for kind in kinds]
+    hidden = notices.Audience.OPERATORS if not user.is_operator else None
+    return [
+        _choice(kind, _(group), saved.get(kind))
+        for group, abouts in GROUPS.items()
+        for kind in notices.SETTABLE
+        if kind.partition(".")[0] in abouts and notices.KINDS[kind].audience is not hidden
+    ]
 
 
 def _chosen(choices: list[Choice]) -> dict[str, bool]:
@@ -222,7 +223,7 @@ def _differing(stored: dict[str, bool], sent: set[str]) -> list[tuple[str, bool,
     return differences
 
 
-def _choice(kind: str, saved: NoticePreference | None) -> Choice:
+def _choice(kind: str, group: str, saved: NoticePreference | None) -> Choice:
     known = notices.KINDS[kind]
     inbox, mail = (saved.inbox, saved.mail) if saved else (True, known.mail)
-    return Choice(kind, _(known.title), inbox, mail)
+    return Choice(kind, group, _(known.title), inbox, mail)

@@ -58,9 +58,7 @@ class WebhookForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["kinds"]
         if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [
-                (kind, _(notices.KINDS[kind].title)) for kind in notices.SETTABLE if notices.KINDS[kind].webhooks
-            ]
+            field.choices = [(kind, _(notices.KINDS[kind].title)) for kind in notices.FOR_WEBHOOKS]
 
 
 class WebhookChangeForm(WebhookForm):

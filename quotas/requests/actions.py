@@ -345,7 +345,7 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
     audit.record(actor, kind, row.public_id, department=row.department, after=after)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
     people = [*_concerned(row), *notices.owners_of(row.department)]
-    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.label, note=row.note or "–")
+    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.label, note=row.note)
 
 
 def check_grant(row: QuotaRequest, units: int | None) -> None:

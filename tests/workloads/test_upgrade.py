@@ -87,6 +87,8 @@ def fill(apps: Any) -> None:
     new("portal.ApiToken", holder=ann, department=vision, name="ci", prefix="gqp_abc", digest="d" * 64, scopes=["read"],
         expires_at=timezone.now() + dt.timedelta(days=30))  # fmt: skip
     new("portal.Webhook", department=vision, name="chat", url="https://open.feishu.cn/x", secret=encrypt("s3cret"))
+    for name, kinds in (("left", ["member.invited"]), ("some", ["member.removed", "workload.failed"])):
+        new("portal.Webhook", department=vision, name=name, url="https://open.feishu.cn/x", kinds=kinds)
     new("portal.AuditEntry", actor=ann, actor_name="ann", action="quota.changed", department=vision, target="a100")
     cluster = new("quotas.Cluster", name="main", kind="kubernetes", connection=encrypt("kubeconfig"))
     group = new("quotas.PoolGroup", name="main", cluster=cluster)
@@ -134,7 +136,9 @@ def test_everything_of_0_1_0_is_there_after_the_upgrade_and_goes_on() -> None:
     assert Department.objects.get(slug="nlp").parent == Department.objects.get(slug="lab")
     token = ApiToken.objects.get()
     assert (token.prefix, token.scopes, token.is_live(timezone.now())) == ("gqp_abc", ["read"], True)
-    assert decrypt(Webhook.objects.get().secret) == "s3cret"
+    assert decrypt(Webhook.objects.get(name="chat").secret) == "s3cret"
+    hooks = Webhook.objects.order_by("name").values_list("name", "kinds", "active")
+    assert list(hooks) == [("chat", [], True), ("left", [], False), ("some", ["workload.failed"], True)]
     assert decrypt(Cluster.objects.get().connection) == "kubeconfig"
     assert AuditEntry.objects.get().action == "quota.changed"
 

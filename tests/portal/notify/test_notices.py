@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import smtplib
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core import mail as mailbox
 from django.db import transaction
 from django.utils import timezone, translation
@@ -31,6 +34,7 @@ from portal.models import (
 from portal.notify import notices, outbox
 
 pytestmark = pytest.mark.django_db
+BASE = Path(settings.BASE_DIR)
 NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
 
 
@@ -139,6 +143,39 @@ def test_what_is_rolled_back_was_never_told(vision: Department, alice: User) -> 
     with transaction.atomic():
         notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
         transaction.set_rollback(True)
+    assert not InboxItem.objects.exists()
+
+
+FURTHER = [kind for kind, known in notices.KINDS.items() if known.more]
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("kind", FURTHER)
+def test_what_is_not_known_leaves_no_label_without_a_text(kind: str, language: str) -> None:
+    known = notices.KINDS[kind]
+    first = dict.fromkeys(notices.PLACE.findall(known.sentence), "x")
+    more = notices.PLACE.findall(known.more)
+    with translation.override(language):
+        short = notices.sentence(kind, first)
+        for empty in ("", None, "–"):  # "–": stored by older portals
+            assert notices.sentence(kind, first | dict.fromkeys(more, empty)) == short
+        assert notices.sentence(kind, first | dict.fromkeys(more, "words")).removeprefix(short).count("words") == len(
+            more
+        )
+
+
+def test_what_is_told_holds_no_dash_where_there_is_nothing() -> None:
+    for path in [*BASE.glob("portal/**/*.py"), *BASE.glob("quotas/**/*.py"), *BASE.glob("workloads/**/*.py")]:
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in ("tell", "_tell"):
+                assert "'–'" not in ast.unparse(call), f"{path}:{call.lineno}"
+
+
+def test_what_is_for_operators_is_told_nobody_else(vision: Department, alice: User) -> None:
+    for kind, known in notices.KINDS.items():
+        if known.audience is notices.Audience.OPERATORS:
+            with pytest.raises(ValueError, match="operators"):
+                notices.tell(kind, to=[alice])
     assert not InboxItem.objects.exists()
 
 

@@ -164,6 +164,21 @@ def test_what_to_be_told_is_chosen_by_kind(client, world):
     assert not InboxItem.objects.exists()
 
 
+def test_each_person_chooses_among_what_they_can_be_told(client, world):
+    operators = {kind for kind, known in notices.KINDS.items() if known.audience is notices.Audience.OPERATORS}
+    for user, expected in ((world["mia"], set()), (make.user("root", is_operator=True), operators)):
+        client.force_login(user)
+        page = text(client.get("/inbox/settings/"))
+        shown = {kind for kind in notices.SETTABLE if f'"inbox:{kind}"' in page}
+        assert shown == set(notices.SETTABLE) - operators | expected
+    client.force_login(world["mia"])
+    client.post("/inbox/settings/", {f"inbox:{kind}": "on" for kind in ["workload.failed", *operators]})
+    assert not NoticePreference.objects.filter(user=world["mia"], kind__in=operators).exists()
+    User.objects.filter(pk=world["mia"].pk).update(is_operator=True)
+    notices.tell("node.quarantined", to=User.operators().filter(pk=world["mia"].pk), place="n1", why="fan")
+    assert InboxItem.objects.filter(user=world["mia"], kind="node.quarantined").exists()
+
+
 def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
     client.force_login(world["mia"])
     text(client.get("/d/vision/webhooks/"), 403)
