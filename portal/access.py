@@ -191,6 +191,14 @@ class Actor:
             return rows
         return rows.filter(pk__in=[pk for pk, role in self.roles.items() if role is Role.OWNER])
 
+    @cached_property
+    def submits_in(self) -> tuple[Department, ...]:
+        """Leaves in which the actor may submit."""
+        leaves = self.departments.filter(children=None)
+        if not self.is_operator:
+            leaves = leaves.filter(pk__in=[pk for pk in self.roles if self.may(Right.SUBMIT, pk)])
+        return tuple(leaves) if Right.SUBMIT in self.scopes else ()
+
 
 SYSTEM = Actor(None)
 
@@ -234,11 +242,3 @@ def visible(actor: Actor, queryset: QuerySet[M], path: str = "department") -> Qu
     if actor.sees_all:
         return queryset
     return queryset.filter(Q(**{f"{path}__in": actor.departments}))
-
-
-def submit_departments(actor: Actor) -> QuerySet[Department]:
-    """Leaves in which the actor may submit."""
-    leaves = actor.departments.filter(children=None)
-    if actor.is_operator:
-        return leaves if Right.SUBMIT in actor.scopes else leaves.none()
-    return leaves.filter(pk__in=[pk for pk in actor.roles if actor.may(Right.SUBMIT, pk)])

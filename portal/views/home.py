@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.access import actor_of, submit_departments
+from portal.access import actor_of
 from portal.models import Membership, Role
 
 
@@ -17,10 +17,11 @@ from portal.models import Membership, Role
 def home(request: HttpRequest) -> HttpResponse:
     """The home page; for somebody without a department, whom to ask."""
     actor = actor_of(request)
+    departments = list(actor.departments[:1])
     context = {
-        "departments": list(actor.departments[:1]),
-        "submit": submit_departments(actor).first(),
-        "contacts": _contacts() if not actor.departments.exists() else [],
+        "departments": departments,
+        "submit": next(iter(actor.submits_in), None),
+        "contacts": _contacts() if not departments else [],
     }
     return render(request, "portal/home.html", context)
 

@@ -13,7 +13,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from portal.access import Actor, Right, actor_of, submit_departments
+from portal.access import Actor, Right, actor_of
 from portal.models import Department, InboxItem, User
 
 LAST_DEPARTMENT = "department"  # in the session: where the person was last
@@ -66,7 +66,7 @@ class Shell:
                 self.request.session[LAST_DEPARTMENT] = slug
             return by_slug[slug]
         last = by_slug.get(self.request.session.get(LAST_DEPARTMENT, ""))
-        return last or submit_departments(self.actor).first() or next(iter(self.departments), None)
+        return last or next(iter((*self.actor.submits_in, *self.departments)), None)
 
     @cached_property
     def may_submit(self) -> bool:

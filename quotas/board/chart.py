@@ -8,12 +8,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from portal.text.timeline import Timeline
 from portal.text.words import amount
 from quotas.board.history import Point
 from quotas.models import Pool
+
+COLUMN = '<rect class="chart-column" x="{}" y="0" width="{}" height="{}"><title>{}</title></rect>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +27,10 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Where the pointer finds the numbers of a point. Written out here: a page has hundreds of them."""
-
-    x: str
-    width: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
     bands: tuple[Band, ...]
     promise: str  # path of the guaranteed line
-    columns: tuple[Column, ...]
+    columns: SafeString  # where the pointer finds the numbers of each point; no template: a page has hundreds of them
     line: Timeline  # its top: units at the upper edge
 
 
@@ -61,14 +56,11 @@ def draw(
     if not whole_pool:
         bands.insert(1, band("lent", lambda p: p.own, lambda p: p.lent))
     promise = "".join(line.line(p.at, p.at + step, p.guaranteed) for p in points)
-    columns = tuple(
-        Column(
-            f"{line.x(p.at):.1f}",
-            f"{line.x(p.at + step) - line.x(p.at):.1f}",
-            _text(p, pool, end.tzinfo, lent=not whole_pool),
-        )
+    columns = format_html_join("", COLUMN, (
+        (f"{line.x(p.at):.1f}", f"{line.x(p.at + step) - line.x(p.at):.1f}", line.height,
+         _text(p, pool, end.tzinfo, lent=not whole_pool))
         for p in points
-    )
+    ))  # fmt: skip
     return Chart(tuple(bands), promise, columns, line)
 
 

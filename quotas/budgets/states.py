@@ -76,6 +76,8 @@ class BudgetState:
 def states_of(actor: Actor, budgets: Iterable[Budget], *, now: dt.datetime | None = None) -> list[BudgetState]:
     """In the order of the budgets; constantly many queries."""
     now, rows = now or timezone.now(), list(budgets)
+    if not rows:
+        return []
     spent = {each.budget.pk: each for each in spent_of(rows, now=now)}
     rates = rates_of(spent.values(), now=now)
     return [_state(actor, row, spent.get(row.pk), rates.get(row.pk), now) for row in rows]

@@ -60,13 +60,15 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         "paused_above": next((above for above in upwards(live.departments, dept.parent_id) if above.paused), None),
     }
     past = wants_part(request, "past")
+    whole = not request.headers.get("HX-Request")
+    lent = loans(inside, days=context["days"] if past or whole else 0)
     if past:
         pools = [usage.pool for usage in usages(live, dept.pk, seen=actor.seen)]
     else:
-        context |= _now(live, actor, dept, inside)
+        context |= _now(live, actor, dept, inside, [loan for loan in lent if loan.units])
         pools = [row.usage.pool for row in context["rows"]]
-    if past or not request.headers.get("HX-Request"):
-        context |= _past(pools, inside, context["days"])
+    if past or whole:
+        context |= _past(pools, inside, context["days"]) | {"loans": lent}
     return render_part(request, "quotas/department.html", context, part="past" if past else "now")
 
 
@@ -79,8 +81,7 @@ def days_of(request: HttpRequest) -> int:
     return 7 if UsageHour.objects.filter(hour__lt=timezone.now() - 24 * HOUR).exists() else 1
 
 
-def _now(live: Live, actor: Actor, department: Department, inside: list[int]) -> dict[str, Any]:
-    running = [loan for loan in loans(inside, days=0) if loan.units]
+def _now(live: Live, actor: Actor, department: Department, inside: list[int], running: list[Loan]) -> dict[str, Any]:
     waiting = [
         c for c in live.all_claims() if c.department_id in inside and c.state == ClaimState.PENDING and not c.is_recall
     ]
@@ -155,4 +156,4 @@ def _past(pools: list[Pool], inside: list[int], days: int) -> dict[str, Any]:
     metered = list(trends(pools, days=days, departments=inside))
     drawn = {each.pool for each in metered}
     unmetered = [pool.name for pool in pools if pool not in drawn]
-    return {"trends": metered, "unmetered": unmetered, "loans": loans(inside, days=days)}
+    return {"trends": metered, "unmetered": unmetered}

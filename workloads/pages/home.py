@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
@@ -15,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
-from portal.access import Actor, actor_of, submit_departments
+from portal.access import Actor, actor_of
 from portal.models import Department, InboxItem, Role
 from portal.notify.notices import sentence
 from portal.views.search import Found
@@ -76,8 +77,8 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         ),
         key=lambda each: each.stops_at,
     )
-    able = list(submit_departments(actor))
-    available, submit = available_to(request, actor, able), next(iter(able), None)
+    available, submit = available_to(request, actor), next(iter(actor.submits_in), None)
+    lately = rows_of(ended.order_by("-finished_at")[:6])
     context = {
         "recalled": recalled,
         "warned": warned,
@@ -88,22 +89,23 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         "live": live,
         "more": count.total() - len(live),
         "places": _places(all_live) if count.total() > len(live) else (),
-        "ended": rows_of(ended.order_by("-finished_at")[:6]),
-        "failed": ended.filter(state=State.FAILED).count(),
+        "ended": lately,
+        "failed": ended.filter(state=State.FAILED).count() if lately else 0,
         "owned": [each for each in available if each.is_owned],
         "others": [each for each in available if not each.is_owned],
         "to_decide": quota_requests.to_decide(actor).count(),
-        "first": not own.exists(),
+        "first": not (live or lately or own.exists()),
         "submit": submit,
         "presets": presets_of(submit)[:PRESETS] if submit else [],
     }
     return render(request, "workloads/mine.html", context)
 
 
-def available_to(request: HttpRequest, actor: Actor, able: list[Department]) -> list[Available]:
-    """The departments that the reader owns, then those that they may submit in (`able`). An operator may submit in all: those
-    that they belong to, or else the one they visited last."""
+def available_to(request: HttpRequest, actor: Actor) -> list[Available]:
+    """The departments that the reader owns, then those that they may submit in. An operator may submit in all: those that they
+    belong to, or else the one they visited last."""
     owned = list(Department.objects.filter(memberships__user=actor.user, memberships__role=Role.OWNER))
+    able: Sequence[Department] = actor.submits_in
     if actor.is_operator:
         members_of = set(Department.objects.filter(memberships__user=actor.user).values_list("pk", flat=True))
         last = Shell(request).department
