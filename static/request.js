@@ -1,4 +1,4 @@
-// The request form: a pool decides what an amount is called, and whether a MIG profile is chosen instead; a kind, what is asked.
+// The request form: a pool decides what an amount is called, and whether a MIG profile is chosen instead.
 "use strict";
 (() => {
   const form = document.getElementById("request");
@@ -26,20 +26,6 @@
       form.elements.profile.value = profile.querySelector("optgroup:not([hidden]) option")?.value ?? "";
     }
   };
-  // What belongs to other kinds or templates is out of sight; what was typed there is kept.
-  const only = (attribute, chosen) => {
-    for (const part of form.querySelectorAll(`[data-${attribute}]`)) {
-      part.hidden = !part.dataset[attribute].split(" ").includes(chosen);
-    }
-  };
-  const showKind = () => {
-    only("kinds", form.elements.kind.value);
-    only("templates", form.elements.template.value);
-    const image = form.elements.image;
-    if (image.selectedOptions[0]?.hidden) image.value = image.querySelector("option:not([hidden])")?.value ?? "";
-  };
-  form.addEventListener("change", showKind);
-  showKind();
   form.elements.pool.addEventListener("change", show);
   form.addEventListener("click", (event) => {
     const taken = event.target.closest("[data-take-pool]");

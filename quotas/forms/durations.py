@@ -69,4 +69,4 @@ class DurationField(LineInput):
             count, left = divmod(left, size)
             if count:
                 text.append(f"{count}{unit}")
-        return " ".join(text)
+        return " ".join(text) or "0s"

@@ -1,4 +1,4 @@
-"""The operator's forms for rules and policies. Times in seconds, where no unit is asked."""
+"""The operator's forms for rules and policies."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DEFAULT, ON, OFF = "", "on", "off"
 class RulesForm(forms.Form):
     """A pool's contract with borrowers, and the order of its queue."""
 
-    notice = forms.IntegerField(
-        label=_("Notice (s)"),
-        min_value=0,
-        max_value=86_400,
-        help_text=_("Time between announcing a recall and SIGTERM."),
+    notice = DurationField(
+        label=_("Notice"),
+        needs_unit=True,
+        most=86_400,
+        help_text=_("Time between announcing a recall and SIGTERM, for example 90s or 10min."),
     )
-    grace = forms.IntegerField(
-        label=_("Grace (s)"), min_value=1, max_value=3_600, help_text=_("Time between SIGTERM and SIGKILL.")
+    grace = DurationField(
+        label=_("Grace"), needs_unit=True, least=1, most=3_600, help_text=_("Time between SIGTERM and SIGKILL.")
     )
-    min_runtime = forms.IntegerField(
-        label=_("Minimum runtime (s)"),
-        min_value=0,
-        max_value=604_800,
+    min_runtime = DurationField(
+        label=_("Minimum runtime"),
+        needs_unit=True,
+        most=604_800,
         help_text=_("A workload is not recalled before it has run this long."),
     )
     max_reclaims = forms.IntegerField(
@@ -68,17 +68,17 @@ class RulesForm(forms.Form):
             "The department that borrows least for its weight starts first, and may preempt those that borrow more."
         ),
     )
-    starvation_after = forms.IntegerField(
-        label=_("Starvation after (s)"),
-        min_value=0,
-        max_value=604_800,
+    starvation_after = DurationField(
+        label=_("Starvation after"),
+        needs_unit=True,
+        most=604_800,
         required=False,
         help_text=_("A borrowing workload that has waited longer holds capacity as it becomes free until it fits."),
     )
-    restart_cost = forms.IntegerField(
-        label=_("Restart cost (s)"),
-        min_value=0,
-        max_value=86_400,
+    restart_cost = DurationField(
+        label=_("Restart cost"),
+        needs_unit=True,
+        most=86_400,
         required=False,
         help_text=_("Cost of preempting a workload, in addition to the work since its last checkpoint."),
     )
@@ -91,7 +91,7 @@ class RulesForm(forms.Form):
         if isinstance(choice, forms.ChoiceField):
             choice.choices = [(DEFAULT, usual), (ON, _("on")), (OFF, _("off"))]
         for name in ("starvation_after", "restart_cost"):
-            self.fields[name].widget.attrs["placeholder"] = defaults[name]
+            self.fields[name].widget.attrs["placeholder"] = self.fields[name].prepare_value(defaults[name])
 
     @staticmethod
     def initial_of(rules: PoolRules, version: int) -> dict[str, Any]:

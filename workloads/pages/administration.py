@@ -23,13 +23,14 @@ from portal.web import conflicts
 from portal.web.forms import JsonField, blame
 from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
+from quotas.forms.durations import DurationField
 from quotas.forms.quotas import PoolField, PoolSelect
 from quotas.models import Cluster, Pool
 from workloads.models import CHOICES, Image, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
+from workloads.requests.setup_fields import SetupFields, first_setup
 from workloads.requests.text_fields import CommandField, CoresField, MemoryField
-from workloads.runtime.setups import Setup
 
 
 class ClusterForm(forms.Form):
@@ -144,7 +145,7 @@ class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in t
         return name
 
 
-class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
+class PresetForm(forms.ModelForm, SetupFields):  # type: ignore[type-arg]  # generic only in the stubs
     seen = conflicts.SeenField()
     command = CommandField(
         label=gettext_lazy("Command"),
@@ -165,6 +166,10 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         label=gettext_lazy("Amount per pod"), initial="1", max_length=LONGEST,
         help_text=gettext_lazy("In the unit shown beside the pool, or with a unit: 10 GiB, 2 cards, half a card, 25 %."),
     )  # fmt: skip
+    max_runtime = DurationField(
+        label=gettext_lazy("Max runtime"), required=False, needs_unit=True, least=1,
+        help_text=gettext_lazy("For example 8h, 90 min, 1d 12h."),
+    )  # fmt: skip
     cpu_milli = CoresField(label=gettext_lazy("CPU cores"))
     memory_mib = MemoryField(label=gettext_lazy("Memory"), help_text=gettext_lazy("Host memory, not GPU memory: 8 GiB"))
 
@@ -172,23 +177,23 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         model = Preset
         fields = [
             "slug", "title", "description", "kind", "pool", "pods", "units_per_pod", "cores_per_pod", "profile", "image",
-            "command", "cpu_milli", "memory_mib", "max_runtime", "setup", "order", "active",
+            "command", "cpu_milli", "memory_mib", "max_runtime", "order", "active",
         ]  # fmt: skip
         labels = {
             "slug": gettext_lazy("Short name"),
             "title": gettext_lazy("Title"),
             "description": gettext_lazy("Description"),
             "kind": gettext_lazy("Kind"),
-            "pods": gettext_lazy("Pods"),
             "cores_per_pod": gettext_lazy("Compute share (%)"),
             "profile": gettext_lazy("MIG profile"),
-            "max_runtime": gettext_lazy("Maximum runtime (s)"),
-            "setup": gettext_lazy("Options of this type"),
             "order": gettext_lazy("Order"),
             "active": gettext_lazy("available"),
         }
-        help_texts = {"setup": gettext_lazy('JSON, for example {"template": "torch"} or {"port": 8000}.')}
-        widgets = {"setup": forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})}
+
+    def __init__(self, *args: Any, instance: Preset, initial: dict[str, Any], **kwargs: Any) -> None:
+        first = first_setup(instance.settings, instance.pods)
+        super().__init__(*args, instance=instance, initial=first | initial, **kwargs)
+        self.offer_extras(Pool.objects.all())
 
     def clean_command(self) -> list[str]:
         return list(self.cleaned_data["command"])
@@ -200,8 +205,10 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
         return value
 
     def clean(self) -> dict[str, Any]:
-        """The amount as people write it → units of the pool."""
+        """The amount as people write it → units of the pool; the options of the kind → the preset's setup."""
         data = super().clean() or self.cleaned_data
+        data["pods"] = self.pods_of(data.get("kind", ""))
+        self.instance.setup = self.setup_of(data.get("kind", "")).as_json()
         if "pool" in data and "units_per_pod" in data:
             try:
                 data["units_per_pod"] = units_of(data["units_per_pod"], data["pool"])
@@ -209,12 +216,6 @@ class PresetForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in 
             except Problem as problem:
                 self.add_error("units_per_pod", problem.detail)
         return data
-
-    def clean_setup(self) -> dict[str, Any]:
-        try:
-            return Setup.checked(self.cleaned_data["setup"] or {}).as_json()
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
 
 
 @login_required
@@ -253,12 +254,13 @@ def preset(request: HttpRequest, preset: int | None = None) -> HttpResponse:
     def save(row: Preset, seen: str) -> Preset:
         return images_and_presets.save_preset(actor=actor, preset=row, seen=seen)
 
-    return _edited(request, form, save, new=_("New preset"))
+    return _edited(request, form, save, new=_("New preset"), page="workloads/operator_preset.html")
 
 
 def _edited(
-    request: HttpRequest, form: ImageForm | PresetForm, save: Callable[[Any, str], object], *, new: str
-) -> HttpResponse:
+    request: HttpRequest, form: ImageForm | PresetForm, save: Callable[[Any, str], object], *, new: str,
+    page: str = "workloads/operator_form.html",
+) -> HttpResponse:  # fmt: skip
     """The form; a valid one is saved and redirects to the list. `new` is the title of a row that does not exist yet."""
     row = form.instance
     if request.method == "POST" and form.is_valid():
@@ -270,4 +272,4 @@ def _edited(
             messages.success(request, _("%(name)s was saved.") % {"name": form.instance.title})
             return redirect("workloads:images")
     context = {"form": form, "title": row.title if row.pk else new}
-    return render(request, "workloads/operator_form.html", context, status=conflicts.status_of(form))
+    return render(request, page, context, status=conflicts.status_of(form))

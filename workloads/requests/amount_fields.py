@@ -30,9 +30,6 @@ class AmountFields(forms.Form):
     def offer(self, pools: Iterable[Pool]) -> None:
         """Limits the choices to what exists in these pools."""
         pools = list(pools)
-        self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
-        for name, text in self.further.items():
-            self.fields[name] = LineInput(label=_(text), required=False, max_length=LONGEST)
         tables = sorted({pool.mig for pool in pools if pool.mig})
         present = profiles_present(pools)
         choices = [(table, [(name, profile_label(table, name)) for name in present[table]]) for table in tables]
@@ -54,18 +51,12 @@ class AmountFields(forms.Form):
         """The value of `became` once the person has been shown the notice."""
         return f"{str(self.data.get('units_per_pod') or '').strip()} → {self.becomes}" if self.becomes else ""
 
-    @property
-    def extras(self) -> list[forms.BoundField]:
-        """Further options of these pools' sharing systems."""
-        return [self[name] for name in self.further]
-
     def read_amount(self, data: dict[str, Any]) -> None:
         """Reads units, profile and compute share of the chosen pool from the text; errors are added to their fields."""
         pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
         if pool is None:
             return
         system = about(pool)
-        data["extra"] = {name: data[name] for name in (system.extra if system else ()) if data.get(name)}
         if system is None or system.cores == NONE:
             data["cores_per_pod"] = None
         if not pool.mig:

@@ -102,6 +102,7 @@ class WorkloadForm(AmountFields, SetupFields):
         cast("forms.ModelChoiceField[Pool]", self.fields["pool"]).queryset = pools
         cast("forms.ModelChoiceField[Image]", self.fields["image"]).queryset = Image.objects.filter(active=True)
         self.offer(pools)
+        self.offer_extras(pools)
         if not actor.is_operator:
             self.fields["priority"].help_text = _("At most 0: higher priorities are reserved for operators")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from portal.names import LineInput
+from quotas.amounts import LONGEST
+from quotas.models import Pool
 from workloads.models import Kind
+from workloads.requests.gpu_amounts import about
 from workloads.requests.kinds import OWN_FIELDS
 from workloads.requests.text_fields import MemoryField
 from workloads.runtime.rank_environment import Template
@@ -72,9 +76,24 @@ class SetupFields(forms.Form):
             "only."),
     )  # fmt: skip
 
+    def offer_extras(self, pools: Iterable[Pool]) -> None:
+        """Adds a field for each further option of these pools' sharing systems."""
+        self.further = {name: text for pool in pools if (system := about(pool)) for name, text in system.extra.items()}
+        for name, text in self.further.items():
+            self.fields[name] = LineInput(label=_(text), required=False, max_length=LONGEST)
+
+    @property
+    def extras(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.further]
+
     def setup_of(self, kind: str) -> Setup:
-        """The setup of the chosen kind; values entered for other kinds are ignored."""
+        """The setup of the chosen kind and pool; values entered for others are ignored."""
         given = {name: self.cleaned_data.get(name) for name in NAMES if kind in OWN_FIELDS.get(name, Kind.values)}
+        pool = self.cleaned_data.get("pool")
+        system = about(pool) if pool else None
+        given["extra"] = {
+            name: text for name in (system.extra if system else ()) if (text := self.cleaned_data.get(name))
+        }
         return Setup(**{name: value for name, value in given.items() if value not in (None, "")})
 
     def pods_of(self, kind: str) -> int:

@@ -77,7 +77,7 @@ def test_a_preview_that_was_refused_meanwhile_is_made_of_what_stands_in_the_form
     preview = page.locator("#preview")
     expect(preview).to_contain_text("No workload is affected")
     oscar.context.clear_cookies(name=re.compile("session"))
-    page.fill("#id_notice", "7")
+    page.fill("#id_notice", "7s")
     log_in_again(oscar)
     expect(preview).to_contain_text("45 s")
     forgive(oscar)

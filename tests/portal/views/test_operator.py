@@ -97,7 +97,7 @@ def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
 
 
 def test_policies_change_with_the_version_that_was_seen(client, operator):
-    form = {"form": "rules", "notice": 60, "grace": 30, "min_runtime": 0, "max_reclaims": 3, "version": 1}
+    form = {"form": "rules", "notice": "1min", "grace": "30s", "min_runtime": "0s", "max_reclaims": 3, "version": 1}
     assert client.post("/operator/pools/a100/", form).status_code == 302
     pool = Pool.objects.get()
     assert (pool.notice, pool.grace, pool.max_reclaims, pool.version) == (60, 30, 3, 2)

@@ -140,14 +140,14 @@ CHANGES = {
     ),
     "rules: protected for less": Change(
         protected, {"protection"}, "/operator/pools/a100/", {
-            "form": "rules", "notice": "60", "grace": "30", "min_runtime": "0", "max_reclaims": "10",
+            "form": "rules", "notice": "60s", "grace": "30s", "min_runtime": "0s", "max_reclaims": "10",
             "beside_percent": "100", "fair_sharing": "", "starvation_after": "", "restart_cost": "", "version": "1",
         },
         "pools_change", ("patch", "pools/a100/", {"min_runtime": 0, "max_reclaims": 10}),
     ),
     "rules: protected for longer": Change(
         crowded, {"guarantee"}, "/operator/pools/a100/", {
-            "form": "rules", "notice": "60", "grace": "30", "min_runtime": "86400", "max_reclaims": "10",
+            "form": "rules", "notice": "60s", "grace": "30s", "min_runtime": "1d", "max_reclaims": "10",
             "beside_percent": "100", "fair_sharing": "", "starvation_after": "", "restart_cost": "", "version": "1",
         },
         "pools_change", ("patch", "pools/a100/", {"min_runtime": 86400}),

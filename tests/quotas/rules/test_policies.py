@@ -286,16 +286,20 @@ def test_an_operator_changes_the_rules_of_a_pool_and_a_refused_form_keeps_its_in
     client.force_login(root)
     good = {
         "form": "rules",
-        "notice": 30,
-        "grace": 5,
-        "min_runtime": 0,
+        "notice": "30s",
+        "grace": "5s",
+        "min_runtime": "0",
         "max_reclaims": 3,
         "fair_sharing": "on",
         "version": 1,
     }
     assert "No workload is affected now." in client.get("/operator/pools/a100/preview/", good).content.decode()
-    bad = client.post("/operator/pools/a100/", good | {"grace": 0, "notice": 77})
-    assert (bad.status_code, 'value="77"' in bad.content.decode()) == (422, True)
+    bad = client.post("/operator/pools/a100/", good | {"grace": "0s", "notice": "77s"})
+    assert (bad.status_code, 'value="77s"' in bad.content.decode()) == (422, True)
+    unclear = client.post("/operator/pools/a100/", good | {"notice": "77"})
+    assert (unclear.status_code, "Write 77 with its unit" in unclear.content.decode()) == (422, True)
     assert client.post("/operator/pools/a100/", good).status_code == 302
     pool.refresh_from_db()
     assert (pool.notice, pool.group.fair_sharing, pool.group.starvation_after) == (30, True, None)
+    page = client.get("/operator/pools/a100/").content.decode()
+    assert ['name="notice" value="30s"' in page, 'name="min_runtime" value="0s"' in page] == [True, True]

@@ -329,7 +329,7 @@ def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(worl
     too_much = client.post(address, sent | {"vision.guaranteed": "6"})
     assert "Lower another guarantee" in too_much.context["form"].non_field_errors()[0]
     more = "departments: {nlp: {weight: 3}}"
-    changed = sent | {"vision.guaranteed": "2", "vision.lend_limit": "1", "rules-notice": "60", "configuration": more}
+    changed = sent | {"vision.guaranteed": "2", "vision.lend_limit": "1", "rules-notice": "60s", "configuration": more}
     for half_life, why in {
         "86400": "with its unit",
         "30 min": "At least 1h",
