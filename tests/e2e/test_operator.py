@@ -17,6 +17,7 @@ PAGES = [
     "/operator/clusters/",
     "/operator/departments/",
     "/operator/departments/vision/",
+    "/operator/design/",
     "/operator/images/",
     "/operator/images/new/",
     "/operator/nodes/",
@@ -27,6 +28,7 @@ PAGES = [
     "/operator/presets/new/",
     "/operator/users/",
     "/operator/users/alice/",
+    "/help/quota-rules/",
 ]
 
 
@@ -149,7 +151,7 @@ def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
 
 def test_the_contract_of_a_pool_is_changed_and_read_by_everybody(person: Arrive) -> None:
     page = person("oscar").go("/operator/pools/t4/")
-    page.fill("#id_notice", "40")
+    page.fill("#id_notice", "40s")
     page.get_by_role("button", name="Save").first.click()
     expect(page.locator(".toast")).to_be_visible()
     pool = person("alice").go("/pools/t4/")
