@@ -60,11 +60,11 @@ def part(context: Context, address: str) -> SafeString:
 
 @register.simple_tag
 def why(topic: str) -> SafeString | str:
-    """A link to the rule behind what is shown: the paragraph of docs/quota-rules.md (portal/web/why.py)."""
+    """A link to the rule behind what is shown: the paragraph of docs/quota-rules-by-number.md (portal/web/why.py)."""
     rule = RULES.get(topic)
     if rule is None:
         return ""
-    address = f"{reverse('portal:help_page', args=['quota-rules'])}#rule-{rule}"
+    address = f"{reverse('portal:help_page', args=['quota-rules-by-number'])}#rule-{rule}"
     text = _("Why? Rule %(number)s") % {"number": rule}
     return format_html('<a class="why small text-nowrap" href="{}">{}</a>', address, text)
 

@@ -28,8 +28,9 @@ def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
             ("glossary", _("Every word of the pages in one sentence")),
         ]),
         (_("Why it does what it does"), [
-            ("quota-rules", _("The 24 rules: who may use what, who lends, who is recalled")),
-            ("quota-rules-reference", _("Every rule in full, with formulas and examples")),
+            ("quota-rules", _("In four minutes: who may use what, who lends, who is recalled")),
+            ("quota-rules-by-number", _("The 24 rules in full")),
+            ("quota-rules-reference", _("Formulas, formats and more examples")),
             ("gpu-sharing", _("Whole cards, shared memory, MIG: what one gets")),
         ]),
         (_("For programs"), [

@@ -1,4 +1,4 @@
-"""Which paragraph of docs/quota-rules.md says why: of each rule that a page shows, the number of the rule there."""
+"""Which paragraph of docs/quota-rules-by-number.md says why: of each rule that a page shows, the number of the rule there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants of claims, quotas and the ledger (docs/quota-rules.md, Invariants), checked in the database.
+"""Invariants of claims, quotas and the ledger (docs/quota-rules-reference.md, "Invariants"), checked in the database.
 
 Each question yields one violation after the other. `manage.py check_invariants`, the operator's page and the tests ask the same.
 """

@@ -1,20 +1,18 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-`decide` is pure, deterministic and total. The steps are those of docs/quota-rules-reference.md, "One planning pass"; in brackets
-the rules of docs/quota-rules.md. `PlanningPass` has them in this order, and what the first one needs in detail at its end:
+The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass"; from *Details* on, read what is met.
+What is only tried happens in a `with state.trial()`, and is undone at its end.
 
-1. Claims with a reservation come first: each starts if its leavers are gone or it fits elsewhere, keeps waiting, or gives up (6).
-   A victim whose preemptor is over, or has started elsewhere, stays if no reservation needs it (12).
-2. Then the departments' next claims compete; each is answered before the next is chosen (7).
-3. A claim starts if its department is entitled to it and it fits where nothing is held for others (8).
-4. If not, it reserves what leavers release for nobody else (9); only if that is not enough are victims named (10).
-5. If not, it waits, and may get a hold (11).
-6. Claims that wait are asked again, as what was freed beyond need may be enough for them.
-7. Victims of earlier passes that step 1 did not let stay, and that nobody needs any more, may stay too: `withdrawn` (12).
+At last waiting.py finds why each claim waits. In brackets the rule, and where it is decided:
 
-When all have their answers, `_explain` finds why each one waits (waiting.py), and `decisions` adds its
-victims, the lenders of what it borrows and the moves that would help. What is only tried happens in a `with state.trial()`, and
-is undone at its end.
+    department_paused, user_cap (5), backoff_until (19), over_budget (24)    waiting.py: `not_now`
+    over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
+    not_enough, fragmented, waiting_for_gang (8)                             `PassState.places`, by placement.py
+    held_for (11)                                                            reservations.py: `Holds`
+    lent_out_returning, for its minimum runtime (14)                         preemption_rules.py: `may_be_preempted`
+    no_node_to_clear (10)                                                    the same; whom the policy opens: `open_by`
+    pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; below: `run`
+    above_ceiling, no_such_profile (5), for who can never run                waiting.py: `impossible`
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -51,7 +49,7 @@ from quotas.engine.waiting import (
 
 
 def decide(snapshot: Snapshot) -> Plan:
-    """Answer every pending claim. The snapshot is not changed; the order of its parts does not matter."""
+    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter."""
     rooms = rooms_of(snapshot)
     passes = [
         PlanningPass(initial_state(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
@@ -66,12 +64,11 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 ROUNDS = 5
-"""The most rounds of a pass and, in each, of settling its reservations. Answers obey all limits after any round; what another
-one would find, the next pass finds."""
+"""Of a pass and, in each, of settling reservations. Answers obey all limits after any; the next pass finds what another would."""
 
 
 class PlanningPass:
-    """The pass over one pool: its state, and the answers in the order in which they were given."""
+    """The pass over one pool, with the answers in the order in which they were given."""
 
     def __init__(self, state: PassState) -> None:
         self.state = state
@@ -80,13 +77,103 @@ class PlanningPass:
         self._let_stay: set[ClaimId] = set()
 
     def run(self) -> None:
-        """Answer all claims of the pool (steps 1 to 6), then say why the waiting ones wait."""
+        """Answer all claims (steps 1 to 6), then explain."""
         if self.state.pool.cluster_unreachable_since is not None:
             self._let_wait(sorted(self.state.pending, key=lambda claim: claim.id))
         else:
             self._refuse_impossible()
             self._answer_in_rounds()
         self._explain()
+
+    def _answer_in_rounds(self) -> None:
+        """Steps 1 to 5, again (step 6) while an answer may have changed another's."""
+        for _ in range(ROUNDS):
+            self._forget_waiting()
+            self.state.ask_again = False
+            self._settle_reservations()  # step 1
+            self._let_leavers_stay(waiting={claim.id for claim in self.state.pending} - self.state.started.keys())
+            self._answer_queue()  # steps 2 to 5
+            if not self.state.ask_again:
+                return
+        self._let_wait(self._take_back_starts())
+
+    # Step 2: whose turn it is -----------------------------------------------------------------------------------------
+
+    def _answer_queue(self) -> None:
+        """Answer in turn all that have no answer yet."""
+        state = self.state
+        for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
+            decision = self.answers[claim.id] = self._answer(claim)
+            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
+                state.ask_again = True  # what it takes may be in the way of a reservation behind it
+
+    def _answer(self, claim: Claim) -> Decision:
+        """It starts, reserves or waits; holds that it may pass do not hinder it."""
+        if not_now(self.state, claim) is not None:  # then it holds nothing
+            return Decision(claim.id, DecisionKind.WAIT)
+        return (
+            self._holds.start_past(claim, self._start)
+            or self._holds.reserve_past(claim, self._reserve_or_preempt)
+            or self._wait_and_hold(claim)
+        )
+
+    # Step 3: start ----------------------------------------------------------------------------------------------------
+
+    def _start(self, claim: Claim) -> Decision | None:
+        """If quotas entitle it, start it where it fits now and once all reservations are occupied."""
+        state = self.state
+        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
+        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
+        if places is None:
+            state.return_to_recalls(drawn)
+            return None
+        own, borrowed = self._charge(claim)
+        state.admit(claim, places, drawn)
+        self._holds.expect_end(claim)
+        if borrowed:
+            state.ask_again = True  # an owner that was told to wait may preempt its claims now
+        return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
+
+    # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
+
+    def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
+        """Reserve what leaves already, else what the best permitted victims leave."""
+        decision = self._reserve_what_leaves(claim)
+        if decision is None and (chosen := choose(self.state, claim)) is not None:
+            self.state.preempt(chosen.victims)
+            decision = self._reserve_at(claim, chosen.places, chosen.victims)
+        return decision
+
+    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
+        """Reserve places that are free once all have left who leave."""
+        state = self.state
+        places = state.places(claim, state.free_later) if state.entitled(claim) else None
+        return None if places is None else self._reserve_at(claim, places, ())
+
+    # Step 5: wait, and hold -------------------------------------------------------------------------------------------
+
+    def _wait_and_hold(self, claim: Claim) -> Decision:
+        """Wait, with a hold if it is inside the guarantee or a borrower that has starved, unless `Holds.add` refuses it."""
+        state, inside = self.state, self.state.inside(claim)
+        starves = state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside
+        if inside or starves:
+            self._holds.add(claim, starving=not inside)
+        return Decision(claim.id, DecisionKind.WAIT)
+
+    # Step 7: who stays after all --------------------------------------------------------------------------------------
+
+    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
+        """Victims of earlier passes stay whose preemptor is not `waiting` any more, that no reservation needs, that have time
+        left, and whose units the limits still bear."""
+        state = self.state
+        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
+            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
+            needed = leaver.held_for in waiting or state.departures.awaited.get(leaver.id)
+            if preempted and not needed and state.may_return(leaver):
+                state.unpreempt(leaver)
+                self._let_stay.add(leaver.id)
+
+    # Details: turns, answers ------------------------------------------------------------------------------------------
 
     def _refuse_impossible(self) -> None:
         """Claims that no state of the pool would let run have nothing reserved and take no turn: their departments' next claims
@@ -101,47 +188,20 @@ class PlanningPass:
             if claim.id in self.answers:
                 state.give_up(claim)
 
-    def _answer_in_rounds(self) -> None:
-        """Steps 1 to 5, repeated (step 6) while an answer may have changed another's (`PassState.ask_again`)."""
-        for _ in range(ROUNDS):
-            self._forget_waiting()
-            self.state.ask_again = False
-            self._settle_reservations()  # step 1
-            self._let_leavers_stay(waiting={claim.id for claim in self.state.pending} - self.state.started.keys())
-            self._answer_queue()  # steps 2 to 5
-            if not self.state.ask_again:
-                return
-        # after the last round: a claim may have started on the units of a victim that stays after all
-        self._let_wait(self._take_back_starts())
+    def _forget_waiting(self) -> None:
+        """Those who wait are asked again, and nothing is held for them meanwhile."""
+        self._holds.clear()
+        for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
+            del self.answers[id]
 
-    # Step 1: reservations, in detail at the end -----------------------------------------------------------------------
+    def _let_wait(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            self.answers[claim.id] = Decision(claim.id, DecisionKind.WAIT)
 
-    def _settle_reservations(self) -> None:
-        """Each claim with a reservation starts, keeps it, perhaps waiting for fewer leavers, or gives it up. What one needs no
-        more may be enough for others: they are looked at again."""
-        state = self.state
-        self._take_back_starts()
-        self._give_up_overcommitted()
-        reserved = self._to_settle()
-        for _ in range(ROUNDS):
-            for claim in reserved:
-                state.holds[claim.id].unsettled = True
-            before = [self.answers.get(claim.id) for claim in reserved]
-            released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
-            if before == [self.answers.get(claim.id) for claim in reserved]:
-                break
-            reserved = [claim for claim in self._with_reservation() if self._waits_for_any(claim, released)]
-        self._let_unneeded_stay(state.preempted.values())
-
-    # Step 2: whose turn it is -----------------------------------------------------------------------------------------
-
-    def _answer_queue(self) -> None:
-        """Answer every claim that has no answer yet, in turn."""
-        state = self.state
-        for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
-            decision = self.answers[claim.id] = self._answer(claim)
-            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # what it takes may be in the way of a reservation behind it
+    def _charge(self, claim: Claim) -> tuple[int, int]:
+        """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
+        asked, own = self.state.asked(claim), self.state.own_units(claim)
+        return own + claim.units - asked, asked - own
 
     def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
         """The claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
@@ -152,59 +212,6 @@ class PlanningPass:
             for department in {claim.department, *state.changed_departments}:
                 competition.enter_next(department)
             state.changed_departments.clear()
-
-    def _answer(self, claim: Claim) -> Decision:
-        """It starts, else reserves, else waits; holds that it may pass do not hinder it."""
-        if not_now(self.state, claim) is not None:  # paused, over a limit, or a borrower backing off: it holds nothing
-            return Decision(claim.id, DecisionKind.WAIT)
-        return (
-            self._holds.start_past(claim, self._start)
-            or self._holds.reserve_past(claim, self._reserve_or_preempt)
-            or self._wait_and_hold(claim)
-        )
-
-    # Step 3: start ----------------------------------------------------------------------------------------------------
-
-    def _start(self, claim: Claim) -> Decision | None:
-        """Start the claim, if its department is entitled to it, where it fits both now and once all reservations are
-        occupied."""
-        state = self.state
-        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
-        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
-        if places is None:
-            state.return_to_recalls(drawn)
-            return None
-        own, borrowed = self._charge(claim)
-        state.admit(claim, places, drawn)
-        self._holds.expect_end(claim)
-        if borrowed:
-            state.ask_again = True  # above its guarantee now, so an owner that was told to wait may preempt its claims
-        return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
-
-    def _charge(self, claim: Claim) -> tuple[int, int]:
-        """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
-        asked, own = self.state.asked(claim), self.state.own_units(claim)
-        return own + claim.units - asked, asked - own
-
-    # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
-
-    def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
-        """Reserve what leaves already, else preempt."""
-        return self._reserve_what_leaves(claim) or self._preempt(claim)
-
-    def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Reserve places that are free once all leavers are gone."""
-        state = self.state
-        places = state.places(claim, state.free_later) if state.entitled(claim) else None
-        return None if places is None else self._reserve_at(claim, places, ())
-
-    def _preempt(self, claim: Claim) -> Decision | None:
-        """Preempt the best permitted victims and reserve what they leave."""
-        chosen = choose(self.state, claim)
-        if chosen is None:
-            return None
-        self.state.preempt(chosen.victims)
-        return self._reserve_at(claim, chosen.places, chosen.victims)
 
     def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
@@ -222,53 +229,6 @@ class PlanningPass:
             waiting_on=tuple(sorted(leaver.id for leaver in waiting_on)),
             by=max((state.gone_by(leaver) for leaver in waiting_on), default=state.now),
         )
-
-    # Step 5: wait, and hold -------------------------------------------------------------------------------------------
-
-    def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Wait, with a hold if it is inside the guarantee or a borrower that has starved. `Holds.add` refuses one to a
-        claim that could not start in the empty pool, to a second borrower, and to a borrower beyond its limits."""
-        state = self.state
-        if state.inside(claim):
-            self._holds.add(claim, starving=False)
-        elif state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside:
-            self._holds.add(claim, starving=True)
-        return Decision(claim.id, DecisionKind.WAIT)
-
-    # Step 6: ask again ------------------------------------------------------------------------------------------------
-
-    def _forget_waiting(self) -> None:
-        """Those who wait are asked again, and nothing is held for them meanwhile."""
-        self._holds.clear()
-        for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
-            del self.answers[id]
-
-    def _let_wait(self, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            self.answers[claim.id] = Decision(claim.id, DecisionKind.WAIT)
-
-    # Step 7: who stays after all --------------------------------------------------------------------------------------
-
-    def withdrawn(self) -> list[ClaimId]:
-        """Who was let stay, and whoever else may, now that all have their answers."""
-        if self.state.pool.cluster_unreachable_since is None:
-            self._let_leavers_stay()
-        return sorted(self._let_stay)
-
-    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
-        """Leaving claims stay that were preempted for somebody who is not `waiting` any more, that no reservation needs, that
-        have time left before their deadline, and whose units the limits still bear."""
-        state = self.state
-        for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
-            if (
-                preempted
-                and leaver.held_for not in waiting
-                and not state.departures.awaited.get(leaver.id)
-                and state.may_return(leaver)
-            ):
-                state.unpreempt(leaver)
-                self._let_stay.add(leaver.id)
 
     # Reasons ----------------------------------------------------------------------------------------------------------
 
@@ -290,6 +250,12 @@ class PlanningPass:
                 self.answers[id] = replace(decision, reasons=with_present_usage(state, claim, decision.reasons))
 
     # The plan ---------------------------------------------------------------------------------------------------------
+
+    def withdrawn(self) -> list[ClaimId]:
+        """Who stays, now that all have their answers."""
+        if self.state.pool.cluster_unreachable_since is None:
+            self._let_leavers_stay()
+        return sorted(self._let_stay)
 
     def decisions(self) -> list[Decision]:
         """The answers, complete: with who is preempted for each, the lenders of what it borrows and the moves that would help."""
@@ -338,7 +304,24 @@ class PlanningPass:
                 first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
                 yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
 
-    # Step 1 in detail: each reservation -------------------------------------------------------------------------------
+    # Step 1: each reservation -----------------------------------------------------------------------------------------
+
+    def _settle_reservations(self) -> None:
+        """Each claim with a reservation starts, keeps it, perhaps waiting for fewer leavers, or gives it up. What one needs no
+        more may be enough for others: they are looked at again."""
+        state = self.state
+        self._take_back_starts()
+        self._give_up_overcommitted()
+        reserved = self._to_settle()
+        for _ in range(ROUNDS):
+            for claim in reserved:
+                state.holds[claim.id].unsettled = True
+            before = [self.answers.get(claim.id) for claim in reserved]
+            released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
+            if before == [self.answers.get(claim.id) for claim in reserved]:
+                break
+            reserved = [claim for claim in self._with_reservation() if self._waits_for_any(claim, released)]
+        self._let_unneeded_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
         """The reservations that would not be made again as they are, and all of a department where such a one must stay inside
@@ -437,7 +420,7 @@ class PlanningPass:
         behind = [state.holds[id] for id in state.reserved.get(claim.department, ())]
         return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
 
-    # Step 1 in detail: what the limits do not bear, and victims that nobody needs -------------------------------------
+    # Step 1: what the limits do not bear, and victims that nobody needs -----------------------------------------------
 
     def _take_back_starts(self) -> list[Claim]:
         """Claims that were to start in this pass on units of others that now stay after all do not start: they compete anew."""

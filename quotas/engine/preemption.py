@@ -1,9 +1,15 @@
-"""Preemption: which of the permitted victim sets is chosen, and where to look for the best.
+"""Preemption: the victims for a claim that does not fit without.
 
-Where only units are lacking, not a place, one knapsack finds the cheapest borrowed claims. For one pod nodes are looked at one by
-one, the cheapest first. Few candidates, and trees of departments, are searched set by set (victim_search.py); for gangs nodes are
-cleared one by one (node_clearing.py). preemption_rules.py says who may be a victim at all (`may_be_preempted`,
-`open_by`), and what a set costs. `own` are claims of the preemptor's department.
+The rules are in preemption_rules.py (in brackets their numbers):
+
+    whom the policy opens to the claim, by which `Right` (13)      `open_by`; in its own department `_within`
+    who is never preempted, whatever the policy says (14)          `may_be_preempted`
+    which of them may go together (13)                             `permitted`
+    which set is better (15)                                       `cost`
+
+Here sets are looked for; from *Details* on, read what is met. Where only units are lacking, one knapsack finds the cheapest
+borrowed claims. For one pod nodes are looked at one by one, the cheapest first; for gangs they are cleared (node_clearing.py).
+Few candidates, and trees of departments, are searched set by set (victim_search.py). `own` are claims of its own department.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,11 +43,6 @@ from quotas.engine.victim_search import (
     search,
 )
 
-CROWD = 100
-"""Among more candidates a search finds nothing that clearing nodes does not."""
-COMPARED = 4
-"""So many nodes that could cost the same are compared for one pod."""
-
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -52,10 +53,8 @@ class Chosen:
 
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
-    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit.
-
-    A borrower stops claims of its own department alone where they suffice, else together with others' claims that are open to
-    it."""
+    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
+    claims of its own department alone where they suffice."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     if own and not preemptor.inside:
@@ -72,8 +71,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of its own claims and those of these departments. Where only units are lacking, claims anywhere will do; one
-    pod needs one node; several pods need several, and claims elsewhere may also give the right to a place."""
+    """The best set of its own claims and those of these departments. Where only units are lacking, claims anywhere will do;
+    for a place claims elsewhere may also give the right to it."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, own, departments)
@@ -89,14 +88,19 @@ def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[Depart
     return best
 
 
+# Details: where each set is looked for ----------------------------------------------------------------------------------
+
+CROWD = 100
+"""Among more candidates a search finds nothing that clearing nodes does not."""
+COMPARED = 4
+"""So many nodes that could cost the same are compared for one pod."""
+
+
 def _candidates(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
     """Its own claims, and those of these departments that are open to it."""
     holding = preemptor.state.holding
     held = (holding.get(department, {}).values() for department in sorted(departments))
     return own + [claim for claims in held for claim in open_to(preemptor, claims)]
-
-
-# Which set ------------------------------------------------------------------------------------------------------------
 
 
 def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:

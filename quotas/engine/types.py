@@ -1,13 +1,7 @@
 """The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
-A **department** is promised a guaranteed number of units in each **pool** of cards, lends what it does not use, and
-borrows what others do not use. A **claim** is one workload's request for units of one pool: it is pending, holds units,
-or is leaving. A **recall** is a claim without a workload, by which an owner takes lent units back. `Quota`, `Department`,
-`Claim`, `Decision`, `Snapshot` and `Plan` come first; from *Policies* on, read what is met.
-
-Every value is frozen. Amounts are integers in the pool's native unit (cards, slices or MiB). Field names are those of the
-JSON format (docs/quota-rules-reference.md, "Snapshot and plan as JSON"; snapshot_json.py reads and writes them), and `None` means
-that nothing is said: no limit, or the default.
+From *Details* on, read what is met. Amounts are in the pool's unit, times in seconds from any origin; `None` is no limit, or the
+default. Field names are those of the JSON format (docs/quota-rules-reference.md, "Snapshot and plan as JSON").
 """
 
 from __future__ import annotations
@@ -24,17 +18,78 @@ ClaimId = NewType("ClaimId", str)
 DepartmentId = NewType("DepartmentId", str)
 PoolId = NewType("PoolId", str)
 
-# What departments have ------------------------------------------------------------------------------------------------
+# What a pass reads, and what it answers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that one planning pass may know."""
+
+    id: str
+    now: Time
+    pools: tuple[Pool, ...]
+    departments: tuple[Department, ...]
+    claims: tuple[Claim, ...]
+    settings: Settings = field(default_factory=lambda: Settings())
+
+    def pool(self, id: PoolId) -> Pool:
+        """Raises KeyError for an unknown pool."""
+        return {pool.id: pool for pool in self.pools}[id]
+
+    def claims_of(self, pool: PoolId, *states: ClaimState) -> list[Claim]:
+        """The claims of a pool in one of these states."""
+        return [claim for claim in self.claims if claim.pool == pool and claim.state in states]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is decided of every pending claim, and the leaving claims that stay after all."""
+
+    id: str
+    decisions: tuple[Decision, ...]
+    withdrawn: tuple[ClaimId, ...] = ()
+
+
+class DecisionKind(StrEnum):
+    """Start now, start `by` a time when preempted claims have left, wait, or never."""
+
+    ADMIT = "admit"
+    RECLAIM = "reclaim"
+    WAIT = "wait"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a pending claim.
+
+    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are preempted
+    for it; all of `waiting_on` are gone `by` then. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
+    AHEAD_SHOWN before it. If it is impossible, the `largest` such request could run.
+    """
+
+    claim: ClaimId
+    decision: DecisionKind
+    own: int = 0
+    borrowed: int = 0
+    from_: Mapping[DepartmentId, int] = field(default_factory=dict)
+    placement: tuple[Placed, ...] | None = None
+    victims: tuple[ClaimId, ...] = ()
+    waiting_on: tuple[ClaimId, ...] = ()
+    by: int | None = None
+    reasons: tuple[Reason, ...] = ()
+    position: int = 0
+    ahead: tuple[ClaimId, ...] = ()
+    largest: int | None = None
+
+
+# Who asks for what ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A department's guarantee in a pool, how much it may borrow above it (None: no limit), and how much of it it lends while
-    idle (None: all).
-
-    Lending windows change `lend_limit` by the hour; `lend_limit_most` is the most that it ever is, so that a claim that
-    needs another window waits for it instead of being impossible.
-    """
+    """What a department is guaranteed in a pool, may borrow above that, and lends of it while idle. Lending windows change
+    `lend_limit`, up to `lend_limit_most`."""
 
     guaranteed: Units = 0
     borrow_limit: Units | None = None
@@ -45,8 +100,8 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A tenant, or a team below its `parent`. While `paused` it starts nothing. `user_caps` bounds what each of its users may
-    hold of a pool. `budgets` are its own and those of the departments above it, as far as they are used up."""
+    """A tenant, or a team below its `parent`. `user_caps` bound what each of its users may hold; `budgets` are used up, its own
+    or those of departments above."""
 
     id: Annotated[DepartmentId, NotEmpty()]
     parent: DepartmentId | None = None
@@ -58,11 +113,8 @@ class Department:
     budgets: tuple[SpentBudget, ...] = ()
 
 
-# What is asked --------------------------------------------------------------------------------------------------------
-
-
 class ClaimState(StrEnum):
-    """A pending claim asks for units, a holding one uses them, a leaving one uses them until `leave_by` and its grace."""
+    """It asks for units, uses them, or uses them until `leave_by` and its grace."""
 
     PENDING = "pending"
     HOLDING = "holding"
@@ -71,23 +123,13 @@ class ClaimState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a workload asks for, or holds, of one pool: `pods` times `units_per_pod`.
+    """What a workload asks for, or holds, of one pool: `pods` times `units_per_pod`, which is what it is charged.
 
-    A **recall** has `pods=0` and asks for `units_per_pod` guaranteed units without a workload. While it holds, workloads of its
-    department that started after it draw from its units first, and it is charged only for the rest.
+    A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. While it holds, its
+    department's workloads that start later draw from them, and it is charged for the rest.
 
-    Each pod takes `asked_per_pod` of a card's units (None: `units_per_pod`), `cores_per_pod` percent of its compute, or a MIG
-    instance of `profile`; beside that `cpu_milli`, `memory_mib` and `devices` of its machine. `units_per_pod` is what it is
-    charged, the largest of those shares (units.resized). With `same_domain` all pods run in one network domain.
-
-    It saves a checkpoint every `checkpoint_every` seconds, as its last ones show. Since `idle_since` its cards have done
-    nothing, as measured, so that stopping it loses no work.
-
-    `own_only` claims never borrow, those not `preemptible` are never victims. A preempted claim does not borrow again
-    before `backoff_until`. `held_for` names the claim that a leaving one was preempted for. `notice` and `grace` are what it
-    was promised when it started.
-
-    The fields from `is_recall` on follow from the others, computed once because a pass reads them hundreds of thousands of times.
+    `own_only` claims never borrow. One that was preempted waits since `queued_at` and does not borrow again before
+    `backoff_until`. `held_for` is the claim that a leaving one was preempted for.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
@@ -101,27 +143,40 @@ class Claim:
     priority: Priority = 0
     queued_at: Time | None = None
     started_at: Time | None = None
-    checkpointed_at: Time | None = None
-    checkpoint_every: Seconds | None = None
-    idle_since: Time | None = None
     min_runtime: Seconds = 0
     max_runtime: Seconds | None = None
     preemptible: bool = True
     own_only: bool = False
-    cores_per_pod: Count | None = None
-    asked_per_pod: Units | None = None
-    profile: str | None = None
-    same_domain: bool = False
-    cpu_milli: Count = 0
-    memory_mib: Count = 0
-    devices: Mapping[str, Count] = field(default_factory=dict, hash=False)
     backoff_until: Time | None = None
     leave_by: Time | None = None
     held_for: ClaimId | None = None
     reserved: Reservation | None = None
     placement: tuple[Placed, ...] | None = None
+
+    # Details ----------------------------------------------------------------------------------------------------------
+
     notice: Seconds | None = None
+    """It and `grace` are what it was promised when it started."""
     grace: Seconds | None = None
+    checkpointed_at: Time | None = None
+    checkpoint_every: Seconds | None = None
+    """Its last checkpoints were so far apart."""
+    idle_since: Time | None = None
+    """Its cards have done nothing since, as measured: stopping it loses no work."""
+    asked_per_pod: Units | None = None
+    """What each pod takes of its card's units, if not `units_per_pod`, the charge: its largest share (units.resized)."""
+    cores_per_pod: Count | None = None
+    """Percent of a card's compute."""
+    profile: str | None = None
+    """A MIG profile, of which each pod takes an instance."""
+    cpu_milli: Count = 0
+    """This, `memory_mib` and `devices` each pod takes of its machine."""
+    memory_mib: Count = 0
+    devices: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    same_domain: bool = False
+    """All pods run in one network domain."""
+
+    # What follows from these, computed once because a pass reads it hundreds of thousands of times
     is_recall: bool = field(init=False, repr=False, compare=False)
     must_stay_inside: bool = field(init=False, repr=False, compare=False)
     """It never stands above its department's guarantee."""
@@ -150,78 +205,7 @@ class Claim:
         return self.submitted_at if self.queued_at is None else self.queued_at
 
 
-# What is answered -----------------------------------------------------------------------------------------------------
-
-
-class DecisionKind(StrEnum):
-    """The four answers to a pending claim: start now, start `by` a time when preempted claims have left, wait, or never."""
-
-    ADMIT = "admit"
-    RECLAIM = "reclaim"
-    WAIT = "wait"
-    IMPOSSIBLE = "impossible"
-
-
 AHEAD_SHOWN = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The one answer to a pending claim.
-
-    `own + borrowed` are all its units for admit and reclaim, else 0; `from_` (JSON: `from`) splits `borrowed` by lender.
-    `placement` says where it runs now (admit) or will run (reclaim). `victims` are the claims to be preempted for it,
-    `waiting_on` all leaving claims that it waits for, `by` when they will be gone. `position` counts those who wait in the pool
-    from 1, `ahead` names the first AHEAD_SHOWN of those before it. `largest` (if impossible) is the largest such request that
-    could run.
-    """
-
-    claim: ClaimId
-    decision: DecisionKind
-    own: int = 0
-    borrowed: int = 0
-    from_: Mapping[DepartmentId, int] = field(default_factory=dict)
-    placement: tuple[Placed, ...] | None = None
-    victims: tuple[ClaimId, ...] = ()
-    waiting_on: tuple[ClaimId, ...] = ()
-    by: int | None = None
-    reasons: tuple[Reason, ...] = ()
-    position: int = 0
-    ahead: tuple[ClaimId, ...] = ()
-    largest: int | None = None
-
-
-# What a pass reads and returns ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything that one planning pass may know. `id` is copied to the plan."""
-
-    id: str
-    now: Time
-    pools: tuple[Pool, ...]
-    departments: tuple[Department, ...]
-    claims: tuple[Claim, ...]
-    settings: Settings = field(default_factory=lambda: Settings())
-
-    def pool(self, id: PoolId) -> Pool:
-        """Raises KeyError for an unknown pool."""
-        return {pool.id: pool for pool in self.pools}[id]
-
-    def claims_of(self, pool: PoolId, *states: ClaimState) -> list[Claim]:
-        """The claims of a pool in one of these states."""
-        return [claim for claim in self.claims if claim.pool == pool and claim.state in states]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One decision for every pending claim, in order of claim ids, and the leaving claims that may stay after all."""
-
-    id: str
-    decisions: tuple[Decision, ...]
-    withdrawn: tuple[ClaimId, ...] = ()
-
 
 # Policies -------------------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def _answered(claim: Claim, decision: Decision, now: int) -> Claim:
 
 
 def plain(decision: Decision) -> dict[str, Any]:
-    """A decision as the worked examples of docs/quota-rules.md show it: reasons by their code only."""
+    """A decision as the worked examples of docs/quota-rules*.md show it: reasons by their code only."""
     return {
         "decision": str(decision.decision),
         "own": decision.own,

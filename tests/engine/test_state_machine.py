@@ -1,5 +1,5 @@
 """Submit, finish, cancel, change quotas, lose nodes, recall, let time pass – and plan after every step: every invariant of
-docs/quota-rules.md holds (1 to 3 in quotas/engine/invariants.py, 4 to 8 here) and nobody is forgotten."""
+docs/quota-rules-reference.md holds (1 to 3 in quotas/engine/invariants.py, 4 to 8 here) and nobody is forgotten."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ def test_each_reason_decision_and_headline_has_its_rule() -> None:
 
 
 def test_each_rule_is_a_paragraph_of_the_document() -> None:
-    guide = guides.guide("quota-rules")
+    guide = guides.guide("quota-rules-by-number")
     assert guide
     paragraphs = set(re.findall(r'id="rule-(\d+)"', guide.document.html))
     assert paragraphs == {str(number) for number in range(1, 25)}

@@ -27,8 +27,8 @@ Changes = Sequence[Sequence[str]]
 
 class Command(BaseCommand):
     help = (
-        "Plan without writing anything: snapshots from a file (one JSON a line in, one out; docs/quota-rules.md, Snapshot"
-        " and plan as JSON), a pass of the decision log again, or a pool group as it stands now."
+        "Plan without writing anything: snapshots from a file (one JSON a line in, one out; docs/quota-rules-reference.md,"
+        " Snapshot and plan as JSON), a pass of the decision log again, or a pool group as it stands now."
     )
     requires_system_checks: list[str] = []
 

@@ -91,7 +91,7 @@ def test_the_help_shows_guides_and_says_so_where_there_is_no_translation(client:
     index = client.get("/help/").content.decode()
     assert reverse("portal:help_page", args=["quota-rules"]) in index
     assert reverse("portal:help_page", args=["runbooks"]) not in index  # for operators
-    page = client.get("/help/quota-rules/", headers={"Accept-Language": "en"}).content.decode()
+    page = client.get("/help/quota-rules-by-number/", headers={"Accept-Language": "en"}).content.decode()
     assert 'id="rule-17"' in page
     assert "no translation" not in page
     other = client.get("/help/adr/0012-python-and-make-are-enough/", headers={"Accept-Language": "zh-hans"})
