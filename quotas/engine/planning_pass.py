@@ -75,6 +75,7 @@ class PlanningPass:
         self.answers: dict[ClaimId, Decision] = {}
         self._holds = Holds(state)
         self._let_stay: set[ClaimId] = set()
+        self._in_vain: set[object] = set()  # kinds of borrowers that found no victims
 
     def run(self) -> None:
         """Answer all claims (steps 1 to 6), then explain."""
@@ -139,7 +140,7 @@ class PlanningPass:
     def _reserve_or_preempt(self, claim: Claim) -> Decision | None:
         """Reserve what leaves already, else what the best permitted victims leave."""
         decision = self._reserve_what_leaves(claim)
-        if decision is None and (chosen := choose(self.state, claim)) is not None:
+        if decision is None and (chosen := self._choose(claim)) is not None:
             self.state.preempt(chosen.victims)
             decision = self._reserve_at(claim, chosen.places, chosen.victims)
         return decision
@@ -207,11 +208,25 @@ class PlanningPass:
         """The claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
         state = self.state
         competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
+        self._in_vain.clear()
         while (claim := competition.next()) is not None:
+            held = len(state.holds)
             yield claim
+            answer = self.answers.get(claim.id)
+            if answer is None or answer.decision is not DecisionKind.WAIT or len(state.holds) != held:
+                self._in_vain.clear()
             for department in {claim.department, *state.changed_departments}:
                 competition.enter_next(department)
             state.changed_departments.clear()
+
+    def _choose(self, claim: Claim) -> Chosen | None:
+        """The best victims. A borrower for which there are none speaks for those of its kind behind it in its department's queue,
+        as long as nothing changes: fewer come after them in line."""
+        kind = None if claim.reserved or self.state.inside(claim) else _kind(claim)
+        chosen = None if kind in self._in_vain else choose(self.state, claim)
+        if chosen is None and kind is not None:
+            self._in_vain.add(kind)
+        return chosen
 
     def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
         """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
@@ -500,3 +515,16 @@ class PlanningPass:
         decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.state.gone_by(leaver))
         self.answers[claim.id] = replace(decision, waiting_on=tuple(sorted(waiting_on)), by=by)
+
+
+def _kind(claim: Claim) -> object:
+    """What the victims of a claim depend on, beside its place in the queue."""
+    return (
+        claim.department,
+        claim.priority,
+        claim.pods,
+        claim.shape,
+        claim.units,
+        claim.same_domain,
+        claim.must_stay_inside,
+    )

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from quotas.engine import planning_pass
 from quotas.engine.planning_pass import decide
 from quotas.engine.types import Claim, Department, Placed, Reservation
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
+from tests.engine.towns import a_town
 
 EVERYBODY = [a_department(id) for id in "abc"]
 Victims = Callable[..., tuple[str, ...]]
@@ -134,3 +136,29 @@ def test_a_department_whose_claim_is_told_borrows_less_and_comes_earlier() -> No
         "c1": "admit",
         "b1": "wait",
     }
+
+
+@pytest.fixture
+def looked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The claims for which victims were looked for."""
+    claims: list[str] = []
+    choose = planning_pass.choose
+    monkeypatch.setattr(planning_pass, "choose", lambda state, claim: claims.append(claim.id) or choose(state, claim))
+    return claims
+
+
+def test_a_borrower_without_victims_speaks_for_those_of_its_kind_behind_it(looked_for: list[str]) -> None:
+    crowd = [pending(f"w{n}", "a", 2, submitted_at=n - 60) for n in range(20)]
+    other = pending("other", "a", 1, submitted_at=-10)
+    decided = answers(a_snapshot(a_pool(2), EVERYBODY, [holding("b1", "b", 2), *crowd, other], fair_sharing=True))
+    assert {decision.decision for decision in decided.values()} == {"wait"}
+    assert sorted(looked_for) == ["other", "w0"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_it_found_is_what_each_of_them_would_find(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    town = a_town(seed)
+    town = replace(town, settings=replace(town.settings, fair_sharing=True))
+    plan = decide(town)
+    monkeypatch.setattr(planning_pass, "_kind", lambda claim: claim.id)
+    assert decide(town) == plan
