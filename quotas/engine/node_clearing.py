@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from operator import add, ge, sub
 
-from quotas.engine.placement import Host, spot_on
+from quotas.engine.placement import Host, by_domain, spot_on
 from quotas.engine.preemption_rules import Preemptor, cost, permitted
 from quotas.engine.quota_tree import share
 from quotas.engine.types import Claim, ClaimId
@@ -138,10 +138,11 @@ class Candidates:
 
     def clearing(self, hosts: Collection[Host]) -> list[Victims]:
         """Sets that give all pods a place on the nodes, of which each domain is looked at by itself where pods must share one."""
-        sets = [one for domain in _domains(hosts, self._preemptor.claim) for one in self._put_together(domain)]
+        domains = by_domain(hosts) if self._preemptor.claim.same_domain else [tuple(hosts)]
+        sets = [one for domain in domains for one in self._put_together(domain)]
         return [self._claims(one.victims) for one in sets]
 
-    def _put_together(self, hosts: list[Host]) -> list[ClearingSet]:
+    def _put_together(self, hosts: Sequence[Host]) -> list[ClearingSet]:
         """Sets that give all pods a place on these nodes, each of which is cleared in one of its ways, or not."""
         free = {host.name: self._pods(host, ()) for host in hosts}
         need = max(0, self._preemptor.claim.pods - sum(free.values()))
@@ -236,17 +237,6 @@ class Candidates:
                     return pods
                 trial.take(state.free_later, [state.space.taken(claim, (spot.placed,), 0)])
         return claim.pods
-
-
-def _domains(hosts: Collection[Host], claim: Claim) -> Iterable[list[Host]]:
-    """Of these nodes those that all pods may share."""
-    if not claim.same_domain:
-        return [[*hosts]]
-    domains: dict[str, list[Host]] = {}
-    for host in hosts:
-        if host.domain is not None:
-            domains.setdefault(host.domain, []).append(host)
-    return domains.values()
 
 
 PARTS_OF_A_PRICE = 5

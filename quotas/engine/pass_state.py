@@ -273,13 +273,10 @@ class PassState:
     def entitled(self, claim: Claim) -> bool:
         """Whether its own quota and what others lend allow it now, wherever it would stand."""
         asked = self.asked(claim)
-        if self.may_not_borrow(claim) and self.own_units(claim) < asked:
+        may_not_borrow = claim.must_stay_inside or self.guarantee_kept_for(claim) is not None
+        if may_not_borrow and self.own_units(claim) < asked:
             return False
         return self.ledger.available(claim.department) >= asked
-
-    def may_not_borrow(self, claim: Claim) -> bool:
-        """Whether the claim has to stay inside the guarantee, by what it is or since another has to."""
-        return claim.must_stay_inside or self.guarantee_kept_for(claim) is not None
 
     def guarantee_kept_for(self, claim: Claim) -> ClaimId | None:
         """A claim that must stay inside the guarantee of the claim's department, or of one above it, and has units of it

@@ -217,7 +217,8 @@ def cards_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
     """The same by the cards alone, as if the machine had plenty of all else."""
     if host.pool.mig is not None:
         return _instance(claim, host, free, pod)
-    return _part_of_a_card(claim, host, free, pod) if _takes_a_part(claim, host) else _cards(claim, host, free, pod)
+    takes_a_part = host.shared and claim.on_card <= host.whole
+    return (_part_of_a_card if takes_a_part else _cards)(claim, host, free, pod)
 
 
 def has_beside(host: Host, claim: Claim, free: Row) -> bool:
@@ -228,11 +229,6 @@ def has_beside(host: Host, claim: Claim, free: Row) -> bool:
         if slot is not None and free[slot] < amount:
             return False
     return True
-
-
-def _takes_a_part(claim: Claim, host: Host) -> bool:
-    """Whether one card is enough, and shared."""
-    return host.shared and claim.on_card <= host.whole
 
 
 def _part_of_a_card(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
@@ -653,8 +649,17 @@ def _shares(claim: Claim, host: Host, free: Row) -> list[float]:
     return sorted(1.0 if slot is None else min(1.0, free[slot] / amount) for slot, amount in asked)
 
 
+def by_domain(hosts: Iterable[Host]) -> list[tuple[Host, ...]]:
+    """The nodes of each domain; those without one belong to none."""
+    found: dict[str, list[Host]] = {}
+    for host in hosts:
+        if host.domain is not None:
+            found.setdefault(host.domain, []).append(host)
+    return [tuple(found[name]) for name in sorted(found)]
+
+
 def _domains(pool: Pool, room: Room) -> list[str]:
-    """The pool's domains, those with few free units first; nodes without a domain belong to none."""
+    """The pool's domains, those with few free units first."""
     free: dict[str, int] = {}
     for host, units in zip(room.space.hosts[pool.id].values(), free_units(pool, room), strict=True):
         if host.domain is not None:

@@ -335,7 +335,8 @@ class PlanningPass:
             released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
             if before == [self.answers.get(claim.id) for claim in reserved]:
                 break
-            reserved = [claim for claim in self._with_reservation() if self._waits_for_any(claim, released)]
+            waiting = {id for id, decision in self.answers.items() if not released.isdisjoint(decision.waiting_on)}
+            reserved = [claim for claim in self._with_reservation() if claim.id in waiting]
         self._let_unneeded_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
@@ -349,10 +350,6 @@ class PlanningPass:
 
     def _with_reservation(self) -> list[Claim]:
         return [claim for claim in self.state.pending if claim.id in self.state.reserved.get(claim.department, ())]
-
-    def _waits_for_any(self, claim: Claim, leavers: set[ClaimId]) -> bool:
-        decision = self.answers.get(claim.id)
-        return decision is not None and not leavers.isdisjoint(decision.waiting_on)
 
     def _settle(self, claim: Claim) -> set[ClaimId]:
         """Answer one claim with a reservation; returns whom it waits for no more. Without an answer it competes anew."""

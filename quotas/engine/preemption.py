@@ -24,7 +24,6 @@ from quotas.engine.preemption_rules import (
     candidate_departments,
     cost,
     lacking_anywhere,
-    lacking_of_pool,
     open_to,
     own_candidates,
     permitted,
@@ -40,6 +39,7 @@ from quotas.engine.victim_search import (
     lowest_sum,
     makes_room,
     needs_own,
+    put_back,
     search,
 )
 
@@ -189,24 +189,13 @@ def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None
 
 def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
     """The set without those who can be put back – dearest first – or None when it makes no room after all."""
-    state = preemptor.state
     places = None if victims is None else makes_room(preemptor, victims)
     if victims is None or places is None:
         return None
-    kept, order = list(victims), list(victims)
+    order = list(victims)
     if len(order) > 1:
         order.sort(key=lambda victim: cost(preemptor, (victim,)), reverse=True)
-    charges, spare = state.charges, -lacking_of_pool(preemptor)
-    spare += sum([charges[victim.id] for victim in victims])
-    for victim in order:
-        if charges[victim.id] > spare:
-            continue
-        rest = [other for other in kept if other is not victim]
-        # a set that is not permitted whole may become so as claims are put back
-        if permitted(preemptor, rest) or not permitted(preemptor, kept):
-            room = makes_room(preemptor, rest)
-            if room is not None:
-                kept, places, spare = rest, room, spare - charges[victim.id]
+    kept, places = put_back(preemptor, [*victims], order, places)
     if not (permitted(preemptor, kept) and needs_own(preemptor, kept)):
         return None
     return Chosen(tuple(sorted(kept, key=lambda victim: victim.id)), places)

@@ -56,28 +56,13 @@ def preemptor_of(state: PassState, claim: Claim, ignore_min_runtime: bool = Fals
 
 
 def own_candidates(preemptor: Preemptor) -> list[Claim]:
-    """The claims of its own department that are open to the preemptor, each taken alone."""
-    state = preemptor.state
-    mine, most = state.holding.get(preemptor.account.id, {}).values(), preemptor.claim.priority
-    return _own_open_to(preemptor, [claim for claim in mine if claim.priority <= most])
-
-
-def _own_open_to(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
-    """Of its own department's claims those that are open to the preemptor, each taken alone."""
-    state = preemptor.state
-    return [
-        claim
-        for claim in claims
-        if _within(preemptor, claim) and may_be_preempted(state, preemptor.ignore_min_runtime, claim)
-    ]
+    """The claims of its own department that are open to the preemptor."""
+    return open_to(preemptor, preemptor.state.holding.get(preemptor.account.id, {}).values())
 
 
 def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
     """Whether a claim with a reservation may preempt a victim that would otherwise stay."""
-    preemptor = preemptor_of(state, claim)
-    if victim.department == claim.department:
-        return _within(preemptor, victim) and may_be_preempted(state, False, victim)
-    if not may_be_preempted(state, False, victim):
+    if not open_to(preemptor_of(state, claim), (victim,)):
         return False
     with state.trial() as trial:
         trial.recharge((victim,))
@@ -89,11 +74,11 @@ def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[Dep
     """The other departments that the preemptor may have a right to take from, at best once all of `own` are stopped: they, and
     every node up to where the paths meet, use more than they are promised."""
     state = preemptor.state
-    ledger, charges, fair = state.ledger, state.charges, state.settings.fair_sharing
+    ledger, charges = state.ledger, state.charges
     net = preemptor.asked - sum(charges[claim.id] for claim in own)
     if ledger.flat:
         usage = preemptor.account.usage + net
-        right = right_of(preemptor, fair, preemptor.account, usage)
+        right = right_of(preemptor, preemptor.account, usage)
         if right is Right.NONE:
             return set()
         others = ledger.above - {preemptor.account.id}
@@ -109,7 +94,7 @@ def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[Dep
         trial.charge(preemptor.account.id, net)
         for mine in towards.values():
             usage = mine.usage - gone  # were all gone that it may take from below here
-            right = right_of(preemptor, fair, mine, usage)
+            right = right_of(preemptor, mine, usage)
             if right is not Right.NONE:
                 met = met or _where_paths_meet(ledger, towards, ledger.above - {preemptor.account.id})
                 least = share(mine, usage) if right is Right.FAIR else 0
@@ -131,31 +116,28 @@ def _where_paths_meet(
     return met
 
 
-def open_to(preemptor: Preemptor, claims: Iterable[Claim], right: "Right | None" = None) -> list[Claim]:
-    """Of other departments' claims those that are open to the preemptor by a right (None: by any), each taken alone."""
-    state = preemptor.state
+def open_to(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
+    """Those of the claims that are open to the preemptor by any right, each taken alone."""
+    state, mine, early = preemptor.state, preemptor.account.id, preemptor.ignore_min_runtime
     return [
         claim
         for claim in claims
         if (
-            open_by(right, preemptor, claim)
-            if right
+            _within(preemptor, claim)
+            if claim.department == mine
             else _reclaimable(preemptor, claim) or _outranked(preemptor, claim)
         )
-        and may_be_preempted(state, preemptor.ignore_min_runtime, claim)
+        and may_be_preempted(state, early, claim)
     ]
 
 
 def open_claims(state: PassState, claim: Claim) -> list[Claim]:
     """All claims that are open to this one, each taken alone; of those that start in this pass, those that the next may stop."""
     preemptor = preemptor_of(state, claim)
-    mine = preemptor.account.id
-    departments = {mine, *candidate_departments(preemptor, own_candidates(preemptor))}
-    claims = [each for department in sorted(departments) for each in state.holding.get(department, {}).values()]
+    departments = {claim.department, *candidate_departments(preemptor, own_candidates(preemptor))}
+    claims = [each for department in departments for each in state.holding.get(department, {}).values()]
     claims += [each for each in state.started.values() if each.department in departments and not each.min_runtime]
-    own = [each for each in claims if each.department == mine]
-    others = [each for each in claims if each.department != mine]
-    return _own_open_to(preemptor, own) + open_to(preemptor, others)
+    return open_to(preemptor, claims)
 
 
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
@@ -169,10 +151,10 @@ def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -
 
 def _within(preemptor: Preemptor, claim: Claim) -> bool:
     """Whether `within` opens a claim of the preemptor's own department to it."""
-    if preemptor.policy.within == "never":
-        return False
-    newer = claim.priority == preemptor.claim.priority and claim.submitted_at > preemptor.claim.submitted_at
-    return claim.priority < preemptor.claim.priority or (preemptor.policy.within == "lower_or_newer_equal" and newer)
+    mine, within = preemptor.claim, preemptor.policy.within
+    if claim.priority == mine.priority:
+        return within == "lower_or_newer_equal" and claim.submitted_at > mine.submitted_at
+    return claim.priority < mine.priority and within != "never"
 
 
 def _reclaimable(preemptor: Preemptor, claim: Claim) -> bool:
@@ -200,11 +182,11 @@ class Right(StrEnum):
     NONE = "not at all"
 
 
-def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: int) -> Right:
+def right_of(preemptor: Preemptor, standing: Account, usage_after: int) -> Right:
     """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` of the `standing.promised` promised."""
     if usage_after <= standing.promised:
         return Right.RECLAIM
-    if fair:
+    if preemptor.state.settings.fair_sharing:
         return Right.FAIR
     return Right.NONE if preemptor.policy.borrow_preempt is None else Right.PRIORITY
 
@@ -212,13 +194,10 @@ def right_of(preemptor: Preemptor, fair: bool, standing: Account, usage_after: i
 def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
     """Whether the preemptor's policy opens another department's claim to it by this right; by FAIR only if the claim comes after
     it in line, so that neither takes from the other for ever. Whether its department may lose it: `may_lose`."""
-    if right is Right.FAIR:
-        return _reclaimable(preemptor, claim) and preemptor.state.comes_after(claim, preemptor.claim)
-    return (
-        _reclaimable(preemptor, claim)
-        if right is Right.RECLAIM
-        else right is Right.PRIORITY and _outranked(preemptor, claim)
-    )
+    if right is Right.RECLAIM or right is Right.FAIR:
+        in_line = right is Right.RECLAIM or preemptor.state.comes_after(claim, preemptor.claim)
+        return in_line and _reclaimable(preemptor, claim)
+    return right is Right.PRIORITY and _outranked(preemptor, claim)
 
 
 def may_lose(
@@ -267,7 +246,7 @@ def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) 
     """Whether the preemptor, already charged in the ledger, may take this one victim now."""
     state = preemptor.state
     mine, theirs = _paths_meet(towards, state.ledger[victim.department])
-    right = right_of(preemptor, state.settings.fair_sharing, mine, mine.usage)
+    right = right_of(preemptor, mine, mine.usage)
     if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(right, preemptor, victim):
         return False
     units = state.charges[victim.id]

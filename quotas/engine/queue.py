@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
-from quotas.engine.quota_tree import Account, Ledger, Share
+from quotas.engine.quota_tree import Account, Ledger, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
@@ -96,7 +96,7 @@ class Competition:
         asked = self._asks(claim)
         borrows = not self._ledger.inside(claim.department, asked)
         if self._ledger.balanced:
-            share = self._ledger.balance_after(account, asked) if borrows else 0
+            standing = self._ledger.balance_after(account, asked) if borrows else 0
         else:
-            share = self._ledger.share_after(account, asked) if self._fair else 0
-        return borrows, share, self._turn[claim.id]
+            standing = share(account, account.usage + asked) if self._fair else 0
+        return borrows, standing, self._turn[claim.id]

@@ -183,10 +183,6 @@ class Ledger:
         """Whether the department, or one above it, has passed what it may use."""
         return any(_available(account) < 0 for account in (*self.accounts[department].upwards(), self.root))
 
-    def share_after(self, account: Account, units: int) -> Share:
-        """The account's share once it has taken `units` more."""
-        return share(account, account.usage + units)
-
     def balance_after(self, account: Account, units: int) -> Share:
         """The account's balance once it has taken `units` more: what it then borrows counts as if it had done so lately. Who has
         lent more gets that back unit for unit; what is borrowed beyond counts relative to the weight, as a share does."""

@@ -248,12 +248,26 @@ def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | Non
                 break
     else:
         return None
-    for victim in reversed(victims[:-1]):
-        rest = [other for other in victims if other is not victim]
-        spared = given - charges[victim.id]
-        if spared >= lacking and permitted(preemptor, rest) and makes_room(preemptor, rest) is not None:
-            victims, given = rest, spared
+    victims, _ = put_back(preemptor, victims, victims[-2::-1])
     return tuple(victims) if needs_own(preemptor, victims) else None
+
+
+def put_back(
+    preemptor: Preemptor, victims: list[Claim], order: Iterable[Claim], places: Places = ()
+) -> tuple[list[Claim], Places]:
+    """The victims without those, asked in this order, who need not go, and the `places` that the rest make."""
+    charges = preemptor.state.charges
+    spare = sum([charges[victim.id] for victim in victims]) - lacking_of_pool(preemptor)
+    for victim in order:
+        if charges[victim.id] > spare:
+            continue
+        rest = [other for other in victims if other is not victim]
+        # a set that is not permitted whole may become so as claims are put back
+        if permitted(preemptor, rest) or not permitted(preemptor, victims):
+            room = makes_room(preemptor, rest)
+            if room is not None:
+                victims, places, spare = rest, room, spare - charges[victim.id]
+    return victims, places
 
 
 def completed(preemptor: Preemptor, victims: tuple[Claim, ...], claims: Iterable[Claim]) -> tuple[Claim, ...] | None:

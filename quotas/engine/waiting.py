@@ -17,6 +17,7 @@ from quotas.engine.placement import (
     Vector,
     best_in,
     best_spot,
+    by_domain,
     free_units,
     has_spot,
     largest_pod,
@@ -55,8 +56,10 @@ from quotas.engine.units import beside_units, card_cores, card_units, comes_with
 def impossible(state: PassState, claim: Claim) -> Decision | None:
     """The answer to a claim that no state of the pool would let run: above its department's ceiling, a profile that does not
     exist, or larger than any node. The quotas' limits come first, and the `largest` such request that could run."""
-    if not _profile_exists(state, claim):
-        most = 0 if state.pool.mig is None else largest(state, claim)
+    profiles = state.pool.mig
+    known = claim.profile is None if profiles is None else profile_of(profiles, claim.profile) or claim.is_recall
+    if not known:
+        most = 0 if profiles is None else largest(state, claim)
         return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=(NoSuchProfile(),), largest=most)
     reasons = _passed_quota(state, claim)
     place = _no_place(state, claim, bool(reasons))
@@ -68,12 +71,6 @@ def impossible(state: PassState, claim: Claim) -> Decision | None:
     if place is not None:
         reasons.append(place)
     return Decision(claim.id, DecisionKind.IMPOSSIBLE, reasons=tuple(reasons), largest=largest(state, claim))
-
-
-def _profile_exists(state: PassState, claim: Claim) -> bool:
-    if state.pool.mig is None:
-        return claim.profile is None
-    return claim.is_recall or profile_of(state.pool.mig, claim.profile) is not None
 
 
 def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
@@ -114,16 +111,11 @@ def with_present_usage(state: PassState, claim: Claim, reasons: tuple[Reason, ..
 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
     """Why the claim may not start however much is free; then nothing is held and nobody preempted for it."""
-    blocked = barred(state, claim, itself_counted=False)
-    if blocked is None:
-        borrowing = barred_from_borrowing(state, claim) or _backoff(state, claim)
-        return borrowing if borrowing is not None and not state.inside(claim) else None
-    return blocked
-
-
-def _backoff(state: PassState, claim: Claim) -> BackoffUntil | None:
-    until = claim.backoff_until
-    return BackoffUntil(until) if until is not None and until > state.now else None
+    blocked, until = barred(state, claim, itself_counted=False), claim.backoff_until
+    if blocked is not None or state.inside(claim):
+        return blocked
+    backs_off = until is not None and until > state.now
+    return barred_from_borrowing(state, claim) or (BackoffUntil(until) if until is not None and backs_off else None)
 
 
 def barred_from_borrowing(state: PassState, claim: Claim) -> OverBudget | None:
@@ -408,10 +400,7 @@ class Consolidation:
         if key not in self._moves:
             if not self._tries:
                 return None
-            domains = [self._hosts]
-            if claim.same_domain:
-                names = sorted({host.domain for host in self._hosts if host.domain is not None})
-                domains = [tuple(host for host in self._hosts if host.domain == name) for name in names]
+            domains = by_domain(self._hosts) if claim.same_domain else [self._hosts]
             found = [moves for hosts in domains if (moves := self._all_pods(claim, hosts)) is not None]
             self._moves[key] = min(found, key=len, default=())
         return self._moves[key]

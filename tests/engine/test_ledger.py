@@ -97,7 +97,7 @@ def test_a_share_is_exact_and_weighed() -> None:
     assert (share(a, 3), share(a, 5), share(c, 1), share(c, 2)) == (1, 3, 3, 6)
     assert share(b, 3) > share(b, 2) > share(a, 1000)
     ledger.add("a", 2)  # type: ignore[arg-type]
-    assert ledger.share_after(a, 4) == 4
+    assert share(a, a.usage + 4) == 4
     nothing = Ledger(a_pool(0), [a_department("a")])
     assert share(nothing["a"], 2) > share(nothing["a"], 1) > 0  # type: ignore[index]
 
