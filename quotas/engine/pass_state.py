@@ -35,28 +35,24 @@ from quotas.engine.units import gone_by, lost_work, policy_of, spent_budget, str
 class Departures:
     """The leaving claims of one pool: by when each is gone, for whom it leaves, and who waits for it.
 
-    A leaver `leaves_for` one pending claim at most, and is `unclaimed` while that claim has no hold, or there is none. `awaited`
-    has all claims that wait for a leaver.
+    A leaver `leaves_for` one pending claim at most. `awaited` has all claims that wait for a leaver.
     """
 
-    def __init__(self, gone_by: Callable[[Claim], int]) -> None:
-        self._gone_by = gone_by
+    def __init__(self, gone_by: Callable[[Claim], int], holds: Collection[ClaimId]) -> None:
+        self._gone_by, self._holds = gone_by, holds
         self.leaving: dict[ClaimId, Claim] = {}
-        self.unclaimed: set[ClaimId] = set()
         self.leaves_for: dict[ClaimId, ClaimId] = {}  # leaver → pending claim
         self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
 
     def enter(self, leaver: Claim) -> None:
         """The claim leaves, for whom the snapshot says if anyone."""
         self.leaving[leaver.id] = leaver
-        self.unclaimed.add(leaver.id)
         if leaver.held_for is not None:
             self.leaves_for[leaver.id] = leaver.held_for
 
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
         del self.leaving[leaver.id]
-        self.unclaimed.discard(leaver.id)
         self.leaves_for.pop(leaver.id, None)
 
     def wait_for(self, leaver: Claim, claim: Claim) -> None:
@@ -71,13 +67,9 @@ class Departures:
         for leaver in self._ids_of(claim):
             del self.leaves_for[leaver]
 
-    def hold_added(self, claim: Claim) -> None:
-        """The claim has a hold from now on."""
-        self.unclaimed.difference_update(self._ids_of(claim))
-
-    def hold_removed(self, claim: Claim) -> None:
-        """The claim has no hold, for a while or for good."""
-        self.unclaimed.update(self._ids_of(claim))
+    def is_unclaimed(self, leaver: ClaimId) -> bool:
+        """Whether the leaver leaves for nobody who has a hold now."""
+        return self.leaves_for.get(leaver) not in self._holds
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
@@ -92,7 +84,7 @@ class Departures:
 
         def order(leaver: Claim) -> tuple[int, int, ClaimId]:
             its_own = claim.id in (self.leaves_for.get(leaver.id), leaver.held_for)
-            return 0 if its_own else 1 if leaver.id in self.unclaimed else 2, self._gone_by(leaver), leaver.id
+            return 0 if its_own else 1 if self.is_unclaimed(leaver.id) else 2, self._gone_by(leaver), leaver.id
 
         ids = self.leaving.keys() if among is None else self.leaving.keys() & among
         return sorted([self.leaving[id] for id in ids], key=order)
@@ -166,7 +158,7 @@ class PassState:
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
-        self.departures = Departures(self.gone_by)
+        self.departures = Departures(self.gone_by, self.holds)
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, Any], dict[int, tuple[int, Any]]] = {}
@@ -509,7 +501,6 @@ class PassState:
             slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.need.items()
         }
         self.holds[hold.claim.id] = hold
-        self.departures.hold_added(hold.claim)
         if hold.claim.must_stay_inside:
             self.inside_only.setdefault(hold.claim.department, {})[hold.claim.id] = None
         self.units_held += hold.free_part[self.pool_slot]
@@ -520,7 +511,6 @@ class PassState:
     def remove_hold(self, hold: Hold) -> None:
         """Take a hold out again, for a while or for good."""
         del self.holds[hold.claim.id]
-        self.departures.hold_removed(hold.claim)
         self.inside_only.get(hold.claim.department, {}).pop(hold.claim.id, None)
         self.units_held -= hold.free_part[self.pool_slot]
         self.ledger.remove(hold.claim.department, hold.charged)

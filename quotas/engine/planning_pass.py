@@ -376,7 +376,7 @@ class PlanningPass:
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
         waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
         state.give_up(claim)
-        left = [state.departures.leaving[id] for id in waited_for if id in state.departures.unclaimed]
+        left = [state.departures.leaving[id] for id in waited_for if state.departures.is_unclaimed(id)]
         leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
         if barred(state, claim, itself_counted=False) is not None:
             return None

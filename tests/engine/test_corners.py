@@ -106,13 +106,12 @@ def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
 
 def test_who_leaves_for_others_comes_last() -> None:
     mine, nobodys, others = (leaving(id, "b", 1, leave_by=by) for id, by in (("m", 30), ("n", 20), ("o", 10)))
-    departures = Departures(lambda leaver: leaver.leave_by or 0)
     me, other = pending("me", "a", 1), pending("other", "a", 1)
+    departures = Departures(lambda leaver: leaver.leave_by or 0, {other.id})
     for leaver in (mine, nobodys, others):
         departures.enter(leaver)
     departures.wait_for(mine, me)
     departures.wait_for(others, other)
-    departures.hold_added(other)
     departures.wait_for(others, me)  # it does for another already
     assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m", "n", "o"]
     assert [leaver.id for leaver in departures.in_turn_for(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
