@@ -1,15 +1,17 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass"; from *Details* on, read what is met.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (6: `_answer_in_rounds`); from *Details*
+on, where step 1 is, read what is met.
 What is only tried happens in a `with state.trial()`, and is undone at its end.
 
 At last waiting.py finds why each claim waits. In brackets the rule, and where it is decided:
 
     department_paused, user_cap (5), backoff_until (19), over_budget (24)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
-    not_enough, fragmented, waiting_for_gang (8)                             `PassState.places`, by placement.py
-    held_for (11)                                                            reservations.py: `Holds`
-    lent_out_returning, for its minimum runtime (14)                         preemption_rules.py: `may_be_preempted`
+    not_enough (8)                                                           `PassState.entitled`, `PassState.places`
+    fragmented, waiting_for_gang (8)                                         `PassState.places`, by placement.py
+    held_for (11)                                                            `PassState.add_hold`, who may pass: `Holds`
+    lent_out_returning, by victims' minimum runtime (14)                     preemption_rules.py: `may_be_preempted`
     no_node_to_clear (10)                                                    the same; whom the policy opens: `open_by`
     pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; below: `run`
     above_ceiling, no_such_profile (5), for who can never run                waiting.py: `impossible`
@@ -64,7 +66,7 @@ def decide(snapshot: Snapshot) -> Plan:
 
 
 ROUNDS = 5
-"""Of a pass and, in each, of settling reservations. Answers obey all limits after any; the next pass finds what another would."""
+"""Of a pass and, in each, of settling reservations. Answers obey all limits after any round; the next pass finds more."""
 
 
 class PlanningPass:
@@ -121,7 +123,7 @@ class PlanningPass:
     # Step 3: start ----------------------------------------------------------------------------------------------------
 
     def _start(self, claim: Claim) -> Decision | None:
-        """If quotas entitle it, start it where it fits now and once all reservations are occupied."""
+        """If quotas entitle it, start it where it fits now, and will when all reservations are taken up."""
         state = self.state
         drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
@@ -154,7 +156,7 @@ class PlanningPass:
     # Step 5: wait, and hold -------------------------------------------------------------------------------------------
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Wait, with a hold if it is inside the guarantee or a borrower that has starved, unless `Holds.add` refuses it."""
+        """Wait, with a hold if inside the guarantee or the first borrower of the pool that has starved (`Holds.add`)."""
         state, inside = self.state, self.state.inside(claim)
         starves = state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside
         if inside or starves:

@@ -54,7 +54,7 @@ class Chosen:
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
-    claims of its own department alone where they suffice."""
+    only its own department's where they suffice."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     if own and not preemptor.inside:
@@ -71,8 +71,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of its own claims and those of these departments. Where only units are lacking, claims anywhere will do;
-    for a place claims elsewhere may also give the right to it."""
+    """The best set of the preemptor's own claims and those departments'. Where only units are lacking, claims anywhere will do;
+    where a place is, others may give the right to its units."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, own, departments)

@@ -1,7 +1,7 @@
 """The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
 From *Details* on, read what is met. Amounts are in the pool's unit, times in seconds from any origin; `None` is no limit, or the
-default. Field names are those of the JSON format (docs/quota-rules-reference.md, "Snapshot and plan as JSON").
+default.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Decision:
     """The answer to a pending claim.
 
     If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are preempted
-    for it; all of `waiting_on` are gone `by` then. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
-    AHEAD_SHOWN before it. If it is impossible, the `largest` such request could run.
+    for it; `by` then all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
+    AHEAD_SHOWN before it. If it is impossible, such a request of `largest` units could run.
     """
 
     claim: ClaimId
@@ -129,7 +129,7 @@ class Claim:
     department's workloads that start later draw from them, and it is charged for the rest.
 
     `own_only` claims never borrow. One that was preempted waits since `queued_at` and does not borrow again before
-    `backoff_until`. `held_for` is the claim that a leaving one was preempted for.
+    `backoff_until`. `held_for` is the claim that a leaving one was preempted for; `reserved` what a pending one was promised.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
