@@ -69,7 +69,7 @@ class WebhookChange(Strict):
     language = serializers.ChoiceField(settings.LANGUAGES, required=False, help_text="Of the messages.")
     kinds = serializers.ListField(
         child=serializers.CharField(max_length=40), max_length=200, required=False,
-        help_text="Empty: all of " + ", ".join(sorted(notices.FOR_WEBHOOKS)),
+        help_text="Empty: all of " + ", ".join(sorted(kind for kind, known in notices.KINDS.items() if known.for_webhooks)),
     )  # fmt: skip
     active = serializers.BooleanField(required=False)
 

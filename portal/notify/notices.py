@@ -43,6 +43,15 @@ class Kind:
     mail: bool = False
     audience: Audience = Audience.DEPARTMENT
 
+    @property
+    def words(self) -> str:
+        """The sentence in the active language, without its facts."""
+        return PLACE.sub("", gettext(self.sentence))
+
+    @property
+    def for_webhooks(self) -> bool:
+        return self.audience is Audience.DEPARTMENT
+
 
 KINDS: dict[str, Kind] = {
     "workload.recalled": Kind(
@@ -254,11 +263,11 @@ KINDS: dict[str, Kind] = {
         mail=True, audience=Audience.PERSON,
     ),
     "webhook.test": Kind(
-        N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."), mail=False
+        N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."),
+        audience=Audience.PERSON,  # sent to one webhook, whatever it asks for
     ),
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind not in {"webhook.test", "user.password_forgotten"}]
-FOR_WEBHOOKS = [kind for kind in SETTABLE if KINDS[kind].audience is Audience.DEPARTMENT]
 PLACE = re.compile(r"%\((\w+)\)s")
 
 AMOUNTS = {"guaranteed", "borrow_limit", "lend_limit", "wanted", "granted"}  # in the pool's unit, the fact `unit`
@@ -328,9 +337,7 @@ def tell(
             )
     InboxItem.objects.bulk_create(items)
     called = (
-        department
-        and known.audience is Audience.DEPARTMENT
-        and deliver_to_webhooks(kind, department, {**facts, "workload": workload})
+        department and known.for_webhooks and deliver_to_webhooks(kind, department, {**facts, "workload": workload})
     )
     if called or any(item.mail_due_at for item in items):
         wake("portal.deliver")
@@ -345,6 +352,11 @@ def deliver_to_webhooks(kind: str, department: Department, facts: Mapping[str, A
 
 def wants(hook: Webhook, kind: str) -> bool:
     return not hook.kinds or kind in hook.kinds
+
+
+def settable_by(user: User) -> list[str]:
+    """The kinds that the person can be told, as far as they may be chosen."""
+    return [kind for kind in SETTABLE if user.is_operator or KINDS[kind].audience is not Audience.OPERATORS]
 
 
 def owners_of(department: Department) -> list[User]:

@@ -38,7 +38,7 @@ def checked(name: str, url: str, shape: str, secret: str, kinds: Sequence[str]) 
         raise Invalid(N_("Enter a name for the webhook."), field="name")
     if shape not in WebhookShape.values:
         raise Invalid(N_("Choose one of the formats %(shapes)s."), field="shape", shapes=", ".join(WebhookShape.values))
-    unknown = sorted(set(kinds) - set(notices.FOR_WEBHOOKS))
+    unknown = sorted(set(kinds) - {kind for kind, known in notices.KINDS.items() if known.for_webhooks})
     if unknown:
         raise Invalid(N_("There are no notifications of type %(kinds)s."), field="kinds", kinds=", ".join(unknown))
     if standard_key(secret) is None:

@@ -87,8 +87,7 @@ def _title(kind: str) -> str:
 
 def _saying(word: str) -> Q:
     """Those whose sentence, in the reader's language, or whose facts have the word."""
-    texts = {kind: notices.PLACE.sub("", _(known.sentence)).lower() for kind, known in notices.KINDS.items()}
-    kinds = [kind for kind, text in texts.items() if word.lower() in text]
+    kinds = [kind for kind, known in notices.KINDS.items() if word.lower() in known.words.lower()]
     return Q(kind__in=kinds) | Q(data__icontains=word) | Q(department__name__icontains=word) | Q(workload=word.lower())
 
 
@@ -198,12 +197,11 @@ def settings(request: HttpRequest) -> HttpResponse:
 def _choices(user: User) -> list[Choice]:
     """Of the kinds that the person is told of, in the order of the page."""
     saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
-    hidden = notices.Audience.OPERATORS if not user.is_operator else None
     return [
         _choice(kind, _(group), saved.get(kind))
         for group, abouts in GROUPS.items()
-        for kind in notices.SETTABLE
-        if kind.partition(".")[0] in abouts and notices.KINDS[kind].audience is not hidden
+        for kind in notices.settable_by(user)
+        if kind.partition(".")[0] in abouts
     ]
 
 

@@ -58,7 +58,7 @@ class WebhookForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["kinds"]
         if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(kind, _(notices.KINDS[kind].title)) for kind in notices.FOR_WEBHOOKS]
+            field.choices = [(kind, _(known.title)) for kind, known in notices.KINDS.items() if known.for_webhooks]
 
 
 class WebhookChangeForm(WebhookForm):

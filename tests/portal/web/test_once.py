@@ -30,7 +30,7 @@ FILLED = {
     "title": "Second", "slug": "second", "username": "second", "display_name": "Second", "email": "",
     "password": "correct horse battery", "url": "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=abc",
     "why": "a fan is broken", "units": "1", "amount": "1", "text": "May I?", "by": "1h", "scopes": "read", "days": "90",
-    "command": "true", "reference": "second:1", "interpreter": "python", "units_per_pod": "1", "max_runtime": "60",
+    "command": "true", "reference": "second:1", "interpreter": "python", "units_per_pod": "1", "max_runtime": "60s",
     "hours": "100", "patience": "1h", "kubeconfig": "", "description": "", "role": "member", "pods": "1",
     "template_title": "second",
 }  # fmt: skip
