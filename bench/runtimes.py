@@ -1,0 +1,115 @@
+"""How well drawn runtimes hold, without the planner: twice a day a trace is looked at, and for each department the card-hours of
+the next day of what waits (came in the last two hours), or runs (came before and has not ended), are compared with those drawn.
+
+    python -m bench.runtimes [TRACE.csv] [--weeks 2017-10-02 2017-10-16] [--together 0.2 0.4]
+
+Runs begin when they come: which of them would have waited is not asked, so it takes a minute where `estimates` takes hours, and
+every hour counts alike. Without a trace the second week of a made-up fortnight is looked at. Prints a line for each correlation:
+in which part of the cases the sum lies in the 80 % range of the draws, or below it. An honest range holds in 80 %.
+"""
+
+import argparse
+import datetime as dt
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+from bench._demand import made_up
+from workloads.estimates import runtimes
+from workloads.estimates.runtimes import Chances, Runtimes, Traits, size_of
+from workloads.replay.traces import Row, read_trace
+
+HOUR, DAY = 3600, 86400
+STEP, HISTORY, LATELY, DRAWS = 12 * HOUR, 90 * DAY, 2 * HOUR, 25
+MANY = 8
+HEADINGS = (
+    "together",
+    "what",
+    "sums",
+    "in the 80 % range",
+    "below",
+    f"of {MANY} jobs or more",
+    "in the 80 % range",
+    "below",
+)
+Ranks = dict[tuple[float, str], list[tuple[float, int]]]
+"""By correlation and what is added up: the part of the draws that is less than what came true, and of how many jobs."""
+
+
+def _traits(row: Row) -> Traits:
+    return Traits(row.department, row.department, "", "job", size_of(row.units))
+
+
+def _known(rows: Sequence[Row], now: int) -> Runtimes:
+    known = Runtimes()
+    for row in rows:
+        if now - HISTORY < row.submitted_at < now - LATELY:
+            over = row.submitted_at + row.runtime <= now
+            known.learn(_traits(row), row.runtime if over else now - row.submitted_at, over=over)
+    return known
+
+
+def _sums(rows: Sequence[Row], known: Runtimes, now: int) -> Iterator[tuple[str, int, float]]:
+    """Of each department and of all: name, number of jobs, and the part of the draws that is less than what came true."""
+    real, drawn, random = Counter[str](), [Counter[str]() for _ in range(DRAWS)], Random(now)
+    elapsed = [0 if row.submitted_at > now - LATELY else now - row.submitted_at for row in rows]
+    for row, lasted in zip(rows, elapsed, strict=True):
+        for name in (row.department, "all"):
+            real[name] += row.units * min(DAY, row.runtime - lasted)
+    for sums in drawn:
+        chances = Chances(random)
+        for row, lasted in zip(rows, elapsed, strict=True):
+            lasts = known.draw(_traits(row), chances.of(_traits(row)), lasted) or lasted
+            for name in (row.department, "all"):
+                sums[name] += row.units * min(DAY, lasts - lasted)
+    jobs = Counter(row.department for row in rows) + Counter({"all": len(rows)})
+    for name in real:
+        less = sum((sums[name] < real[name]) + (sums[name] == real[name]) / 2 for sums in drawn)
+        yield name, jobs[name], less / DRAWS
+
+
+def ranks(rows: Sequence[Row], begins: Sequence[int], together: Sequence[float]) -> Ranks:
+    found: Ranks = defaultdict(list)
+    for begin in begins:
+        for now in range(begin + HOUR // 2, begin + 7 * DAY, STEP):
+            live = [row for row in rows if now - 14 * DAY < row.submitted_at <= now]
+            waits = [row for row in live if row.submitted_at > now - LATELY]
+            runs = [row for row in live if row.submitted_at <= now - LATELY and row.submitted_at + row.runtime > now]
+            known = _known(rows, now)
+            for runtimes.TOGETHER in together:
+                for what, of_it in (("wait", waits), ("run", runs)):
+                    for name, jobs, rank in _sums(of_it, known, now):
+                        whose = "all that" if name == "all" else "a department's that"
+                        found[runtimes.TOGETHER, f"{whose} {what}"].append((rank, jobs))
+    return found
+
+
+def _parts(ranks: Sequence[float]) -> list[str]:
+    parts = sum(0.1 <= rank <= 0.9 for rank in ranks), sum(rank < 0.1 for rank in ranks)
+    return [f"{len(ranks)}", *(f"{part / max(1, len(ranks)):.0%}" for part in parts)]
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", nargs="?", type=Path)
+    parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
+    parser.add_argument("--together", nargs="+", type=float, default=[0.2], help="correlation of one person's runtimes")
+    asked = parser.parse_args(arguments)
+    if asked.trace is None:
+        rows = made_up(2_000, 14)
+    else:
+        with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
+            rows = read_trace(lines)
+    weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
+    print(" | ".join(HEADINGS))
+    for (together, what), of_it in sorted(
+        ranks(rows, weeks or [rows[0].submitted_at + 7 * DAY], asked.together).items()
+    ):
+        cells = _parts([rank for rank, _ in of_it]) + _parts([rank for rank, jobs in of_it if jobs >= MANY])
+        print(" | ".join([f"{together:g}", what, *cells]), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
