@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, find_places, fits
+from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, add, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.types import (
@@ -173,7 +173,6 @@ class PassState:
         self.vectors: dict[ClaimId, Vector] = {}
         self.units_held = 0
         self.young: set[ClaimId] = set()
-        self.some_recalls = False
         held: Vector = {}
         charges = self.charges
         self.ledger.fill((claim.department, charges[claim.id]) for claim in mine if claim.id in charges)
@@ -201,9 +200,7 @@ class PassState:
         self._count_user(claim, claim.units)
         if young_until(claim, self.now) > self.now:
             self.young.add(claim.id)
-        self.some_recalls = self.some_recalls or claim.is_recall
-        for slot, amount in vector.items():
-            held[slot] = held.get(slot, 0) + amount
+        add(held, vector)
 
     def _enter_on_nodes(self, claim: Claim) -> None:
         """The claim holds: it stands in its department and on its nodes."""
@@ -295,10 +292,6 @@ class PassState:
             trial.uncharge_hold(self.holds[claim.id])
             return not self.entitled(claim)
 
-    def breaks_guarantee(self, department: DepartmentId) -> bool:
-        """Whether a claim that must stay inside the guarantee of the department, or of one above it, has lost its right to it."""
-        return any(self.lost_its_right(self.holds[id].claim) for id in self._inside_only_upwards(department))
-
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Claims of its department that have a reservation and would lose the right to it if the leaver stayed; the last to
         reserve comes first."""
@@ -341,8 +334,8 @@ class PassState:
             return False
         with self.trial() as trial:
             trial.charge(department, units)
-            if self.breaks_guarantee(department):
-                return False
+            if any(self.lost_its_right(self.holds[id].claim) for id in self._inside_only_upwards(department)):
+                return False  # one that must stay inside the guarantee
         return not self.depending_on(leaver, units)
 
     # Where a claim would stand ----------------------------------------------------------------------------------------
@@ -403,6 +396,8 @@ class PassState:
     def draw_from_recalls(self, claim: Claim) -> dict[ClaimId, int]:
         """The claim takes units from recalls of departments above its own, as far as it needs them; returns units by recall."""
         drawn: dict[ClaimId, int] = {}
+        if not self.standing.recalls:
+            return drawn
         wanted, account = 0 if claim.is_recall else self.asked(claim), self.ledger[claim.department].parent
         while account is not None and wanted:
             for recall in self.standing.recalls.get(account.id, ()):
@@ -491,8 +486,7 @@ class PassState:
     def wait_for(self, hold: Hold, leaver: Claim) -> None:
         """The hold's claim waits for this leaver, too."""
         self.departures.wait_for(leaver, hold.claim)
-        for slot, amount in self.vectors[leaver.id].items():
-            hold.from_leavers[slot] = hold.from_leavers.get(slot, 0) + amount
+        add(hold.from_leavers, self.vectors[leaver.id])
 
     def add_hold(self, hold: Hold) -> None:
         """Enter a hold. It takes at once what of its need is free now and will not come from leavers."""
@@ -543,7 +537,7 @@ class PassState:
             self.free_later.add(self.vectors[victim.id])
 
     def unpreempt(self, victim: Claim) -> None:
-        """A victim stays after all. If others have counted on what it would have left, they are asked again."""
+        """A victim stays after all. Others may have counted on what it would have left: they are asked again."""
         self.preempted.pop(victim.id, None)
         self.departures.stay(victim)
         if victim.state is ClaimState.LEAVING:
@@ -557,10 +551,7 @@ class PassState:
         self._count_user(victim, victim.units)
         self.ledger.add(victim.department, self.charges[victim.id])
         self.free_later.add(self.vectors[victim.id], -1)
-        too_little = any(self.free_later.row[slot] < 0 for slot in self.vectors[victim.id])
-        too_much = self.ledger.is_overdrawn(victim.department)
-        broken = self.breaks_guarantee(victim.department) or any(True for _ in self.started_without_right())
-        self.ask_again = self.ask_again or bool(too_little or too_much or broken)
+        self.ask_again = True
 
     def short_of_guarantee(self, claim: Claim) -> int:
         """Units by which its department would fall below its guarantee if the claim alone went."""

@@ -175,6 +175,12 @@ def _instance_slots(host: Host, card: int, profile: Profile, start: int) -> Iter
     yield from ((slices[n] if n < len(slices) else NOWHERE, 1) for n in range(start, start + profile.size))
 
 
+def add(vector: Vector, other: Mapping[Slot, int]) -> None:
+    """vector += other"""
+    for slot, amount in other.items():
+        vector[slot] = vector.get(slot, 0) + amount
+
+
 def fits(free: Row, vector: Mapping[Slot, int]) -> bool:
     """Whether a vector can be taken from what is free."""
     return all(free[slot] >= amount for slot, amount in vector.items())
@@ -543,8 +549,7 @@ def _sum(vectors: Collection[Mapping[Slot, int]]) -> Mapping[Slot, int]:
         return first
     total = dict(first)
     for vector in others:
-        for slot, amount in vector.items():
-            total[slot] = total.get(slot, 0) + amount
+        add(total, vector)
     return total
 
 

@@ -125,7 +125,7 @@ class PlanningPass:
     def _start(self, claim: Claim) -> Decision | None:
         """If quotas entitle it, start it where it fits now, and will when all reservations are taken up."""
         state = self.state
-        drawn = state.draw_from_recalls(claim) if state.some_recalls else {}
+        drawn = state.draw_from_recalls(claim)
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
         if places is None:
             state.return_to_recalls(drawn)

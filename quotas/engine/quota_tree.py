@@ -179,10 +179,6 @@ class Ledger:
             units = max(0, account.usage + units - account.kept) - max(0, account.usage - account.kept)
         return None
 
-    def is_overdrawn(self, department: DepartmentId) -> bool:
-        """Whether the department, or one above it, has passed what it may use."""
-        return any(_available(account) < 0 for account in (*self.accounts[department].upwards(), self.root))
-
     def balance_after(self, account: Account, units: int) -> Share:
         """The account's balance once it has taken `units` more: what it then borrows counts as if it had done so lately. Who has
         lent more gets that back unit for unit; what is borrowed beyond counts relative to the weight, as a share does."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from quotas.engine.planning_pass import decide
+from quotas.engine.quota_tree import Ledger
 from quotas.engine.types import (
     Card,
     Claim,
@@ -76,6 +77,12 @@ def a_policy(**words: Any) -> Policy:
 
 def answers(snapshot: Snapshot) -> dict[str, Decision]:
     return {decision.claim: decision for decision in decide(snapshot).decisions}
+
+
+def is_overdrawn(ledger: Ledger, department: Any) -> bool:
+    """Whether the department, or one above it, has passed what it may use."""
+    upwards = ledger[department].upwards()
+    return any(ledger.available(each.id) < 0 for each in upwards) or ledger.root.usage > ledger.root.promised
 
 
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:

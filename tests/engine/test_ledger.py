@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from quotas.engine.quota_tree import Ledger, share
 from quotas.engine.types import Department, Quota
-from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers
+from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answers, is_overdrawn
 
 
 def a_tree() -> Ledger:
@@ -64,15 +64,15 @@ def test_overdrawn_is_who_passes_a_limit_or_stands_below_one_that_is_passed() ->
     ledger = a_tree()
     names = ["one", "two", "lab", "guest"]
     ledger.add("two", 5)  # type: ignore[arg-type]
-    assert [name for name in names if ledger.is_overdrawn(name)] == []  # type: ignore[arg-type]
+    assert [name for name in names if is_overdrawn(ledger, name)] == []
     ledger.add("two", 1)  # type: ignore[arg-type]
-    assert [name for name in names if ledger.is_overdrawn(name)] == ["two"]  # type: ignore[arg-type]
+    assert [name for name in names if is_overdrawn(ledger, name)] == ["two"]
     ledger.add("two", -6)  # type: ignore[arg-type]
     ledger.add("guest", 5)  # type: ignore[arg-type]
-    assert [name for name in names if ledger.is_overdrawn(name)] == []  # type: ignore[arg-type]
+    assert [name for name in names if is_overdrawn(ledger, name)] == []
     ledger.add("guest", 1)  # type: ignore[arg-type]
     assert ledger.available("one") >= 0  # type: ignore[arg-type]
-    assert [name for name in names if ledger.is_overdrawn(name)] == names  # type: ignore[arg-type]
+    assert [name for name in names if is_overdrawn(ledger, name)] == names
 
 
 def test_inside_is_up_to_the_guarantee() -> None:

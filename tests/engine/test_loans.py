@@ -11,7 +11,7 @@ from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of, usage_of
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
 from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot
-from tests.engine.builders import a_department, a_pool, a_snapshot, holding
+from tests.engine.builders import a_department, a_pool, a_snapshot, holding, is_overdrawn
 from tests.engine.effort import examples
 from tests.engine.forward import GPU, World, a_crowd
 from tests.engine.strategies import snapshots
@@ -100,7 +100,7 @@ def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_
     to them, and what others have of them neither more than they leave idle nor than they lend."""
     snapshot = a_crowd(seed, World(fair=False, nested=True, placed=placed))
     ledger, loans = usage_of(snapshot, GPU), loans_of(snapshot, GPU)
-    assume(not any(ledger.is_overdrawn(id) for id in ledger.accounts) and ledger.root.guaranteed >= 0)
+    assume(not any(is_overdrawn(ledger, id) for id in ledger.accounts) and ledger.root.guaranteed >= 0)
     for account in ledger.accounts.values():
         inside = _inside(account)
         lent = sum(loan.units for loan in loans if loan.lender in inside and loan.borrower not in inside)
