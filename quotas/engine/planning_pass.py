@@ -77,7 +77,7 @@ class PlanningPass:
         self.answers: dict[ClaimId, Decision] = {}
         self._holds = Holds(state)
         self._let_stay: set[ClaimId] = set()
-        self._in_vain: set[object] = set()  # kinds of borrowers that found no victims
+        self._in_vain: set[object] = set()
 
     def run(self) -> None:
         """Answer all claims (steps 1 to 6), then explain."""
@@ -108,7 +108,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # what it takes may be in the way of a reservation behind it
+                state.ask_again = True  # it may be in the way of that
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
@@ -134,7 +134,7 @@ class PlanningPass:
         state.admit(claim, places, drawn)
         self._holds.expect_end(claim)
         if borrowed:
-            state.ask_again = True  # an owner that was told to wait may preempt its claims now
+            state.ask_again = True  # an owner that waits may preempt its claims now
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class PlanningPass:
         """The claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
         state = self.state
         competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
-        self._in_vain.clear()
+        self._in_vain.clear()  # kinds of borrowers that found no victims
         while (claim := competition.next()) is not None:
             held = len(state.holds)
             yield claim
