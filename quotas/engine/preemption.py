@@ -23,7 +23,7 @@ from quotas.engine.preemption_rules import (
     Preemptor,
     candidate_departments,
     cost,
-    lacking_anywhere,
+    lacking_of_pool,
     open_to,
     own_candidates,
     permitted,
@@ -107,7 +107,8 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     """For a preemptor inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims
     that lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
     state = preemptor.state
-    need = lacking_anywhere(preemptor)
+    by_right = preemptor.asked - state.ledger.available(preemptor.account.id)
+    need = max(by_right, lacking_of_pool(preemptor))
     if not preemptor.inside or not state.ledger.flat or state.settings.fair_sharing or need <= 0:
         return None
     mine = preemptor.account.id

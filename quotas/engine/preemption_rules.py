@@ -368,9 +368,3 @@ def lacking_of_pool(preemptor: Preemptor) -> int:
     """Units that are not even free in the pool as a whole: without so many no set makes room."""
     state = preemptor.state
     return preemptor.asked - state.free_later.row[state.pool_slot]
-
-
-def lacking_anywhere(preemptor: Preemptor) -> int:
-    """Units that must be given wherever they stand: for the right to a place, or of the pool as a whole."""
-    state = preemptor.state
-    return max(preemptor.asked - state.ledger.available(preemptor.account.id), lacking_of_pool(preemptor))
