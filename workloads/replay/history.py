@@ -155,7 +155,7 @@ def demand_of(
     )
     jobs: list[Job] = []
     unknown = 0
-    for _, made in groupby(attempts, key=lambda attempt: attempt.workload_id):
+    for _, made in groupby(attempts.iterator(), key=lambda attempt: attempt.workload_id):
         job = _job([*made], begin, end, pools or {})
         if job is None:
             unknown += 1
