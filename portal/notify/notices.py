@@ -21,6 +21,7 @@ from django.utils.translation import gettext
 from portal.background.hints import wake
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
+from portal.text.plain_errors import plain_error
 from portal.text.words import exact, stored_sentence, unit_hours, unit_name
 
 
@@ -396,6 +397,8 @@ def fact_text(key: str, value: Any) -> str:
     if key == "reason":
         reason = str(value)
         return gettext(REASONS[reason]) if reason in REASONS else reason or gettext("its command exited with an error")
+    if key == "error":
+        return plain_error(str(value))
     if isinstance(value, Mapping):  # a stored sentence
         return stored_sentence(value)
     if key == "unit":

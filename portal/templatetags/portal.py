@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 
 from portal.ids import new_id
 from portal.models import Role, SavedFilter
-from portal.text import words
+from portal.text import plain_errors, words
 from portal.web import code_names, tours
 from portal.web.once import FIELD
 from portal.web.why import RULES
@@ -102,8 +102,8 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 for plain in (
     code_names.event_label,
-    code_names.plain_error,
-    code_names.technical,
+    plain_errors.plain_error,
+    plain_errors.technical,
     words.amount,
     words.exact,
     words.guarantee,

@@ -14,6 +14,7 @@ from django.utils import timezone
 from portal.celery import TIMETABLE
 from portal.models import AuditEntry, Event, JobRun, Webhook, WebhookDelivery
 from portal.notify.notices import KINDS
+from portal.text.plain_errors import plain_error
 from portal.web import code_names
 from tests.architecture.doors import World, all_doors, build
 from tests.architecture.sources import ROOT
@@ -101,6 +102,6 @@ def test_every_code_has_words() -> None:
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_is_told_in_words(error: str) -> None:
-    assert not RAW.search(code_names.plain_error(error))
-    assert code_names.plain_error(f"the watch broke: {error}").startswith("the watch broke: ") or "watch" not in error
-    assert code_names.plain_error("HTTP 410 Gone") == "HTTP 410 Gone"
+    assert not RAW.search(plain_error(error))
+    assert plain_error(f"the watch broke: {error}").startswith("the watch broke: ") or "watch" not in error
+    assert plain_error("HTTP 410 Gone") == "HTTP 410 Gone"

@@ -22,7 +22,7 @@ from portal.errors import N_, Problem, TooLarge
 from portal.notify import event_bell
 from portal.server import streams
 from portal.text.numbers import natural
-from portal.web.code_names import plain_error
+from portal.text.plain_errors import plain_error
 from workloads.actions import request_of
 from workloads.api.resources import workload_for
 from workloads.clusters.drivers import ClusterAway

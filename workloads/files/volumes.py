@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from portal.errors import N_, Invalid, Problem
-from portal.web.code_names import plain_error
+from portal.text.plain_errors import plain_error
 from quotas.models import Node
 from workloads.clusters.drivers import ClusterAway, driver_for
 from workloads.clusters.run_spec import namespace_of

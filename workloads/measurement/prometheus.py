@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from portal.errors import N_, Invalid, Problem
 from portal.infra.crypt import decrypt
 from portal.notify import safe_http
-from portal.web.code_names import plain_error
+from portal.text.plain_errors import plain_error
 from workloads.measurement.series import NotPrometheus, Query, QueryRefused, Sample, parse
 from workloads.models import MetricsAuth, MetricsSource
 

@@ -15,7 +15,7 @@ from portal.infra import versions
 from portal.infra.confirm import Break
 from portal.infra.crypt import encrypt
 from portal.infra.locks import durable
-from portal.web.code_names import plain_error
+from portal.text.plain_errors import plain_error
 from quotas.models import Claim, Cluster, ClusterKind, Node, Quota
 from workloads.clusters.drivers import make_driver
 from workloads.kubernetes.manifests.options import Options

@@ -190,9 +190,10 @@ class PresetForm(forms.ModelForm, SetupFields):  # type: ignore[type-arg]  # gen
             "active": gettext_lazy("available"),
         }
 
-    def __init__(self, *args: Any, instance: Preset, initial: dict[str, Any], **kwargs: Any) -> None:
-        first = first_setup(instance.settings, instance.pods)
-        super().__init__(*args, instance=instance, initial=first | initial, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        row: Preset = kwargs["instance"]
+        kwargs["initial"] = first_setup(row.settings, row.pods) | kwargs["initial"]
+        super().__init__(*args, **kwargs)
         self.offer_extras(Pool.objects.all())
 
     def clean_command(self) -> list[str]:

@@ -164,6 +164,13 @@ def test_what_is_not_known_leaves_no_label_without_a_text(kind: str, language: s
         )
 
 
+def test_an_error_of_a_connection_is_told_in_plain_words() -> None:
+    facts = {"name": "ci", "department": "Vision", "failures": 5}
+    raw = "gaierror: [Errno -2] Name or service not known"
+    assert "(its host name cannot be resolved)" in notices.sentence("webhook.failing", facts | {"error": raw})
+    assert "(HTTP 500)" in notices.sentence("webhook.failing", facts | {"error": "HTTP 500"})
+
+
 def test_what_is_told_holds_no_dash_where_there_is_nothing() -> None:
     for path in [*BASE.glob("portal/**/*.py"), *BASE.glob("quotas/**/*.py"), *BASE.glob("workloads/**/*.py")]:
         for call in ast.walk(ast.parse(path.read_text())):

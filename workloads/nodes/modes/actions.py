@@ -11,7 +11,7 @@ from portal.background.hints import wake
 from portal.errors import N_, Invalid, Problem
 from portal.infra.locks import durable
 from portal.notify.events import emit
-from portal.web.code_names import plain_error
+from portal.text.plain_errors import plain_error
 from quotas.models import Node, OutsidePod
 from quotas.planning.lock import locked_group
 from quotas.rules.draining import announce_drain, groups_of, on_node
