@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from quotas.engine.pass_state import PassState
-from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot, best_spot, has_spot, spot_on
+from quotas.engine.placement import LAST, NOWHERE, Host, Places, Slot, spot_on
 from quotas.engine.preemption_rules import (
     Preemptor,
     cost,
@@ -291,32 +291,13 @@ def completed(preemptor: Preemptor, victims: tuple[Claim, ...], claims: Iterable
 def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
     """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
     The state is the same afterwards."""
-    state = preemptor.state
-    victims = tuple(victims)
+    state, victims = preemptor.state, tuple(victims)
     with state.trial() as trial:
         trial.uncharge(victims)
-        entitled = state.entitled(preemptor.claim)
-    return _places_without(state, preemptor.claim, victims) if entitled else None
-
-
-def _places_without(state: PassState, claim: Claim, victims: tuple[Claim, ...]) -> Places | None:
-    """Places for the claim once these are gone, too. One pod that fits nowhere yet can only go where they stand."""
-    free, pool, vectors = state.free_later, state.pool, [state.vectors[victim.id] for victim in victims]
-    anywhere = (
-        pool.nodes is None or claim.pods > 1 or claim.same_domain or claim.is_recall or claim.reserved is not None
-    )
-    if anywhere or has_spot(free, claim, pool):
-        with state.trial() as trial:
-            trial.free(free, vectors)
-            return state.places(claim, free)
-    given = sum([vector[state.pool_slot] for vector in vectors])
-    if free.row[state.pool_slot] + given < state.asked(claim):
-        return None
-    names = {placed.node for victim in victims for placed in victim.placement or ()}
-    with state.trial() as trial:
-        trial.free(free, vectors)
-        spot = best_spot(claim, state.in_order(names), free.row)
-    return None if spot is None else (spot.placed,)
+        if not state.entitled(preemptor.claim):
+            return None
+        trial.free(state.free_later, [state.vectors[victim.id] for victim in victims])
+        return state.places(preemptor.claim, state.free_later)
 
 
 def waste(preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]:
