@@ -79,6 +79,8 @@ def render(source: str, resolve: Resolve, original: tuple[Section, ...] = ()) ->
         tokens = tokens[3:]
     html: str = _parser.renderer.render(tokens, _parser.options, {})
     html = html.replace("<table ", '<div class="table-responsive"><table ').replace("</table>", "</table></div>")
+    html = re.sub(r"<th( [^>]*)?></th>", "<td></td>", html)  # an empty cell heads no column
+    html = re.sub(r"<thead>\s*<tr>\s*(<td></td>\s*)+</tr>\s*</thead>\s*", "", html)
     html = html.replace("&lt;br&gt;", "<br>")  # the one element that cells of tables have no mark for
     html = html.replace("<pre>", '<pre tabindex="0">')  # wide ones scroll, with the keyboard, too
     return Document(html, tuple(sections))

@@ -147,6 +147,14 @@ def test_what_is_new_is_the_changelog(client: Client) -> None:
     assert reverse("portal:whats_new") in client.get("/help/").content.decode()
 
 
+def test_a_table_without_headings_has_no_head() -> None:
+    assert "<thead" not in render("| | |\n|---|---|\n| a | b |\n", lambda link: link).html
+    assert "<td></td>\n<th>x</th>" in render("| | x |\n|---|---|\n| a | b |\n", lambda link: link).html
+    assert "<th></th>" not in "".join(
+        render(each.read_text(), lambda link: link).html for each in guides.ROOT.rglob("*.md")
+    )
+
+
 def test_nothing_of_a_document_runs() -> None:
     source = "# T\n\n<script>alert(1)</script> [a](javascript:alert(1)) ![p](x.png) <img src=x onerror=y>\n\n## B\n\n[l](b.md)\n"
     document = render(source, lambda link: "" if link.endswith(".md") else link)
