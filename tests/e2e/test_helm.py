@@ -205,7 +205,7 @@ def test_a_backup_of_the_cronjob_is_restored_on_the_same_volume(release: Release
 
     release.shell("Workload.objects.update(name='written after the backup')")
     release.run("kubectl", "scale", "deployment", "--replicas=0", f"--selector=app.kubernetes.io/instance={RELEASE}")
-    eventually(lambda: len(release.get("pod", "--field-selector=status.phase=Running")) == 2, 90)  # database, Redis
+    eventually(lambda: len(release.get("pod", "--field-selector=status.phase=Running")) == 2, 180)  # database, Redis
     job = json.loads(
         release.run("kubectl", "create", "job", "restore", f"--from={cronjob}", "--dry-run=client", "-o=json")
     )
