@@ -17,8 +17,7 @@ from pathlib import Path
 from random import Random
 
 from bench._demand import made_up
-from workloads.estimates import runtimes
-from workloads.estimates.runtimes import Chances, Runtimes, Traits, size_of
+from workloads.estimates.runtimes import TOGETHER, Chances, Runtimes, Traits, size_of
 from workloads.replay.traces import Row, read_trace
 
 HOUR, DAY = 3600, 86400
@@ -51,7 +50,7 @@ def _known(rows: Sequence[Row], now: int) -> Runtimes:
     return known
 
 
-def _sums(rows: Sequence[Row], known: Runtimes, now: int) -> Iterator[tuple[str, int, float]]:
+def _sums(rows: Sequence[Row], known: Runtimes, now: int, together: float) -> Iterator[tuple[str, int, float]]:
     """Of each department and of all: name, number of jobs, and the part of the draws that is less than what came true."""
     real, drawn, random = Counter[str](), [Counter[str]() for _ in range(DRAWS)], Random(now)
     elapsed = [0 if row.submitted_at > now - LATELY else now - row.submitted_at for row in rows]
@@ -59,7 +58,7 @@ def _sums(rows: Sequence[Row], known: Runtimes, now: int) -> Iterator[tuple[str,
         for name in (row.department, "all"):
             real[name] += row.units * min(DAY, row.runtime - lasted)
     for sums in drawn:
-        chances = Chances(random)
+        chances = Chances(random, together)
         for row, lasted in zip(rows, elapsed, strict=True):
             lasts = known.draw(_traits(row), chances.of(_traits(row)), lasted) or lasted
             for name in (row.department, "all"):
@@ -78,11 +77,11 @@ def ranks(rows: Sequence[Row], begins: Sequence[int], together: Sequence[float])
             waits = [row for row in live if row.submitted_at > now - LATELY]
             runs = [row for row in live if row.submitted_at <= now - LATELY and row.submitted_at + row.runtime > now]
             known = _known(rows, now)
-            for runtimes.TOGETHER in together:
+            for each in together:
                 for what, of_it in (("wait", waits), ("run", runs)):
-                    for name, jobs, rank in _sums(of_it, known, now):
+                    for name, jobs, rank in _sums(of_it, known, now, each):
                         whose = "all that" if name == "all" else "a department's that"
-                        found[runtimes.TOGETHER, f"{whose} {what}"].append((rank, jobs))
+                        found[each, f"{whose} {what}"].append((rank, jobs))
     return found
 
 
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
-    parser.add_argument("--together", nargs="+", type=float, default=[0.2], help="correlation of one person's runtimes")
+    parser.add_argument("--together", nargs="+", type=float, default=[TOGETHER], help="correlation of one person's runtimes")
     asked = parser.parse_args(arguments)
     if asked.trace is None:
         rows = made_up(2_000, 14)

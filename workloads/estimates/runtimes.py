@@ -90,15 +90,16 @@ class Chances:
     """For each run of one play, the part of its like that lasts longer. Two hundred jobs that one person submits at once may be
     short or long, but most of them are the same: were each drawn by itself, together they would always take the mean."""
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, random: Random, together: float = TOGETHER) -> None:
+        self._random, self._together = random, together
         self._shared: dict[tuple[str, str, str], float] = {}
 
     def of(self, traits: Traits) -> float:
         """Above 0, up to 1; each is equally likely."""
         origin = traits.user, traits.department, traits.kind
         shared = self._shared.setdefault(origin, self._random.gauss())
-        return max(1e-9, NORMAL.cdf(TOGETHER**0.5 * shared + (1 - TOGETHER) ** 0.5 * self._random.gauss()))
+        own, together = self._random.gauss(), self._together
+        return max(1e-9, NORMAL.cdf(together**0.5 * shared + (1 - together) ** 0.5 * own))
 
 
 class Runtimes:
