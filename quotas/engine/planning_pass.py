@@ -50,15 +50,16 @@ from quotas.engine.waiting import (
 )
 
 
-def decide(snapshot: Snapshot) -> Plan:
-    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter."""
+def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
+    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter. Without
+    `hints` the same, but for the moves that would help: nobody reads them where demand is played forward."""
     rooms = rooms_of(snapshot)
     passes = [
         PlanningPass(initial_state(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
     ]
     for each in passes:
         each.run()
-    decisions = sorted((decision for each in passes for decision in each.decisions()), key=lambda d: d.claim)
+    decisions = sorted((decision for each in passes for decision in each.decisions(hints)), key=lambda d: d.claim)
     withdrawn = sorted(leaver for each in passes for leaver in each.withdrawn())
     for each in passes:
         each.state.close()
@@ -274,13 +275,16 @@ class PlanningPass:
             self._let_leavers_stay()
         return sorted(self._let_stay)
 
-    def decisions(self) -> list[Decision]:
-        """The answers, complete: with who is preempted for each, the lenders of what it borrows and the moves that would help."""
-        borrowed, victims_for, hints = self._lenders(), self._victims(), Consolidation(self.state)
+    def decisions(self, hints: bool) -> list[Decision]:
+        """The answers, complete: with who is preempted for each, the lenders of what it borrows and, with `hints`, the moves that
+        would help."""
+        borrowed, victims_for = self._lenders(), self._victims()
+        consolidation = Consolidation(self.state) if hints else None
         complete: list[Decision] = []
         for id, decision in self.answers.items():
-            waits = decision.decision is DecisionKind.WAIT
-            reasons = hints.hinted(self.state.claims[id], decision.reasons) if waits else decision.reasons
+            reasons = decision.reasons
+            if consolidation is not None and decision.decision is DecisionKind.WAIT:
+                reasons = consolidation.hinted(self.state.claims[id], reasons)
             lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
             if lent or victims or decision.borrowed or reasons is not decision.reasons:
                 units = sum(lent.values())  # borrowed once all are answered

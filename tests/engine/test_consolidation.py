@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from quotas.engine import waiting
 from quotas.engine.explain import advices, sentence
+from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import Fragmented, Move
 from quotas.engine.snapshot_json import reason_from_json, reason_to_json
-from quotas.engine.types import Claim, Node, Placed, Snapshot
+from quotas.engine.types import Claim, Decision, Node, Placed, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 
@@ -220,6 +221,17 @@ def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Sna
         moved = {move.claim: (Placed(move.pod, move.target, move.cards, move.start),) for move in moves}
         claims = [replace(claim, placement=moved.get(claim.id, claim.placement)) for claim in snapshot.claims]
         assert answers(replace(snapshot, claims=tuple(claims)))["w"].decision == "admit"
+
+
+@settings(max_examples=150, deadline=None)
+@given(scattered())
+def test_a_pass_without_hints_gives_the_same_answers_and_looks_for_no_moves(snapshot: Snapshot) -> None:
+    def unhinted(decision: Decision) -> Decision:
+        reasons = [replace(r, moves=None) if isinstance(r, Fragmented) else r for r in decision.reasons]
+        return replace(decision, reasons=tuple(reasons))
+
+    hinted, plain = decide(snapshot), decide(snapshot, hints=False)
+    assert plain == replace(hinted, decisions=tuple(map(unhinted, hinted.decisions)))
 
 
 def test_what_fits_into_no_empty_pool_is_said_to_and_offered_nothing_to_wait_for() -> None:

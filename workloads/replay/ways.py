@@ -22,7 +22,7 @@ def planner(snapshot: Snapshot) -> Plan:
     few = FEW
     while True:
         asked, behind = _first(snapshot, few)
-        plan = decide(asked)
+        plan = decide(asked, hints=False)
         waiting = {decision.claim for decision in plan.decisions if decision.decision is DecisionKind.WAIT}
         if all(waiting & ids for ids in behind):
             return plan
