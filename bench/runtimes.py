@@ -94,7 +94,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
-    parser.add_argument("--together", nargs="+", type=float, default=[TOGETHER], help="correlation of one person's runtimes")
+    parser.add_argument(
+        "--together", nargs="+", type=float, default=[TOGETHER], help="correlation of one person's runtimes"
+    )
     asked = parser.parse_args(arguments)
     if asked.trace is None:
         rows = made_up(2_000, 14)
