@@ -358,6 +358,19 @@ def loans_of(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
     )
 
 
+def loans_in_use(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
+    """The loans of what workloads occupy: those that leave count until they are gone. What a recall holds is not idle, and so is
+    lent to nobody, but it occupies and borrows nothing."""
+    occupying = [
+        replace(claim, state=ClaimState.HOLDING)
+        for claim in snapshot.claims
+        if claim.state is ClaimState.HOLDING or (claim.state is ClaimState.LEAVING and not claim.is_recall)
+    ]
+    recalls = {claim.id for claim in occupying if claim.is_recall}
+    loans = loans_of(replace(snapshot, claims=tuple(occupying)), pool)
+    return tuple(loan for loan in loans if loan.claim not in recalls)
+
+
 def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[DepartmentId, int]]:
     """For each claim that borrows: {lender: units}. The ledger says what every department uses in the end.
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Greatest
 
 from portal.models import Department
 from quotas.engine import types as e
-from quotas.engine.quota_tree import loans_of
+from quotas.engine.quota_tree import loans_in_use
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
 from quotas.planning.snapshot import load_snapshot
 
@@ -97,22 +97,12 @@ def _entries(group: PoolGroup) -> Iterator[Entry]:
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:
-    """(claim, own, lender) → units: where the units that workloads occupy now come from.
-
-    Leaving claims occupy until they are gone. A recall that holds occupies nothing, but what it holds is not idle and
-    so is lent to nobody.
-    """
-    running = tuple(
-        claim if claim.state is e.ClaimState.HOLDING else replace(claim, state=e.ClaimState.HOLDING)
-        for claim in snapshot.claims
-        if claim.state is e.ClaimState.HOLDING or (claim.state is e.ClaimState.LEAVING and not claim.is_recall)
-    )
-    occupied = replace(snapshot, claims=running)
-    own = {claim.id: claim.units for claim in running if not claim.is_recall}
+    """(claim, own, lender) → units: where the units that workloads occupy now come from."""
+    running = (claim for claim in snapshot.claims if claim.state is not e.ClaimState.PENDING and not claim.is_recall)
+    own = {claim.id: claim.units for claim in running}
     units_by_source: dict[Source, int] = {}
     for pool in snapshot.pools:
-        for loan in loans_of(occupied, pool.id):
-            if loan.claim in own:
-                units_by_source[loan.claim, False, loan.lender] = loan.units
-                own[loan.claim] -= loan.units
+        for loan in loans_in_use(snapshot, pool.id):
+            units_by_source[loan.claim, False, loan.lender] = loan.units
+            own[loan.claim] -= loan.units
     return units_by_source | {(claim, True, ""): units for claim, units in own.items() if units}

@@ -19,7 +19,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from quotas.engine.queue import queue_order
-from quotas.engine.quota_tree import Ledger, Loan, loans_of, standing_of
+from quotas.engine.quota_tree import Ledger, Loan, loans_in_use, standing_of
 from quotas.engine.types import (
     UNPROMISED,
     Claim,
@@ -243,7 +243,7 @@ class Simulation:
     def _count_loans(self, pool: PoolId, lately: Decaying[DepartmentId], since: int, until: int) -> None:
         """Count who has borrowed and lent in a time, as the product does from its ledger."""
         if pool not in self._loans:
-            self._loans[pool] = loans_of(self._as_it_is(), pool)
+            self._loans[pool] = loans_in_use(self._as_it_is(), pool)
         for hour, seconds in Decaying.by_hours(since, until):
             lately.pass_to(hour)
             for loan in self._loans[pool]:
@@ -407,13 +407,13 @@ class Simulation:
     def _use(self, work: Work, units: int) -> None:
         """So many more units are not free (negative: are free again). What a recall keeps is nobody's use."""
         self._free[work.claim.pool] -= units
+        self._loans.pop(work.claim.pool, None)
         self._line(work).used_now += 0 if work.claim.is_recall else units
 
     def _charge(self, work: Work, units: int, once_more: bool = False) -> None:
         """Charge its department. Where recalls hold, work draws from them, and all that is charged and free is counted anew;
         `once_more` where the last one has ended."""
         pool = work.claim.pool
-        self._loans.pop(pool, None)
         if self._recalls[pool] or once_more:
             self._recount(pool)
         else:

@@ -234,3 +234,15 @@ def test_a_replay_counts_loans_as_the_product_does_from_its_ledger() -> None:
     lately = simulation._lately[GPU]
     lately.pass_to(11)
     assert lately.sums == expected.sums
+
+
+@pytest.mark.parametrize("half_life", [HOUR, 24 * HOUR])
+def test_where_all_is_guaranteed_departments_lend_as_much_as_they_borrow(half_life: int) -> None:
+    """To the unit-second, over a whole replay; the decayed sums lose less than one part of a unit-second an hour each."""
+    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 4 * 24 * HOUR, 8)
+    world = rules(8, **in_proportion(demand.units_in_use(), 56))
+    simulation = Simulation(world, demand, planner, Assumed(half_lives={GPU: half_life}))
+    lines = simulation.play().lines
+    assert sum(line.lent for line in lines) == sum(line.borrowed for line in lines) > 0
+    sums = simulation._lately[GPU].sums.values()
+    assert abs(sum(each.lent - each.borrowed for each in sums)) <= len(lines) * 4 * 24
