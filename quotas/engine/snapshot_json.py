@@ -297,14 +297,34 @@ def decision_to_json(decision: Decision) -> Json:
 
 def reason_to_json(reason: Reason) -> Json:
     """A reason as {"code": …, and its numbers}; what nobody looked for is left out."""
-    return {"code": reason.code, **record_to_json(reason)}
+    return record_to_json(reason)
 
 
 def record_to_json(record: Any) -> Json:
     """A dataclass as an object of what differs from the defaults; required fields always."""
+    return {name: _value(value) for name, value in _own_fields(record).items()}
+
+
+def one_level(value: object) -> Any:
+    """The `default` of a JSON writer: a dataclass, Fraction or Mapping for JSON, with the values in it as they are. Raises
+    TypeError for anything else. A writer in C takes half of the time of `snapshot_to_json`."""
+    if is_dataclass(value):
+        return _own_fields(value)
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} has no JSON")
+
+
+def _own_fields(record: Any) -> dict[str, Any]:
     kind: Any = type(record)
-    values = ((name, getattr(record, name), default) for name, default in _fields(kind))
-    return {name: _value(value) for name, value, default in values if default is MISSING or value != default}
+    differing = {
+        name: value
+        for name, default in _fields(kind)
+        if (value := getattr(record, name)) is not default and value != default  # what is MISSING equals nothing
+    }
+    return {"code": kind.code, **differing} if issubclass(kind, Reason) else differing
 
 
 def _value(value: Any) -> Any:
@@ -312,12 +332,7 @@ def _value(value: Any) -> Any:
         return value
     if isinstance(value, StrEnum):
         return value.value
-    if is_dataclass(value):
-        return reason_to_json(value) if isinstance(value, Reason) else record_to_json(value)
-    if isinstance(value, Fraction):
-        return value.numerator if value.denominator == 1 else str(value)
     if isinstance(value, tuple):
         return [_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: _value(item) for name, item in value.items()}
-    raise TypeError(f"{value!r} has no JSON")
+    known = one_level(value)
+    return {name: _value(item) for name, item in known.items()} if isinstance(known, dict) else known

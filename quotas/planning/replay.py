@@ -12,7 +12,7 @@ from django.conf import settings
 
 from quotas.engine import types as e
 from quotas.engine.planning_pass import decide
-from quotas.engine.snapshot_json import parse_snapshot, plan_to_json, snapshot_to_json
+from quotas.engine.snapshot_json import one_level, parse_snapshot, plan_to_json
 from quotas.models import PlanPass
 
 
@@ -22,7 +22,10 @@ def packed(data: e.Snapshot | e.Plan) -> bytes:
 
 
 def _written(data: e.Snapshot | e.Plan) -> bytes:
-    return orjson.dumps(snapshot_to_json(data) if isinstance(data, e.Snapshot) else plan_to_json(data))
+    """As `snapshot_to_json` and `plan_to_json` say."""
+    if isinstance(data, e.Plan):
+        return orjson.dumps(plan_to_json(data))
+    return orjson.dumps(data, default=one_level, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import copy
 import random
 
+import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from quotas.engine.placement import rooms_of
 from quotas.engine.planning_pass import decide
 from quotas.engine.preemption import choose
 from quotas.engine.reservations import initial_state
-from quotas.engine.snapshot_json import parse_snapshot, snapshot_to_json
+from quotas.engine.snapshot_json import one_level, parse_snapshot, snapshot_to_json
 from quotas.engine.types import ClaimState, DecisionKind, Plan, Snapshot
 from tests.engine import invariants
 from tests.engine.builders import carried_out
@@ -43,6 +44,8 @@ def test_the_snapshot_is_not_changed_and_the_order_of_its_parts_does_not_matter(
     shuffled = Snapshot("case", 0, snapshot.pools, tuple(departments), tuple(claims), snapshot.settings)
     assert decide(shuffled) == plan
     assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
+    written = orjson.dumps(snapshot, default=one_level, option=orjson.OPT_PASSTHROUGH_DATACLASS)  # as passes are stored
+    assert written == orjson.dumps(snapshot_to_json(snapshot))
 
 
 def news(plan: Plan) -> list[tuple[str, ...]]:
