@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     from bench import _database
 
     _database.made()
-    from django.db import connections
+    from django.db import connection
     from django.utils import timezone
 
     from portal.access import Actor
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     from workloads.backtests import runs
     from workloads.replay.history import demand_of
 
-    connections.close_all()
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # its sockets are not shared with the process that fills
     filling = get_context("fork").Process(target=fill, args=(given.workloads, given.days))
     filling.start()  # in a process of its own: its memory is not the backtest's
     filling.join()
