@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -204,6 +206,15 @@ def test_who_lost_a_run_to_another_worker_or_to_a_cancel_writes_nothing(world: W
     assert (row.state, row.result) == ("cancelled", None)
     with pytest.raises(runs.IsOver):
         runs.cancel(actor=Actor(world.operator), row=row)
+
+
+def test_the_limit_is_of_computing_and_not_of_waiting_for_a_processor(world: World, monkeypatch: Any) -> None:
+    monkeypatch.setattr(runs, "BEAT", 0.0)
+    hours = itertools.count(step=3600.0)
+    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: next(hours), thread_time=lambda: 0.0))
+    assert world.played().state == "done"
+    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: next(hours)))
+    assert world.played().why["message"] == runs.TookTooLong.message
 
 
 def test_what_takes_too_long_or_fails_says_so(world: World, monkeypatch: Any) -> None:
