@@ -221,6 +221,23 @@ def test_whoever_would_take_the_right_of_a_reservation_does_not_stay() -> None:
     assert wider.withdrawn == ("borrower", "large", "small")
 
 
+def test_a_team_takes_no_right_of_the_department_above_either() -> None:
+    """What must stay inside the guarantee keeps its reservation; a claim that may borrow would keep it anyway."""
+    departments = [a_department("parent", 4), a_department("team", parent="parent"), a_department("other", 4)]
+    leavers = [
+        leaving("of-team", "team", 4, held_for="gone", leave_by=300),
+        leaving("others", "other", 4, leave_by=100),
+    ]
+
+    def with_reservation(**more: bool) -> Snapshot:
+        reserved = pending("own", "parent", 4, reserved=Reservation(4, ()), **more)
+        return a_snapshot(a_pool(8), departments, [*leavers, reserved])
+
+    kept = decide(with_reservation(own_only=True))
+    assert (kept.withdrawn, [(d.decision, d.by) for d in kept.decisions]) == ((), [(DecisionKind.RECLAIM, 100)])
+    assert decide(with_reservation()).withdrawn == ("of-team",)
+
+
 def nothing_new(snapshot: Snapshot) -> dict[str, tuple[str, tuple[str, ...]]]:
     """What is decided, and for whom others leave: the next pass says the same and changes nothing."""
     plan = decide(snapshot)
