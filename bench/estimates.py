@@ -1,12 +1,14 @@
 """How well estimated starts hold: demand played forward through the planner, and at moments on the way the starts of what waits
-are estimated from what has ended by then (and in the trace's 90 days before), corrected by errors seen by then, and compared with
-when it does start: the first estimate of each.
+are estimated from what has ended by then (and in the trace's 90 days before), and compared with when it does start: the first
+estimate of each.
 
-    python -m bench.estimates [TRACE.csv] [--begin 2017-10-02] [--days 7] [--loads 0.85 0.95] [--moments 60]
+    python -m bench.estimates [TRACE.csv] [--weeks 2017-10-02 2017-10-16] [--days 7] [--loads 0.85 0.95] [--moments 60]
 
 Without a trace a made-up fortnight of 2,000 workloads is played; the first third of the time is only learned from. Guarantees
-are in proportion to mean demand, on nodes of 8 cards. Prints a line for each load. An 80 % range that is honest holds in 75 to
-85 % of cases; estimates of one moment err together, so beside the part of all stands the mean of the moments' parts.
+are in proportion to mean demand, on nodes of 8 cards. Prints a line for each replay, and two for all together: as played, and
+with each moment corrected by the errors of all other hours, as the product corrects once it has seen enough of them. An 80 %
+range that is honest holds in 75 to 85 % of cases; estimates of one moment err together, so beside the part of all stands the
+mean of the moments' parts.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import datetime as dt
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from workloads.replay.traces import Row, demand_of, in_proportion, read_trace, r
 from workloads.replay.ways import planner
 
 HISTORY, MOST_RUNS = 90 * DAY, 20_000  # as the product reads them
-HEADINGS = ("load", "moments", "waiting", "estimated", "80 % range holds", "below", "above", "holds, moments alike",
+HEADINGS = ("from", "load", "moments", "estimated", "80 % range holds", "below", "above", "holds, moments alike",
             "median of |error| / wait", "range / wait", "CPU ms each")  # fmt: skip
 
 
@@ -100,20 +102,56 @@ def _traits(job: Job) -> Traits:
     return Traits(request.user, request.department, "", "job", size_of(request.units))
 
 
-def _pasts(
-    first: Mapping[ClaimId, tuple[int, Estimate]], starts: Mapping[ClaimId, int | None], now: int
-) -> Iterator[Past]:
-    """What is known by now of how long those took to start, as `keep.corrections_of` reads it."""
-    for id, (made, each) in first.items():
-        start = starts[id]
-        started = start is not None and start <= now
-        if started or now > (made + HORIZON if each.high is None else each.high):
-            high = None if each.high is None else each.high - made
-            waited = (start if started and start is not None else now) - made
-            yield Past(made // 3600, each.low - made, each.median - made, high, waited)
+Moment = tuple[int, list[tuple[Estimate, int | None]]]
+"""When estimates were made, and the first ones of what waited then, each with when it did start; None: not before the end."""
 
 
-def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> list[str]:
+def _played(watcher: Watcher) -> Iterator[Moment]:
+    assert watcher.played is not None
+    starts = {record.job.request.id: record.first_start for record in watcher.played.records}
+    first = set[ClaimId]()
+    for now, found in watcher.made:
+        fresh = [(each, starts[id]) for id, each in found.items() if isinstance(each, Estimate) and id not in first]
+        first |= {id for id, each in found.items() if isinstance(each, Estimate)}
+        if fresh:
+            yield now, fresh
+
+
+def _pasts(moments: Iterable[Moment]) -> Iterator[Past]:
+    """What became of them, as `keep.corrections_of` reads it."""
+    for now, found in moments:
+        for each, start in found:
+            high = None if each.high is None else each.high - now
+            waited = HORIZON if start is None else start - now
+            yield Past(now // 3600, each.low - now, each.median - now, high, waited)
+
+
+def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
+    """What holds; `corrected`: each moment by those of all other hours."""
+    held = below = above = 0
+    errors, widths, alike = list[float](), list[float](), list[float]()
+    for now, found in moments:
+        others = [other for other in moments if other[0] // 3600 != now // 3600] if corrected else []
+        correction, here = correction_of([*_pasts(others)]), 0
+        for played, start in found:
+            each = correction.of(played, now)
+            late = each.high is not None and (start is None or start > each.high + 60)
+            early = start is not None and start < each.low - 60
+            here, below, above = here + (not late and not early), below + early, above + late
+            if start is not None and each.high is not None:
+                waits = max(60, start - now)
+                errors.append(abs(start - each.median) / waits)
+                widths.append((each.high - each.low) / waits)
+        held += here
+        alike.append(here / len(found))
+    estimated = sum(len(found) for _, found in moments)
+    parts = [f"{count / max(1, estimated):.0%}" for count in (held, below, above)]
+    return [f"{estimated}", *parts, f"{statistics.mean(alike or [0]):.0%}", f"{statistics.median(errors or [0]):.2f}",
+            f"{statistics.median(widths or [0]):.2f}"]  # fmt: skip
+
+
+def watched(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> Watcher:
+    """A week that has been played, and what was estimated on the way."""
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
     weights = demand.units_in_use()
     rules = rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
@@ -122,38 +160,13 @@ def line(rows: Sequence[Row], begin: int, days: float, load: float, moments: int
     watcher = Watcher(demand, at, ended_before(rows, demand.begin))
     watcher.played = Simulation(rules, demand, watcher, Assumed())
     watcher.played.play()
-    starts: dict[ClaimId, int | None] = {record.job.request.id: record.first_start for record in watcher.played.records}
-    asked = estimated = held = below = above = 0
-    errors, widths, by_moment = list[float](), list[float](), dict[int, list[bool]]()
-    first: dict[ClaimId, tuple[int, Estimate]] = {}
-    for now, found in watcher.made:
-        correction = correction_of([*_pasts(first, starts, now)])
-        for id, played in found.items():
-            start, asked = starts[id], asked + 1
-            if not isinstance(played, Estimate) or id in first:
-                continue
-            first[id] = now, played
-            each, estimated = correction.of(played, now), estimated + 1
-            late = each.high is not None and (start is None or start > each.high + 60)
-            early = start is not None and start < each.low - 60
-            held, below, above = held + (not late and not early), below + early, above + late
-            by_moment.setdefault(now, []).append(not late and not early)
-            if start is not None and each.high is not None:
-                waits = max(60, start - now)
-                errors.append(abs(start - each.median) / waits)
-                widths.append((each.high - each.low) / waits)
-    parts = [f"{count / max(1, estimated):.0%}" for count in (held, below, above)]
-    alike = [sum(each) / len(each) for each in by_moment.values()]
-    parts.append(f"{statistics.mean(alike or [0]):.0%}")
-    return [f"{load:g}", f"{len(watcher.made)}", f"{asked}", f"{estimated}", *parts,
-            f"{statistics.median(errors or [0]):.2f}", f"{statistics.median(widths or [0]):.2f}",
-            f"{1000 * watcher.cpu / max(1, len(watcher.made)):.0f}"]  # fmt: skip
+    return watcher
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--begin")
+    parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
     parser.add_argument("--days", type=float)
     parser.add_argument("--loads", nargs="+", type=float, default=[0.85, 0.95], help="mean demand ÷ cards")
     parser.add_argument("--moments", type=int, default=60)
@@ -163,12 +176,19 @@ def main(arguments: Sequence[str] = ()) -> None:
     else:
         with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
             rows, days = read_trace(lines), asked.days or 7
-    begin = rows[0].submitted_at // DAY * DAY
-    if asked.begin:
-        begin = int(dt.datetime.fromisoformat(asked.begin).replace(tzinfo=dt.UTC).timestamp())
+    weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
     print(" | ".join(HEADINGS))
-    for load in asked.loads:
-        print(" | ".join(line(rows, begin, days, load, asked.moments)), flush=True)
+    together: list[Moment] = []
+    for begin in weeks or [rows[0].submitted_at // DAY * DAY]:
+        for load in asked.loads:
+            watcher = watched(rows, begin, days, load, asked.moments)
+            moments = [*_played(watcher)]
+            together += moments
+            each = 1000 * watcher.cpu / max(1, len(watcher.made))
+            week = f"{dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}"
+            print(" | ".join([week, f"{load:g}", f"{len(moments)}", *cells(moments), f"{each:.0f}"]), flush=True)
+    for what, corrected in (("as played", False), ("corrected", True)):
+        print(" | ".join(["all", what, f"{len(together)}", *cells(together, corrected), "–"]))
 
 
 if __name__ == "__main__":
