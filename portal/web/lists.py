@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import Any, TypeVar
 
@@ -86,6 +86,11 @@ class ListState:
     @property
     def headings(self) -> list[Heading]:
         return [self._heading(column) for column in self.columns]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Column → what it is called: a row on a phone says it in each cell."""
+        return {column.name: column.label for column in self.columns}
 
     @property
     def choices(self) -> list[Heading]:

@@ -18,6 +18,7 @@ from quotas.board.history import Point
 from quotas.models import Pool
 
 COLUMN = '<rect class="chart-column" x="{}" y="0" width="{}" height="{}"><title>{}</title></rect>'
+ALWAYS = ("own", "guaranteed")  # said of each point, also where it is nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,20 @@ def draw(
     if not whole_pool:
         bands.insert(1, band("lent", lambda p: p.own, lambda p: p.lent))
     promise = "".join(line.line(p.at, p.at + step, p.guaranteed) for p in points)
+    words = {
+        "own": _("own"),
+        **({} if whole_pool else {"lent": _("lent")}),
+        "borrowed": _("borrowed"),
+        "guaranteed": _("guaranteed"),
+    }
+    colon = _(": ")  # translated once: there are hundreds of points
+
+    def text(point: Point) -> str:
+        figures = ((name, word, getattr(point, name)) for name, word in words.items())
+        parts = (f"{word} {amount(units, pool)}" for name, word, units in figures if units or name in ALWAYS)
+        return point.at.astimezone(end.tzinfo).strftime("%m-%d %H:%M") + colon + " · ".join(parts)
+
     columns = format_html_join("", COLUMN, (
-        (f"{line.x(p.at):.1f}", f"{line.x(p.at + step) - line.x(p.at):.1f}", line.height,
-         _text(p, pool, end.tzinfo, lent=not whole_pool))
-        for p in points
+        (f"{line.x(p.at):.1f}", f"{line.x(p.at + step) - line.x(p.at):.1f}", line.height, text(p)) for p in points
     ))  # fmt: skip
     return Chart(tuple(bands), promise, columns, line)
-
-
-def _text(point: Point, pool: Pool, zone: dt.tzinfo | None, *, lent: bool) -> str:
-    parts = [
-        (_("own"), point.own),
-        *([(_("lent"), point.lent)] if lent and point.lent else ()),
-        *([(_("borrowed"), point.borrowed)] if point.borrowed else ()),
-        (_("guaranteed"), point.guaranteed),
-    ]
-    at = point.at.astimezone(zone).strftime("%m-%d %H:%M")
-    return at + _(": ") + " · ".join(f"{name} {amount(units, pool)}" for name, units in parts)
