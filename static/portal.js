@@ -71,7 +71,8 @@
   const beat = () => {
     tick();
     const seconds = (Date.now() - updated) / 1000;
-    for (const element of all("[data-live-state]")) {
+    const opens = !isLive() && performance.now() < 5000; // a word for that moment would only flicker
+    for (const element of opens ? [] : all("[data-live-state]")) {
       element.dataset.liveState = isLive() ? "open" : "polling";
       one("[data-live-text]", element).textContent =
         isLive() && seconds < 60 ? words.live : words.updated.replace("%(when)s", shapes.relative(-seconds));
