@@ -73,6 +73,7 @@ def test_a_tour_is_offered_at_the_first_login_goes_back_and_is_closed_for_good(p
     expect(page.locator("#tour h2")).to_contain_text("2 of 5")
     page.get_by_role("button", name="Back", exact=True).click()
     expect(page.locator("#tour h2")).to_contain_text("1 of 5")
+    page.wait_for_load_state()  # with its scripts
     page.evaluate("htmx.trigger(document.body, 'live')")  # a refresh of the part it stands in leaves it there
     page.wait_for_timeout(1000)
     expect(page.locator("#tour h2")).to_contain_text("1 of 5")
