@@ -48,7 +48,7 @@ class ClusterForm(forms.Form):
         label=gettext_lazy("Options"),
         required=False,
         initial=dict,  # without it the field would read "null"
-        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
         help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Leave empty for the defaults.'),
     )
 
