@@ -20,6 +20,9 @@ class PoolCalibrationOut(serializers.Serializer[Any]):
 
     pool = serializers.CharField(help_text="Its name.")
     count = serializers.IntegerField()
+    hours = serializers.IntegerField(
+        help_text="In how many different hours they were made. Estimates of one hour err together: fewer than 20 say little."
+    )
     held = serializers.IntegerField(help_text="Started in the 80 % range.")
     earlier = serializers.IntegerField()
     later = serializers.IntegerField()

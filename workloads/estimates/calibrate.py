@@ -19,7 +19,7 @@ from itertools import accumulate
 from workloads.estimates.forward import HIGH, HORIZON, LOW, Estimate
 
 ENOUGH = 20
-"""Hours with past estimates below which nothing is corrected; and estimates below which no percentage says anything."""
+"""Hours with past estimates below which nothing is corrected, and no percentage says anything."""
 SHORT = 60
 """Waits shorter than that count as that long: a minute more or less is no error."""
 MOST = 10.0

@@ -227,11 +227,12 @@ def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Of `count` first estimates whose attempt has started, or still waits after its range: how many started in their 80 %
-    range, earlier, and later; and the median of how far the start was from the middle, as a part of the wait, and in seconds.
-    What still waits is off by at least the time until now."""
+    """Of `count` first estimates, made in so many different `hours`, whose attempt has started, or still waits after its range:
+    how many started in their 80 % range, earlier, and later; and the median of how far the start was from the middle, as a part
+    of the wait, and in seconds. What still waits is off by at least the time until now."""
 
     count: int
+    hours: int
     held: int
     earlier: int
     later: int
@@ -240,8 +241,8 @@ class Calibration:
 
     @property
     def is_enough(self) -> bool:
-        """Whether a percentage says anything."""
-        return self.count >= ENOUGH
+        """Whether a percentage says anything: estimates of one hour err together."""
+        return self.hours >= ENOUGH
 
     @property
     def held_percent(self) -> int:
@@ -275,14 +276,14 @@ def compare(rows: Iterable[tuple[Any, ...]]) -> Calibration:
     """`rows`: when the estimate was made, its low, median and high, and the start. A minute beside the range is still in it."""
     minute = dt.timedelta(seconds=60)
     count = earlier = later = 0
-    parts, seconds = [0.0], [0.0]
+    parts, seconds, hours = [0.0], [0.0], set[int]()
     for made, low, middle, high, start in rows:
         count += 1
+        hours.add(int(made.timestamp()) // 3600)
         earlier += start < low - minute
         later += high is not None and start > high + minute
         error = abs((start - middle).total_seconds())
         seconds.append(error)
         parts.append(error / max(60.0, (start - made).total_seconds()))
-    return Calibration(
-        count, count - earlier - later, earlier, later, median(parts[1:] or parts), median(seconds[1:] or seconds)
-    )
+    errors = median(parts[1:] or parts), median(seconds[1:] or seconds)
+    return Calibration(count, len(hours), count - earlier - later, earlier, later, *errors)

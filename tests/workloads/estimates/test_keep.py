@@ -111,8 +111,17 @@ def test_first_estimates_are_compared_with_starts() -> None:
     rows = [row(10, 20, 30, 31), row(10, 20, 30, 8), row(10, 20, 30, 40), row(10, 20, None, 500)]
     found = keep.compare(rows)
     assert (found.count, found.held, found.earlier, found.later, found.held_percent) == (4, 2, 1, 1, 50)
+    assert (found.hours, found.is_enough) == (1, False)
     assert found.error_seconds == pytest.approx((12 + 20) / 2 * 60)
     assert keep.compare([]).held_percent == 0
+
+
+@pytest.mark.parametrize("hours", [keep.ENOUGH - 1, keep.ENOUGH])
+def test_a_burst_of_hundreds_says_no_more_than_its_hour(hours: int) -> None:
+    burst = [row(10, 20, 30, 40)] * 500
+    rows = [tuple(each + hour * HOUR for each in row(10, 20, 30, 25)) for hour in range(1, hours)]
+    assert keep.compare(burst).is_enough is False
+    assert keep.compare([*burst, *rows]).is_enough is (hours == keep.ENOUGH)
 
 
 def test_operators_see_how_well_estimates_held_and_nobody_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
