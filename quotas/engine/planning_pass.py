@@ -51,8 +51,8 @@ from quotas.engine.waiting import (
 
 
 def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
-    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter. Without
-    `hints` the same, but for the moves that would help: nobody reads them where demand is played forward."""
+    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter. With
+    `hints` it looks for moves that help."""
     rooms = rooms_of(snapshot)
     passes = [
         PlanningPass(initial_state(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
@@ -71,7 +71,7 @@ ROUNDS = 5
 
 
 class PlanningPass:
-    """The pass over one pool, with the answers in the order in which they were given."""
+    """The pass over one pool, with the answers in their order."""
 
     def __init__(self, state: PassState) -> None:
         self.state = state
