@@ -88,6 +88,13 @@ def test_try_it_sends_the_call_as_the_reader(person: Callable[..., Any]) -> None
     alice.heard = [text for text in alice.heard if "escaping deep link whitespace" not in text]  # of names with _
 
 
+def test_try_it_has_no_faults_but_those_of_its_library(person: Callable[..., Any]) -> None:
+    alice = person("alice")
+    page = alice.go("/api/v1/docs/try/")
+    expect(page.locator("#swagger-ui .opblock").first).to_be_visible(timeout=60_000)
+    assert {fault.partition(":")[0] for fault in alice.axe()} <= {"heading-order", "nested-interactive", "region"}
+
+
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
 def test_the_pages_are_accessible_and_as_wide_as_their_screen(
     person: Callable[..., Any], language: str, theme: str, width: int
