@@ -80,8 +80,7 @@ def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) 
     """
     from portal.server.application import application  # loads all views
 
-    for port in (settings.PORT, settings.NOTEBOOK_PORT):
-        refuse_taken(port)
+    refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)
     runtime = Runtime()
     try:
         asyncio.run(_serve(application, runtime, listening))
@@ -154,12 +153,13 @@ def allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def refuse_taken(port: int) -> None:
-    """Raises PortTaken if a port is in use. Granian shares ports, so a second server would start and get half of the
-    requests."""
-    with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.BIND_HOST, port))
-        except OSError as error:
-            raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error
+def refuse_taken(*ports: int) -> None:
+    """Raises PortTaken if one of the ports is in use. Granian shares ports, so a second server would start and get half of
+    the requests."""
+    for port in ports:
+        with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.BIND_HOST, port))
+            except OSError as error:
+                raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -249,6 +250,20 @@ def test_a_second_demo_on_the_same_data_is_refused_and_a_reset_begins_again(demo
     demo.start("--reset", "--no-load")
     demo.until_ready()
     assert demo.rows("SELECT name FROM portal_department WHERE slug = 'vision'") == [("Computer Vision",)]
+
+
+@pytest.mark.parametrize("port", ["PORT", "NOTEBOOK_PORT"])
+def test_a_port_in_use_is_named_before_anything_is_filled_in_or_forgotten(demo: Demo, port: str) -> None:
+    kept = demo.folder / "data" / "kept"
+    kept.parent.mkdir(mode=0o700)
+    kept.touch()
+    with socket.create_server(("127.0.0.1", int(demo.environment[port]))):
+        demo.start("--reset")
+        eventually(demo.ended, 30)
+    assert f"127.0.0.1:{demo.environment[port]} cannot be listened on" in demo.said()
+    assert "Other ports: PORT=" in demo.said()
+    assert "Filling in" not in demo.said()
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("missing", ["DEBUG", "EMBEDDED"])

@@ -16,6 +16,7 @@ from django.db import connections
 from django.utils import timezone
 
 from portal.models import AuditEntry
+from portal.server.serve import PortTaken, refuse_taken
 from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
 
 SEEDED = "demo.seeded"
@@ -44,9 +45,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         with (folder / "lock").open("w") as lock:
             self.alone(lock, folder)
-            if reset:
-                self.reset(folder)
-            self.serve(begun, self.prepare(load=not no_load))
+            try:
+                refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)  # before anything is forgotten, or takes its time
+                if reset:
+                    self.reset(folder)
+                self.serve(begun, self.prepare(load=not no_load))
+            except PortTaken as error:
+                raise CommandError(f"{error}. Other ports: PORT=8010 NOTEBOOK_PORT=8011 make demo") from None
 
     def alone(self, lock: IO[str], folder: Path) -> None:
         try:
@@ -90,7 +95,7 @@ class Command(BaseCommand):
         return logins
 
     def serve(self, begun: float, logins: list[str]) -> None:
-        from portal.server.serve import PortTaken, one_process
+        from portal.server.serve import one_process
         from workloads.reconciler.watch import watch_all
 
         closing = threading.Event()
@@ -103,10 +108,7 @@ class Command(BaseCommand):
             closing.set()
             self.stdout.write(f"\nStopped. {self.send_home()} programs were stopped and are queued again.")
 
-        try:
-            one_process(listening, at_stop)
-        except PortTaken as error:
-            raise CommandError(f"{error}. Other ports: PORT=8010 NOTEBOOK_PORT=8011 make demo") from None
+        one_process(listening, at_stop)
 
     def send_home(self) -> int:
         """Ends the programs as the machine's doing, and queues their workloads again, before the process ends."""
