@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from portal.access import Actor
 from portal.background import hint_queue, hints
 from portal.models import Event as EventRow
 from quotas.models import Claim, ClaimState, Pool
+from quotas.planning.lock import locked_group
 from tests.workloads.reconciler_bed import (  # noqa: F401 some are fixtures
     Watched,
     admitted,
@@ -153,6 +155,26 @@ def test_who_plans_for_many_expects_more(alice: Actor, pool: Pool, with_redis: A
         submit(alice, pool)
     runner.act(hint_queue.take(1))
     assert runner._burst
+
+
+def test_a_pass_that_waited_for_a_lock_is_followed_by_no_long_pause(pool: Pool) -> None:
+    locked = threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            locked_group(pool.group_id)
+            locked.set()
+            time.sleep(3 * planner.SHORT)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as other:
+        holding = other.submit(hold)
+        assert locked.wait(20)
+        runner, began = Planner(threading.Event(), Workers()), time.monotonic()
+        runner.act([("quotas.plan", {"group_id": pool.group_id})])
+        holding.result()
+    assert time.monotonic() - began > 2 * planner.SHORT, "it did wait"
+    assert 0 < runner._rest < planner.SHORT
 
 
 def test_equal_hints_are_taken_once_and_in_order(with_redis: Any) -> None:
