@@ -361,13 +361,11 @@ def loans_of(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
 def loans_in_use(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
     """The loans of what workloads occupy: those that leave count until they are gone. What a recall holds is not idle, and so is
     lent to nobody, but it occupies and borrows nothing."""
-    occupying = [
-        replace(claim, state=ClaimState.HOLDING)
-        for claim in snapshot.claims
-        if claim.state is ClaimState.HOLDING or (claim.state is ClaimState.LEAVING and not claim.is_recall)
-    ]
-    recalls = {claim.id for claim in occupying if claim.is_recall}
-    loans = loans_of(replace(snapshot, claims=tuple(occupying)), pool)
+    holding = snapshot.claims_of(pool, ClaimState.HOLDING)
+    leaving = snapshot.claims_of(pool, ClaimState.LEAVING)
+    occupying = (*holding, *(replace(claim, state=ClaimState.HOLDING) for claim in leaving if not claim.is_recall))
+    recalls = {claim.id for claim in holding if claim.is_recall}
+    loans = loans_of(replace(snapshot, claims=occupying), pool)
     return tuple(loan for loan in loans if loan.claim not in recalls)
 
 
