@@ -16,7 +16,7 @@ from django.db import connections
 from django.utils import timezone
 
 from portal.models import AuditEntry
-from portal.server.serve import PortTaken, refuse_taken
+from portal.server.serve import PortTaken, one_process, refuse_taken
 from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
 
 SEEDED = "demo.seeded"
@@ -95,7 +95,6 @@ class Command(BaseCommand):
         return logins
 
     def serve(self, begun: float, logins: list[str]) -> None:
-        from portal.server.serve import one_process
         from workloads.reconciler.watch import watch_all
 
         closing = threading.Event()
