@@ -8,6 +8,7 @@ that hour five minutes a step; the last round is of the present, and decides by 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from workloads.clusters.drivers import driver_for
 from workloads.idle import spells
 from workloads.idle.policies import set_policy
 from workloads.idle.rule import Action, Rule
+from workloads.measurement import buckets
 from workloads.measurement.sample import measure_all
 from workloads.models import Attempt, Image, MeasuredBucket, MetricsSource, Workload
 from workloads.nodes import inventory
@@ -155,10 +157,13 @@ def rounds(until: dt.datetime, *, minutes: int, each: Callable[[dt.datetime], ob
 
 
 def present(server: Prometheus, attempts: list[Attempt]) -> dt.datetime:
-    """A round of now, after every pod was scraped; what was missed before is made up for, a bucket a turn."""
+    """A round of now, after every pod was scraped; what was missed before is made up for, a bucket a turn.
+
+    A bucket that has just begun says nothing yet, and the one before may end before anything was scraped: it waits for that."""
     for attempt in attempts:
         server.until(f'count_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{pod="{attempt.run_name}"}}[1m]) > 2')
-    now = timezone.now()
+    while (now := timezone.now()) - buckets.floor(now, buckets.BUCKET) < buckets.TOO_SHORT:
+        time.sleep(0.5)
     for _ in range(4):
         measure_all(now=now)
     assert MetricsSource.objects.get().failing_since is None
