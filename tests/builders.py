@@ -83,7 +83,7 @@ def holding(
     state: str = ClaimState.HOLDING,
     **fields: Any,
 ) -> Claim:
-    """A holding claim with its ledger entries; `borrowed` maps each lender (None: the unpromised rest) to units."""
+    """A holding claim with its ledger entries; `borrowed` maps each lender (None: unassigned capacity) to units."""
     borrowed = borrowed or {}
     made = claim(of, on, own + sum(borrowed.values()), state, **fields)
     since = {"claim": made, "pool": on, "department": of, "started_at": made.started_at}

@@ -125,7 +125,7 @@ class LoanOut(serializers.ModelSerializer[LedgerEntry]):
     id = serializers.CharField(source="pk")
     borrower = serializers.CharField(source="department.slug")
     lender = serializers.CharField(
-        source="lender.slug", default=None, allow_null=True, help_text="null: the unpromised rest of the pool"
+        source="lender.slug", default=None, allow_null=True, help_text="null: the pool's unassigned capacity"
     )
     pool = serializers.CharField(source="pool.slug")
     unit = serializers.CharField(source="pool.unit")

@@ -254,7 +254,7 @@ class UserUsageOut(serializers.Serializer[Any]):
 BY_DEPARTMENT = {
     "type": "object",
     "additionalProperties": {"type": "integer"},
-    "description": "{department: units}; the empty name is the unpromised rest of the pool.",
+    "description": "{department: units}; the empty name is the pool's unassigned capacity.",
 }
 
 

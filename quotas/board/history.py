@@ -108,7 +108,7 @@ class Loan:
 
     pool: Pool
     borrower: Department
-    lender: Department | None  # None: the unpromised rest
+    lender: Department | None  # None: unassigned capacity
     units: int = 0  # now
     leaving: int = 0  # of these, being recalled
     since: dt.datetime | None = None  # without a gap, whichever claims used it

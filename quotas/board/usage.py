@@ -17,7 +17,7 @@ from quotas.models import ClaimState, Pool, Quota
 from quotas.planning.snapshot import lowest_caps
 from quotas.tree import upwards
 
-UNPROMISED = ""  # the lender's slug when units come from the pool's unpromised rest
+UNASSIGNED = ""  # the lender's slug when units come from the pool's unassigned capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PoolUsage:
     ceiling: int  # the most it could ever use
     own: int
     borrowed: int
-    borrowed_from: dict[str, int]  # department slug → units; "" is the unpromised rest
+    borrowed_from: dict[str, int]  # department slug → units; "" is unassigned capacity
     lent: int
     lent_to: dict[str, int]  # department slug → units
     held: int  # reserved for its waiting claims, or held by its recalls
@@ -103,7 +103,7 @@ def pool_usage(live: Live, department: int, pool: int, *, seen: Collection[int] 
     waiting = [claim for claim in claims if claim.state == ClaimState.PENDING and not claim.is_recall]
     borrowed_from, lent_to = defaultdict[str, int](int), defaultdict[str, int](int)
     for entry in foreign:
-        borrowed_from[live.departments[entry.lender_id].slug if entry.lender_id else UNPROMISED] += entry.units
+        borrowed_from[live.departments[entry.lender_id].slug if entry.lender_id else UNASSIGNED] += entry.units
     for entry in lent:
         lent_to[live.departments[entry.department_id].slug] += entry.units
     borrowed = sum(entry.units for entry in foreign)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from quotas.engine.reasons import N_, TIMES, Fragmented, LentOutReturning, Machine, Move, OverBudget, Reason
-from quotas.engine.types import UNPROMISED, Decision, DecisionKind
+from quotas.engine.types import UNASSIGNED, Decision, DecisionKind
 from quotas.engine.what_if import Difference
 
 Gettext = Callable[[str], str]
@@ -59,7 +59,7 @@ DIFFERENCES: Mapping[str, str] = {
     "borrows_less": N_("%(department)s would borrow %(units)s less of %(pool)s."),
 }
 
-UNPROMISED_REST = N_("unassigned capacity")
+UNASSIGNED_CAPACITY = N_("unassigned capacity")
 AND = N_(", ")
 
 _COUNTS = frozenset({"have", "need"})
@@ -132,7 +132,9 @@ def _write(name: str, value: object, gettext: Gettext, reader: Reader) -> str:
 def decision_sentence(decision: Decision, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
     """The decision in one sentence; its reasons have their own."""
     comma = gettext(AND)
-    lenders = [gettext(UNPROMISED_REST) if d == UNPROMISED else reader.department(d) for d in sorted(decision.from_)]
+    lenders = [
+        gettext(UNASSIGNED_CAPACITY) if d == UNASSIGNED else reader.department(d) for d in sorted(decision.from_)
+    ]
     return gettext(DECISIONS[_wording(decision)]) % {
         "borrowed": reader.units(decision.borrowed),
         "lenders": comma.join(lenders),

@@ -5,7 +5,7 @@ The snapshot never changes; everything the pass decides is an entry here. Two ve
 start. `free_later` is what would be free if all leavers had gone and every reservation were occupied: what fits there has a
 place once they left.
 
-A leaver leaves for the pending claim that holds it, if that claim has a hold now; else for nobody, until somebody needs
+A leaver leaves for the pending claim that holds it, if that claim has an earmark now; else for nobody, until somebody needs
 it. What a leaver frees beyond its holder's need may serve others as well: `Departures.awaited` has all who wait for it.
 """
 
@@ -38,8 +38,8 @@ class Departures:
     A leaver `leaves_for` one pending claim at most. `awaited` has all claims that wait for a leaver.
     """
 
-    def __init__(self, gone_by: Callable[[Claim], int], holds: Collection[ClaimId]) -> None:
-        self._gone_by, self._holds = gone_by, holds
+    def __init__(self, gone_by: Callable[[Claim], int], earmarks: Collection[ClaimId]) -> None:
+        self._gone_by, self._earmarks = gone_by, earmarks
         self.leaving: dict[ClaimId, Claim] = {}
         self.leaves_for: dict[ClaimId, ClaimId] = {}  # leaver → pending claim
         self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
@@ -68,8 +68,8 @@ class Departures:
             del self.leaves_for[leaver]
 
     def is_unclaimed(self, leaver: ClaimId) -> bool:
-        """Whether the leaver leaves for nobody who has a hold now."""
-        return self.leaves_for.get(leaver) not in self._holds
+        """Whether the leaver leaves for nobody who has an earmark now."""
+        return self.leaves_for.get(leaver) not in self._earmarks
 
     def of(self, claim: Claim) -> list[Claim]:
         """Those who leave so that the claim can start."""
@@ -94,8 +94,8 @@ class Departures:
 
 
 @dataclass(slots=True)
-class Hold:
-    """Units and places kept for a pending claim. There are two kinds: a reservation waits for leavers, a hold proper for room.
+class Earmark:
+    """Units and places kept for a pending claim. A reservation is one that waits for leavers, a hold one that waits for room.
 
     `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, as much as
     possible is expected `from_leavers`; only the rest, the `free_part`, is kept for it now. `unsettled` ones came with the
@@ -121,7 +121,7 @@ class Hold:
 class PassState:
     """See the module. The free vectors may be shared with the other pools of the group.
 
-    By department, `reserved` has all reservations, and `inside_only` the holds of claims that must stay inside the guarantee.
+    By department, `reserved` has all reservations, and `inside_only` the earmarks of claims that must stay inside the guarantee.
 
     `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
     a start that takes what a later claim has reserved, a reservation given up or one that waits for one more, a hold pushed out.
@@ -149,7 +149,7 @@ class PassState:
         self._lost_work: dict[ClaimId, int] = {}
         self._policies: dict[DepartmentId, Policy] = {}
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
-        self.holds: dict[ClaimId, Hold] = {}
+        self.earmarks: dict[ClaimId, Earmark] = {}
         self.inside_only: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.free_now, self.free_later, self._free_in_both = free_now, free_later, free_in_both
@@ -158,7 +158,7 @@ class PassState:
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
         self.on_node: dict[str, dict[ClaimId, Claim]] = {}
         self.leaving_on: dict[int, set[ClaimId]] = {}
-        self.departures = Departures(self.gone_by, self.holds)
+        self.departures = Departures(self.gone_by, self.earmarks)
         self.ask_again = False
         self.impossible: set[ClaimId] = set()
         self.node_costs: dict[tuple[Any, Any], dict[int, tuple[int, Any]]] = {}
@@ -171,7 +171,7 @@ class PassState:
         self.hosts = self.space.hosts[pool.id]
         self._fits_empty: dict[tuple[object, ...], bool] = {}
         self.vectors: dict[ClaimId, Vector] = {}
-        self.units_held = 0
+        self.units_earmarked = 0
         self.young: set[ClaimId] = set()
         held: Vector = {}
         charges = self.charges
@@ -245,8 +245,8 @@ class PassState:
         recalls, or has reserved of them."""
         if not self.recalled or claim.is_recall:
             return claim.units
-        hold = self.holds.get(claim.id)
-        left = self.recalled.get(claim.department, 0) + (0 if hold is None else hold.drawn)
+        earmark = self.earmarks.get(claim.id)
+        left = self.recalled.get(claim.department, 0) + (0 if earmark is None else earmark.drawn)
         return max(0, claim.units - left)
 
     def inside(self, claim: Claim) -> bool:
@@ -255,8 +255,8 @@ class PassState:
 
     def own_units(self, claim: Claim) -> int:
         """How many of the units asked would be its department's own; unsettled reservations come after it."""
-        reserved = [self.holds[id] for id in self.reserved.get(claim.department, ())]
-        left = self.ledger[claim.department].own_left + sum([hold.charged for hold in reserved if hold.unsettled])
+        reserved = [self.earmarks[id] for id in self.reserved.get(claim.department, ())]
+        left = self.ledger[claim.department].own_left + sum([each.charged for each in reserved if each.unsettled])
         return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
@@ -275,7 +275,7 @@ class PassState:
         return next((id for id in self._inside_only_upwards(claim.department) if id != claim.id), None)
 
     def _inside_only_upwards(self, department: DepartmentId) -> Iterator[ClaimId]:
-        """The holds of claims that must stay inside the guarantee of the department, or of one above it."""
+        """The earmarks of claims that must stay inside the guarantee of the department, or of one above it."""
         account = self.ledger.accounts[department]
         while account.parent is not None:
             yield from self.inside_only.get(account.id, ())
@@ -284,18 +284,18 @@ class PassState:
     def reserved_behind(self, claim: Claim) -> bool:
         """Whether a claim of its department that comes after it has a reservation."""
         mine = self.reserved.get(claim.department, {})
-        return any(queue_order(self.holds[id].claim) > queue_order(claim) for id in mine)
+        return any(queue_order(self.earmarks[id].claim) > queue_order(claim) for id in mine)
 
     def lost_its_right(self, claim: Claim) -> bool:
         """Whether the quotas would not allow a reservation any more, now that others stay after all."""
         with self.trial() as trial:
-            trial.uncharge_hold(self.holds[claim.id])
+            trial.uncharge_earmark(self.earmarks[claim.id])
             return not self.entitled(claim)
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
         """Claims of its department that have a reservation and would lose the right to it if the leaver stayed; the last to
         reserve comes first."""
-        reserved = [self.holds[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
+        reserved = [self.earmarks[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
         claims = [claim for claim in reserved if not self.lost_its_right(claim)]
         with self.trial() as trial:
             trial.charge(leaver.department, units)
@@ -334,7 +334,7 @@ class PassState:
             return False
         with self.trial() as trial:
             trial.charge(department, units)
-            if any(self.lost_its_right(self.holds[id].claim) for id in self._inside_only_upwards(department)):
+            if any(self.lost_its_right(self.earmarks[id].claim) for id in self._inside_only_upwards(department)):
                 return False  # one that must stay inside the guarantee
         return not self.depending_on(leaver, units)
 
@@ -445,8 +445,8 @@ class PassState:
                 yield claim
 
     def charged(self, claim: ClaimId) -> int:
-        """Units that a claim that starts, or has a hold, counts in its department's usage."""
-        return self.holds[claim].charged if claim in self.holds else self.vectors[claim][self.pool_slot]
+        """Units that a claim that starts, or has an earmark, counts in its department's usage."""
+        return self.earmarks[claim].charged if claim in self.earmarks else self.vectors[claim][self.pool_slot]
 
     def starts_above_guarantee(self, claim: Claim) -> bool:
         """Whether a claim that is to start would stand above its department's guarantee, counting those that hold, or are to
@@ -468,55 +468,55 @@ class PassState:
         self.free_later.add(vector)
         self.return_to_recalls(self.drawn.pop(claim.id, {}))
 
-    def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Hold:
+    def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Earmark:
         """Reserve `places` for the claim: of what it will `need` there, those it is `waiting_on` give their part when they leave,
         and the rest is held now."""
         charged = need[self.pool_slot]
-        hold = Hold(claim, charged, need=need)
+        earmark = Earmark(claim, charged, need=need)
         for leaver in waiting_on:
-            self.wait_for(hold, leaver)
+            self.wait_for(earmark, leaver)
         if charged < claim.units and claim.department in self.recalled:
-            hold.drawn = min(claim.units - charged, self.recalled[claim.department])
-            self.recalled[claim.department] -= hold.drawn
+            earmark.drawn = min(claim.units - charged, self.recalled[claim.department])
+            self.recalled[claim.department] -= earmark.drawn
         self._count_user(claim, claim.units)
         self.reserved.setdefault(claim.department, {})[claim.id] = None
-        self.add_hold(hold)
-        return hold
+        self.add_earmark(earmark)
+        return earmark
 
-    def wait_for(self, hold: Hold, leaver: Claim) -> None:
-        """The hold's claim waits for this leaver, too."""
-        self.departures.wait_for(leaver, hold.claim)
-        add(hold.from_leavers, self.vectors[leaver.id])
+    def wait_for(self, earmark: Earmark, leaver: Claim) -> None:
+        """The earmark's claim waits for this leaver, too."""
+        self.departures.wait_for(leaver, earmark.claim)
+        add(earmark.from_leavers, self.vectors[leaver.id])
 
-    def add_hold(self, hold: Hold) -> None:
-        """Enter a hold. It takes at once what of its need is free now and will not come from leavers."""
-        free, coming = self.free_now.row, hold.from_leavers
-        hold.free_part = {
-            slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in hold.need.items()
+    def add_earmark(self, earmark: Earmark) -> None:
+        """Enter an earmark. It takes at once what of its need is free now and will not come from leavers."""
+        free, coming = self.free_now.row, earmark.from_leavers
+        earmark.free_part = {
+            slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in earmark.need.items()
         }
-        self.holds[hold.claim.id] = hold
-        if hold.claim.must_stay_inside:
-            self.inside_only.setdefault(hold.claim.department, {})[hold.claim.id] = None
-        self.units_held += hold.free_part[self.pool_slot]
-        self.ledger.add(hold.claim.department, hold.charged)
-        self.free_now.add(hold.free_part, -1)
-        self.free_later.add(hold.need, -1)
+        self.earmarks[earmark.claim.id] = earmark
+        if earmark.claim.must_stay_inside:
+            self.inside_only.setdefault(earmark.claim.department, {})[earmark.claim.id] = None
+        self.units_earmarked += earmark.free_part[self.pool_slot]
+        self.ledger.add(earmark.claim.department, earmark.charged)
+        self.free_now.add(earmark.free_part, -1)
+        self.free_later.add(earmark.need, -1)
 
-    def remove_hold(self, hold: Hold) -> None:
-        """Take a hold out again, for a while or for good."""
-        del self.holds[hold.claim.id]
-        self.inside_only.get(hold.claim.department, {}).pop(hold.claim.id, None)
-        self.units_held -= hold.free_part[self.pool_slot]
-        self.ledger.remove(hold.claim.department, hold.charged)
-        self.free_now.add(hold.free_part)
-        self.free_later.add(hold.need)
+    def remove_earmark(self, earmark: Earmark) -> None:
+        """Take an earmark out again, for a while or for good."""
+        del self.earmarks[earmark.claim.id]
+        self.inside_only.get(earmark.claim.department, {}).pop(earmark.claim.id, None)
+        self.units_earmarked -= earmark.free_part[self.pool_slot]
+        self.ledger.remove(earmark.claim.department, earmark.charged)
+        self.free_now.add(earmark.free_part)
+        self.free_later.add(earmark.need)
 
     def give_up(self, claim: Claim) -> None:
         """The claim's reservation ends; those who leave for it are unclaimed until somebody else needs them."""
-        hold = self.holds[claim.id]
-        self.remove_hold(hold)
-        if hold.drawn:
-            self.recalled[claim.department] += hold.drawn
+        earmark = self.earmarks[claim.id]
+        self.remove_earmark(earmark)
+        if earmark.drawn:
+            self.recalled[claim.department] += earmark.drawn
         del self.reserved[claim.department][claim.id]
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
@@ -620,21 +620,21 @@ class PassTrial(Trial):
         self.recharge(leavers)
         self.take(self._state.free_later, [self._state.vectors[leaver.id] for leaver in leavers])
 
-    def uncharge_hold(self, hold: Hold) -> None:
-        """As if the hold did not count in its department's quota."""
-        self.charge(hold.claim.department, -hold.charged)
-        if hold.unsettled:
-            hold.unsettled = False
-            self._undo.append((setattr, (hold, "unsettled", True)))
+    def uncharge_earmark(self, earmark: Earmark) -> None:
+        """As if the earmark did not count in its department's quota."""
+        self.charge(earmark.claim.department, -earmark.charged)
+        if earmark.unsettled:
+            earmark.unsettled = False
+            self._undo.append((setattr, (earmark, "unsettled", True)))
 
-    def remove_hold(self, hold: Hold) -> None:
+    def remove_earmark(self, earmark: Earmark) -> None:
         """As if nothing were held for the claim."""
-        state, units = self._state, hold.free_part[self._state.pool_slot]
-        self.uncharge_hold(hold)
-        self.free(state.free_now, [hold.free_part])
-        self.free(state.free_later, [hold.need])
-        self._count_held(-units)
-        self._undo.append((self._count_held, (units,)))
+        state, units = self._state, earmark.free_part[self._state.pool_slot]
+        self.uncharge_earmark(earmark)
+        self.free(state.free_now, [earmark.free_part])
+        self.free(state.free_later, [earmark.need])
+        self._count_earmarked(-units)
+        self._undo.append((self._count_earmarked, (units,)))
 
-    def _count_held(self, units: int) -> None:
-        self._state.units_held += units
+    def _count_earmarked(self, units: int) -> None:
+        self._state.units_earmarked += units

@@ -1,18 +1,17 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (6: `_answer_in_rounds`); from *Details*
-on, where step 1 is, read what is met.
-What is only tried happens in a `with state.trial()`, and is undone at its end.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (6: `_answer_in_rounds`). What follows
+*Details*, with step 1, is for reference. `with state.trial()` undoes at its end what was only tried.
 
-At last waiting.py finds why each claim waits. In brackets the rule, and where it is decided:
+Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
     department_paused, user_cap (5), backoff_until (19), over_budget (24)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
-    not_enough (8)                                                           `PassState.entitled`, `PassState.places`
+    not_enough (8), also by policy (13)                                      `PassState.entitled`, `PassState.places`
     fragmented, waiting_for_gang (8)                                         `PassState.places`, by placement.py
-    held_for (11)                                                            `PassState.add_hold`, who may pass: `Holds`
+    held_for (11)                                                            `PassState.add_earmark`, who may pass: `Holds`
     lent_out_returning, by victims' minimum runtime (14)                     preemption_rules.py: `may_be_preempted`
-    no_node_to_clear (10)                                                    the same; whom the policy opens: `open_by`
+    no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_by`
     pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; below: `run`
     above_ceiling, no_such_profile (5), for who can never run                waiting.py: `impossible`
 """
@@ -67,7 +66,7 @@ def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
 
 
 ROUNDS = 5
-"""Of a pass and, in each, of settling reservations. Answers obey all limits after any round; the next pass finds more."""
+"""At most so many a pass, and a settling of reservations. A pass cut short keeps all limits; the next finds more."""
 
 
 class PlanningPass:
@@ -90,7 +89,7 @@ class PlanningPass:
         self._explain()
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1 to 5, again (step 6) while an answer may have changed another's."""
+        """Steps 1, 7, and 2 to 5; once more (step 6) while an answer may have changed another's."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -109,7 +108,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # it may be in the way of that
+                state.ask_again = True  # which this answer may break
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
@@ -124,7 +123,7 @@ class PlanningPass:
     # Step 3: start ----------------------------------------------------------------------------------------------------
 
     def _start(self, claim: Claim) -> Decision | None:
-        """If quotas entitle it, start it where it fits now, and will when all reservations are taken up."""
+        """If quotas allow, start it where it fits now, and still will once all reservations are taken up."""
         state = self.state
         drawn = state.draw_from_recalls(claim)
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
@@ -135,7 +134,7 @@ class PlanningPass:
         state.admit(claim, places, drawn)
         self._holds.expect_end(claim)
         if borrowed:
-            state.ask_again = True  # an owner that waits may preempt its claims now
+            state.ask_again = True  # an owner may now reclaim from its department
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
@@ -149,7 +148,7 @@ class PlanningPass:
         return decision
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Reserve places that are free once all have left who leave."""
+        """Reserve places that are free once all leavers are gone."""
         state = self.state
         places = state.places(claim, state.free_later) if state.entitled(claim) else None
         return None if places is None else self._reserve_at(claim, places, ())
@@ -167,8 +166,8 @@ class PlanningPass:
     # Step 7: who stays after all --------------------------------------------------------------------------------------
 
     def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
-        """Victims of earlier passes stay whose preemptor is not `waiting` any more, that no reservation needs, that have time
-        left, and whose units the limits still bear."""
+        """Victims of earlier passes stay if their preemptor is not among the `waiting`, no reservation needs them, their notice
+        still runs, and the limits bear their units."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
             preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
@@ -213,18 +212,18 @@ class PlanningPass:
         competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
         self._in_vain.clear()  # kinds of borrowers that found no victims
         while (claim := competition.next()) is not None:
-            held = len(state.holds)
+            held = len(state.earmarks)
             yield claim
             answer = self.answers.get(claim.id)
-            if answer is None or answer.decision is not DecisionKind.WAIT or len(state.holds) != held:
+            if answer is None or answer.decision is not DecisionKind.WAIT or len(state.earmarks) != held:
                 self._in_vain.clear()
             for department in {claim.department, *state.changed_departments}:
                 competition.enter_next(department)
             state.changed_departments.clear()
 
     def _choose(self, claim: Claim) -> Chosen | None:
-        """The best victims. A borrower for which there are none speaks for those of its kind behind it in its department's queue,
-        as long as nothing changes: fewer come after them in line."""
+        """The best victims. If a borrower has none, later ones of its `_kind` in its department are not tried until something
+        changes: fewer claims rank below them."""
         kind = None if claim.reserved or self.state.inside(claim) else _kind(claim)
         chosen = None if kind in self._in_vain else choose(self.state, claim)
         if chosen is None and kind is not None:
@@ -258,8 +257,8 @@ class PlanningPass:
             claim = state.claims[id]
             if decision.decision is DecisionKind.WAIT:
                 with state.trial() as trial:
-                    if id in state.holds:
-                        trial.remove_hold(state.holds[id])
+                    if id in state.earmarks:
+                        trial.remove_earmark(state.earmarks[id])
                     reasons = waiting_reasons(state, claim)
                 ahead = tuple(waiting[:AHEAD_SHOWN])
                 waiting.append(id)
@@ -307,9 +306,9 @@ class PlanningPass:
         if not any(decision.borrowed for decision in self.answers.values()):
             return {}
         with state.trial() as trial:
-            for id, hold in state.holds.items():
+            for id, hold in state.earmarks.items():
                 if self.answers[id].decision is DecisionKind.WAIT:
-                    trial.uncharge_hold(hold)
+                    trial.uncharge_earmark(hold)
             return lenders(state.ledger, self._entries())
 
     def _entries(self) -> Iterator[Entry]:
@@ -336,7 +335,7 @@ class PlanningPass:
         reserved = self._to_settle()
         for _ in range(ROUNDS):
             for claim in reserved:
-                state.holds[claim.id].unsettled = True
+                state.earmarks[claim.id].unsettled = True
             before = [self.answers.get(claim.id) for claim in reserved]
             released = {leaver for claim in self._in_turn(reserved) for leaver in self._settle(claim)}
             if before == [self.answers.get(claim.id) for claim in reserved]:
@@ -346,9 +345,9 @@ class PlanningPass:
         self._let_unneeded_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
-        """The reservations that would not be made again as they are, and all of a department where such a one must stay inside
-        the guarantee: until they are answered they are unsettled. The rest stay settled, as those are that this pass makes: who
-        comes before an unsettled one counts its units as free (`PassState.own_units`), and may take what it was promised."""
+        """The reservations to answer again, `unsettled` until then: those that would not be made again as they are and, if such a
+        one must stay inside the guarantee, all of its department. A claim that comes before an unsettled one counts its units as
+        free (`PassState.own_units`) and may take them. All others stay settled."""
         reserved = self._with_reservation()
         changed = {claim.id for claim in reserved if not self._would_be_made_again(claim)}
         whole = {claim.department for claim in reserved if claim.id in changed and claim.must_stay_inside}
@@ -372,11 +371,11 @@ class PlanningPass:
     def _answer_reservation(self, claim: Claim) -> Decision | None:
         """The answer to one claim with a reservation; None when it gave it up and competes anew."""
         state, before = self.state, self.answers.get(claim.id)
-        if claim.id not in state.holds:
+        if claim.id not in state.earmarks:
             return None  # `_give_up_behind` has ended it since this turn began
         if before is not None:  # made in this pass
             if self._would_be_made_again(claim):
-                state.holds[claim.id].unsettled = False
+                state.earmarks[claim.id].unsettled = False
                 return before
             del self.answers[claim.id]
             claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
@@ -399,8 +398,8 @@ class PlanningPass:
             return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _would_be_made_again(self, claim: Claim) -> bool:
-        """Whether a reservation made in this pass would be made again as it is. To make each again instead unsettles what is
-        promised (`_to_settle`); a crowd's pass takes a third longer, where units are counted three times as long (ADR 79)."""
+        """Whether a reservation made in this pass would be made again as it is. Making each again instead would let others take
+        what was promised (`_to_settle`), and cost a pass over a crowd a third more time (ADR 79)."""
         state, decision = self.state, self.answers.get(claim.id)
         if decision is None or barred(state, claim, itself_counted=True) is not None:
             return False
@@ -435,7 +434,7 @@ class PlanningPass:
         for other in state.started.values():
             if other.department == claim.department and queue_order(other) > order:
                 used += state.charged(other.id)
-        behind = [state.holds[id] for id in state.reserved.get(claim.department, ())]
+        behind = [state.earmarks[id] for id in state.reserved.get(claim.department, ())]
         return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
 
     # Step 1: what the limits do not bear, and victims that nobody needs -----------------------------------------------
@@ -453,11 +452,11 @@ class PlanningPass:
     def _give_up_overcommitted(self) -> None:
         """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
         those who reserved compete anew."""
-        state, root = self.state, self.state.ledger.root
-        if root.usage <= root.promised:
+        state = self.state
+        if not state.ledger.is_overcommitted():
             return
         for claim in self._last_first():
-            if root.usage > root.promised and state.lost_its_right(claim):
+            if state.ledger.is_overcommitted() and state.lost_its_right(claim):
                 self.answers.pop(claim.id, None)
                 state.give_up(claim)
 
@@ -481,17 +480,17 @@ class PlanningPass:
                 self._wait_for_one_more(heir, victim)
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
-        """Who would lose the right to a reservation if the victim stayed: those of its department, and the one of all that would
-        give up first if the pool did not bear all reservations any more. That one waits for this victim instead: if it gave up it
-        would preempt as many units again, other reservations would move to what these free and let their own victims stay, and
-        the first would preempt once more, without end."""
-        state, root, units = self.state, self.state.ledger.root, self.state.charges[victim.id]
+        """Who would lose the right to a reservation if the victim stayed: claims of its department and, if the pool could not
+        bear all reservations then, the first that would give its own up. That one had better wait for this victim. Having given
+        up, it would preempt as many units anew, other reservations would move to these and let their own victims stay, and it
+        would have to preempt once more, without end."""
+        state, units = self.state, self.state.charges[victim.id]
         depending = state.depending_on(victim, units)
-        if root.usage > root.promised:
+        if state.ledger.is_overcommitted():
             return depending
         with state.trial() as trial:
             trial.charge(victim.department, units)
-            losing = self._last_first() if root.usage > root.promised else ()
+            losing = self._last_first() if state.ledger.is_overcommitted() else ()
             first = next((claim for claim in losing if state.lost_its_right(claim)), None)
         return depending if first is None or first in depending else [*depending, first]
 
@@ -503,9 +502,9 @@ class PlanningPass:
         if victim.id in state.departures.leaves_for:
             return
         for id in sorted(state.departures.awaited.get(victim.id, ())):
-            if id not in state.holds:
+            if id not in state.earmarks:
                 continue
-            claim = state.holds[id].claim
+            claim = state.earmarks[id].claim
             if claim.department == victim.department and queue_order(claim) > queue_order(victim):
                 self.answers.pop(id, None)
                 state.give_up(claim)
@@ -513,7 +512,7 @@ class PlanningPass:
 
     def _wait_for_one_more(self, claim: Claim, leaver: Claim) -> None:
         """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
-        self.state.wait_for(self.state.holds[claim.id], leaver)
+        self.state.wait_for(self.state.earmarks[claim.id], leaver)
         self.state.ask_again = True
         decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled
         waiting_on, by = (*decision.waiting_on, leaver.id), max(decision.by or 0, self.state.gone_by(leaver))

@@ -3,13 +3,13 @@
 The rules are in preemption_rules.py (in brackets their numbers):
 
     whom the policy opens to the claim, by which `Right` (13)      `open_by`; in its own department `_within`
-    who is never preempted, whatever the policy says (14)          `may_be_preempted`
+    who is never preempted, whatever the policy says (14)          `may_be_preempted` (minimum runtime: `young_until`)
     which of them may go together (13)                             `permitted`
-    which set is better (15)                                       `cost`
+    which set is better (15)                                       `cost`, and the shortcuts that it names; ties: `cheapest`
 
-Here sets are looked for; from *Details* on, read what is met. Where only units are lacking, one knapsack finds the cheapest
-borrowed claims. For one pod nodes are looked at one by one, the cheapest first; for gangs they are cleared (node_clearing.py).
-Few candidates, and trees of departments, are searched set by set (victim_search.py). `own` are claims of its own department.
+Where only units are lacking, sets are found by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
+For gangs: by emptying nodes one by one (node_clearing.py). Few candidates, or trees of departments: set by set
+(victim_search.py). `own` are claims of the preemptor's department.
 """
 
 from collections.abc import Collection, Iterable
@@ -71,8 +71,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of the preemptor's own claims and those departments'. Where only units are lacking, claims anywhere will do;
-    where a place is, others may give the right to its units."""
+    """The best set of the preemptor's own claims and those departments'. If only units are lacking, claims anywhere do; if a
+    place is lacking, claims elsewhere may add the right to its units."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, own, departments)
@@ -221,7 +221,7 @@ def _has_place(preemptor: Preemptor) -> bool:
 
 
 def _only_a_place_is_lacking(preemptor: Preemptor) -> bool:
-    """Whether claims elsewhere could give nothing but the right to stand inside the department's own limits."""
+    """Whether there are units enough: claims elsewhere could only help with the department's own limits."""
     state = preemptor.state
     account, root = preemptor.account, state.ledger.root
     return max(0, account.kept - account.usage) + root.promised - root.usage >= preemptor.asked
@@ -252,9 +252,10 @@ def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
 def still_needed(
     state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int = 0, reserved_behind: int = 0
 ) -> Chosen | None:
-    """Of those who leave for the claim, the ones it still needs; None when it would not fit, or not by right, if all went.
-    What others of its department use who come after it (`used_behind`) does not take its right to them, and for what those have
-    only reserved above the guarantee nobody need go on its account."""
+    """The leavers that the claim still needs; None if even all of them would not give it room, or the right to it.
+
+    Later claims of its department do not weaken that right by what they use (`used_behind`); nor is a leaver needed for what they
+    only reserved above the guarantee (`reserved_behind`)."""
     account = state.ledger[claim.department]
     above = state.asked(claim) - account.own_left - used_behind
     reserved_behind = max(0, min(reserved_behind, above))

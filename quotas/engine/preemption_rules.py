@@ -66,7 +66,7 @@ def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
         return False
     with state.trial() as trial:
         trial.recharge((victim,))
-        trial.charge(claim.department, -state.holds[claim.id].charged)
+        trial.charge(claim.department, -state.earmarks[claim.id].charged)
         return permitted(preemptor_of(state, claim), (victim,))
 
 

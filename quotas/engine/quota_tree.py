@@ -16,7 +16,7 @@ from itertools import zip_longest
 from math import lcm
 
 from quotas.engine.types import (
-    UNPROMISED,
+    UNASSIGNED,
     Claim,
     ClaimId,
     ClaimState,
@@ -97,7 +97,7 @@ class PassedLimit:
 
 
 class Ledger:
-    """The accounts of one pool under a virtual root, which has the unpromised rest. `above` are the departments that use more
+    """The accounts of one pool under a virtual root, which has the unassigned capacity. `above` are the departments that use more
     than they are promised, `keepers` those that do not lend all, and `moved` those whose usage has changed since somebody emptied
     it. `stranded` units (units.py) are charged to departments, but take nothing of the present capacity."""
 
@@ -107,7 +107,7 @@ class Ledger:
         self.nominal = self.capacity if pool.nominal is None else pool.nominal
         self.accounts = {d.id: Account(d.id, d.quotas.get(pool.id, NO_QUOTA), d.weight) for d in departments}
         promised = sum(account.guaranteed for account in self.accounts.values())
-        self.root = Account(UNPROMISED, Quota(self.capacity + stranded - promised), 1)
+        self.root = Account(UNASSIGNED, Quota(self.capacity + stranded - promised), 1)
         for department in departments:
             account = self.accounts[department.id]
             account.parent = self.root if department.parent is None else self.accounts[department.parent]
@@ -130,6 +130,10 @@ class Ledger:
 
     def __getitem__(self, department: DepartmentId) -> Account:
         return self.accounts[department]
+
+    def is_overcommitted(self) -> bool:
+        """Whether claims use and have reserved more than the pool has."""
+        return self.root.usage > self.root.promised
 
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
@@ -322,7 +326,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """`units` that a claim of `borrower` uses above its department's guarantee, and whose they are (UNPROMISED: nobody's)."""
+    """`units` that a claim of `borrower` uses above its department's guarantee, and whose they are (UNASSIGNED: nobody's)."""
 
     claim: ClaimId
     borrower: DepartmentId
@@ -373,10 +377,10 @@ def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[D
     """For each claim that borrows: {lender: units}. The ledger says what every department uses in the end.
 
     A claim borrows from the nearest first: from its department's siblings, then what is promised to their parent itself, then
-    one level further out, as far as every department on the way lends; the unpromised rest is the outermost, but a department
+    one level further out, as far as every department on the way lends; unassigned capacity is the outermost, but a department
     without parent takes it first, for nobody gives it up. On one level the department with most idle lends first, then by id.
     Earlier claims are served before later ones. What was lent before a lend limit fell still counts as its owner's, and what
-    nobody has idle (in a pool that lost capacity) as unpromised.
+    nobody has idle (in a pool that lost capacity) as unassigned.
     """
     idle = _Idle(ledger)
     own = {department: account.guaranteed for department, account in ledger.accounts.items()}
@@ -388,7 +392,7 @@ def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[D
             shares: dict[DepartmentId, int] = {}
             for within_limits in (True, False):
                 borrowed -= idle.lend(ledger[entry.department], borrowed, shares, within_limits)
-            _count(shares, UNPROMISED, borrowed)
+            _count(shares, UNASSIGNED, borrowed)
             found[entry.claim] = shares
     return found
 
@@ -418,10 +422,10 @@ class _Idle:
         return units - left
 
     def _rest_of(self, units: int, shares: dict[DepartmentId, int]) -> int:
-        """Take up to `units` of the unpromised rest."""
+        """Take up to `units` of unassigned capacity."""
         taken = min(self._rest, units)
         self._rest -= taken
-        _count(shares, UNPROMISED, taken)
+        _count(shares, UNASSIGNED, taken)
         return taken
 
     def _most_idle(self, above: Account, units: int, shares: dict[DepartmentId, int], within_limits: bool) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from quotas.engine.pass_state import Hold, PassState
+from quotas.engine.pass_state import Earmark, PassState
 from quotas.engine.placement import (
     NO_MACHINE,
     FreeInBoth,
@@ -77,7 +77,9 @@ def _spare(state: PassState, leaver: Claim, claim: Claim) -> Vector:
     """What the leaver gives that the others who wait for it do not need of it."""
     gives = state.vectors[leaver.id]
     others = [
-        state.holds[id] for id in state.departures.awaited.get(leaver.id, ()) if id != claim.id and id in state.holds
+        state.earmarks[id]
+        for id in state.departures.awaited.get(leaver.id, ())
+        if id != claim.id and id in state.earmarks
     ]
     if not others:
         return gives
@@ -103,7 +105,7 @@ def _add(vector: Vector, other: Vector, times: int = 1) -> None:
 
 def could_start(state: PassState, claim: Claim) -> bool:
     """Whether there is a place now for a claim with a reservation: its own, or another."""
-    hold, free = state.holds[claim.id], state.free_now.row
+    hold, free = state.earmarks[claim.id], state.free_now.row
     if free[state.pool_slot] + hold.free_part[state.pool_slot] < hold.charged:
         return False
     if not [slot for slot, amount in hold.need.items() if free[slot] + hold.free_part[slot] < amount]:
@@ -126,7 +128,7 @@ def may_stay(state: PassState, leaver: ClaimId) -> bool:
 
 def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:
     """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
-    hold, free = state.holds[claim.id], state.free_later
+    hold, free = state.earmarks[claim.id], state.free_later
     with state.trial() as trial:
         trial.free(free, [hold.need])
         alone = trial.mark()
@@ -148,8 +150,8 @@ class Holds:
 
     def __init__(self, state: PassState) -> None:
         self._state = state
-        self._made: list[Hold] = []
-        self._starving: Hold | None = None
+        self._made: list[Earmark] = []
+        self._starving: Earmark | None = None
         self._nodes = [host.node for host in state.hosts.values()]
         self._ends: list[tuple[int, ClaimId]] = sorted(
             (end, claim.id)
@@ -181,23 +183,23 @@ class Holds:
         """Attempt to find the claim a place regardless of borrowers' holds, if it is inside its guarantee."""
         return self._without(self._outranked(claim), claim, attempt)
 
-    def _outranked(self, claim: Claim) -> list[Hold]:
+    def _outranked(self, claim: Claim) -> list[Earmark]:
         return [self._starving] if self._starving is not None and self._state.inside(claim) else []
 
-    def _without(self, holds: list[Hold], claim: Claim, attempt: Attempt) -> Decision | None:
+    def _without(self, holds: list[Earmark], claim: Claim, attempt: Attempt) -> Decision | None:
         """The attempt as if the holds were not there; they are put back after it."""
         if not holds:
             return attempt(claim)
         for hold in holds:
-            self._state.remove_hold(hold)
+            self._state.remove_earmark(hold)
         decision = attempt(claim)
         for hold in holds:
-            self._state.add_hold(hold)
+            self._state.add_earmark(hold)
         if decision is not None and any(self._is_pushed_out(hold) for hold in holds):
             self._state.ask_again = True
         return decision
 
-    def _is_pushed_out(self, hold: Hold) -> bool:
+    def _is_pushed_out(self, hold: Earmark) -> bool:
         """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
         account = self._state.ledger[hold.claim.department]
         return hold.charged > 0 and account.own_left < 0
@@ -205,7 +207,7 @@ class Holds:
     def clear(self) -> None:
         """Take all holds out for good."""
         for hold in self._made:
-            self._state.remove_hold(hold)
+            self._state.remove_earmark(hold)
         self._made.clear()
         self._starving = None
 
@@ -217,8 +219,8 @@ class Holds:
             return
         places, start = self._soonest(claim)
         need = self._state.need(claim, places)
-        hold = Hold(claim, 0 if starving else self._state.asked(claim), need, starts_by=start, starving=starving)
-        self._state.add_hold(hold)
+        hold = Earmark(claim, 0 if starving else self._state.asked(claim), need, starts_by=start, starving=starving)
+        self._state.add_earmark(hold)
         self._made.append(hold)
         self._starving = hold if starving else self._starving
 

@@ -1,7 +1,7 @@
 """The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
-From *Details* on, read what is met. Amounts are in the pool's unit, times in seconds from any origin; `None` is no limit, or the
-default.
+What follows *Details* is for reference. Amounts are in the pool's unit, times in seconds from any origin; `None` is no limit, or
+the default.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class DecisionKind(StrEnum):
 class Decision:
     """The answer to a pending claim.
 
-    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are preempted
-    for it; `by` then all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
+    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are
+    told now; `by` then all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
     AHEAD_SHOWN before it. If it is impossible, such a request of `largest` units could run.
     """
 
@@ -114,7 +114,7 @@ class Department:
 
 
 class ClaimState(StrEnum):
-    """It asks for units, uses them, or uses them until `leave_by` and its grace."""
+    """It asks for units, uses them, or uses them until `leave_by` and its grace have passed."""
 
     PENDING = "pending"
     HOLDING = "holding"
@@ -129,7 +129,8 @@ class Claim:
     department's workloads that start later draw from them, and it is charged for the rest.
 
     `own_only` claims never borrow. One that was preempted waits since `queued_at` and does not borrow again before
-    `backoff_until`. `held_for` is the claim that a leaving one was preempted for; `reserved` what a pending one was promised.
+    `backoff_until`. `held_for` (not the reason) is the claim that a leaving one was preempted for; `reserved` what a pending one
+    was promised.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
@@ -379,7 +380,7 @@ Weight = Fraction | int
 """An exact share in what is lent; whoever has weight 0 gives back what it borrows before anybody else."""
 Name = Annotated[str, NotEmpty()]
 
-UNPROMISED = DepartmentId("")
+UNASSIGNED = DepartmentId("")
 """The lender named in `Decision.from_` and `Loan.lender` for units that the pool has beyond all guarantees."""
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from quotas.engine.mig_profiles import profile_of, profiles_of
-from quotas.engine.pass_state import Hold, PassState
+from quotas.engine.pass_state import Earmark, PassState
 from quotas.engine.placement import (
     Host,
     Trial,
@@ -174,8 +174,8 @@ def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
         return []
     victims, free = open_claims(state, claim), state.free_later
     with state.trial() as trial:
-        for hold in [hold for hold in state.holds.values() if hold.starving]:
-            trial.remove_hold(hold)  # a borrower's, which who is inside passes
+        for hold in [hold for hold in state.earmarks.values() if hold.starving]:
+            trial.remove_earmark(hold)  # a borrower's, which who is inside passes
         trial.free(free, [state.vectors[victim.id] for victim in victims])
         if not victims or free.row[state.pool_slot] < state.asked(claim) or state.places(claim, free) is not None:
             return []
@@ -221,25 +221,25 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
 
 def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
     """For whom the units are held that are free, but that the claim's department may not use as long as they are."""
-    if state.free_now.row[state.pool_slot] + state.units_held < asked:
+    if state.free_now.row[state.pool_slot] + state.units_earmarked < asked:
         return None
     with state.trial() as trial:
         for hold in _holds_of_free(state, claim):
-            trial.uncharge_hold(hold)
+            trial.uncharge_earmark(hold)
             if state.ledger.available(claim.department) >= asked:
                 return HeldFor(hold.claim.id)
     return None
 
 
-def _holds_of_free(state: PassState, claim: Claim) -> Iterator[Hold]:
+def _holds_of_free(state: PassState, claim: Claim) -> Iterator[Earmark]:
     """Other claims' holds that keep units that are free."""
-    return (hold for id, hold in state.holds.items() if id != claim.id and hold.free_part[state.pool_slot] > 0)
+    return (hold for id, hold in state.earmarks.items() if id != claim.id and hold.free_part[state.pool_slot] > 0)
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     """What the pool lacks now, though the quotas would allow the claim; `NotEnough` here: units that are free."""
     asked, free = state.asked(claim), max(0, state.free_now.row[state.pool_slot])
-    if free + state.units_held < asked:
+    if free + state.units_earmarked < asked:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
         yield HeldFor(next(_holds_of_free(state, claim)).claim.id)
@@ -386,7 +386,7 @@ class Consolidation:
 
     def machine(self, claim: Claim) -> Machine | None:
         """See placement.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
-        hold = self._state.holds.get(claim.id)
+        hold = self._state.earmarks.get(claim.id)
         key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
         if key not in self._machines:
             with Trial() as trial:
@@ -407,7 +407,7 @@ class Consolidation:
 
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
-        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._state.holds.get(claim.id)
+        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._state.earmarks.get(claim.id)
         with Trial() as trial:
             trial.free(self._free, [hold.free_part] if hold else [])  # what is held for the claim itself
             for _ in range(claim.pods):

@@ -274,7 +274,7 @@ def alternatives(
         raise ValueError(f"no claim {min(unknown)} in this snapshot")
     state = initial_state(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
     asking = state.claims[asker]
-    if asker in state.holds:  # what it reserved before is not to be counted beside what it asks
+    if asker in state.earmarks:  # what it reserved before is not to be counted beside what it asks
         state.give_up(asking)
     preemptor, chosen = preemptor_of(state, asking), tuple(claims[victim] for victim in sorted(victims))
     dearest = sorted(chosen, key=lambda victim: cost(preemptor, (victim,)), reverse=True)[:most]

@@ -15,7 +15,7 @@ from quotas.engine.quota_tree import loans_in_use
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
 from quotas.planning.snapshot import load_snapshot
 
-Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or the unpromised rest)
+Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or unassigned capacity)
 
 
 def settle(group: PoolGroup, *, now: dt.datetime) -> int:

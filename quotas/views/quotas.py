@@ -46,7 +46,7 @@ class Rule:
         return windows.schedule_of(self.quota).at(timezone.now()) if self.quota else None
 
     @property
-    def unpromised(self) -> int:
+    def unassigned(self) -> int:
         return self.pool.nominal - self.promised
 
 

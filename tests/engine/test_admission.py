@@ -32,7 +32,7 @@ def test_what_a_department_takes_above_its_guarantee_is_borrowed_from_the_larges
     assert (decision.own, decision.borrowed, decision.from_) == (2, 2, {"speech": 2})
 
 
-def test_the_unpromised_rest_is_borrowed_first() -> None:
+def test_unassigned_capacity_is_borrowed_first() -> None:
     departments = [a_department("vision", 2), a_department("nlp", 4)]
     decision = answers(a_snapshot(a_pool(8), departments, [pending("w", "vision", 6)]))["w"]
     assert (decision.own, decision.borrowed, decision.from_) == (2, 4, {"": 2, "nlp": 2})

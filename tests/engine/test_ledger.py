@@ -9,7 +9,7 @@ from tests.engine.builders import POOL, a_department, a_pool, a_snapshot, answer
 
 
 def a_tree() -> Ledger:
-    """lab (2 own, lends 3) over one (4, keeps 3) and two (4, borrows at most 1); a guest with nothing; 2 unpromised."""
+    """lab (2 own, lends 3) over one (4, keeps 3) and two (4, borrows at most 1); a guest with nothing; 2 unassigned."""
     departments = [
         a_department("lab", 2, lend_limit=3),
         a_department("one", 4, lend_limit=1, parent="lab"),

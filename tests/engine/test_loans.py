@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quotas.engine.planning_pass import decide
 from quotas.engine.quota_tree import Account, Ledger, Loan, loans_of, usage_of
 from quotas.engine.snapshot_json import decision_to_json, parse_snapshot
-from quotas.engine.types import UNPROMISED, ClaimState, Department, Snapshot
+from quotas.engine.types import UNASSIGNED, ClaimState, Department, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, is_overdrawn
 from tests.engine.effort import examples
 from tests.engine.forward import GPU, World, a_crowd
@@ -60,7 +60,7 @@ def lenders_of(departments: list[Department], capacity: int, *borrowed: tuple[st
 LAB = [a_department("lab", 2), a_department("one", 1, parent="lab"), a_department("two", 2, parent="lab")]
 
 
-def test_nearest_first_and_the_unpromised_rest_last() -> None:
+def test_nearest_first_and_unassigned_capacity_last() -> None:
     """Its sibling's two, its parent's two, the stranger's four, and only then the rest."""
     departments = [*LAB, a_department("guest", 4)]
     for units, lenders in (
@@ -72,7 +72,7 @@ def test_nearest_first_and_the_unpromised_rest_last() -> None:
         assert lenders_of(departments, 12, ("one", units)) == lenders
 
 
-def test_a_department_without_parent_borrows_the_unpromised_rest_first() -> None:
+def test_a_department_without_parent_borrows_unassigned_capacity_first() -> None:
     assert lenders_of([*LAB, a_department("guest")], 8, ("guest", 5)) == {"": 3, "lab": 2}
 
 
@@ -112,7 +112,7 @@ def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_
         assert borrowed == max(0, account.usage - account.promised)
         own = sum(loan.units for loan in loans if loan.lender == account.id)
         assert own <= max(0, account.guaranteed - account.direct)
-    assert sum(loan.units for loan in loans if loan.lender == UNPROMISED) <= ledger.root.guaranteed
+    assert sum(loan.units for loan in loans if loan.lender == UNASSIGNED) <= ledger.root.guaranteed
     assert all(_nobody_nearer_has_any(ledger, loans, loan) for loan in loans)
 
 

@@ -195,7 +195,7 @@ def test_weights_that_are_fractions_or_nothing_are_compared_exactly() -> None:
 
 
 def test_what_is_only_held_for_who_waits_is_idle_and_its_department_lends_it() -> None:
-    """Nothing of the pool is unpromised: the borrower's card, which it gives back in time, is one of d1's two."""
+    """Nothing of the pool is unassigned: the borrower's card, which it gives back in time, is one of d1's two."""
     pool = a_pool(nodes=(Node("n0", (Card(), Card())),))
     claims = [
         holding("runs", "d0", 1, max_runtime=900, placement=(Placed(0, "n0", (0,)),)),

@@ -143,7 +143,7 @@ class Portal(RuleBasedStateMachine):
             for claim in self.now.claims
         ]
         state = self.state(replace(self.now, claims=tuple(claims)))
-        for hold in state.holds.values():  # what the others have reserved counts, whoever came first
+        for hold in state.earmarks.values():  # what the others have reserved counts, whoever came first
             hold.unsettled = False
         claim = next(claim for claim in state.pending if claim.id == decision.claim)
         if makes_room(preemptor_of(state, claim), ()) is None:

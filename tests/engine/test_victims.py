@@ -78,7 +78,7 @@ def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapsh
     """Its colleague may not borrow before that one starts, only take from its own department."""
     strict = pending("strict", "t", units, preemptible=False, reserved=Reservation(units, ()))
     state, claim = the_state(replace(snapshot, claims=(*snapshot.claims, strict)))
-    state.holds[strict.id].unsettled = False
+    state.earmarks[strict.id].unsettled = False
     preemptor = preemptor_of(state, claim)
     assume(makes_room(preemptor, ()) is None)
     best = min((cost(preemptor, victims) for victims in all_sets(preemptor)), default=None)
@@ -266,7 +266,7 @@ def test_who_stays_after_all_may_be_chosen_again() -> None:
 def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> None:
     state, _ = the_state(snapshot)
     for claim in state.pending:
-        if claim.id in state.holds or makes_room(preemptor_of(state, claim), ()) is not None:
+        if claim.id in state.earmarks or makes_room(preemptor_of(state, claim), ()) is not None:
             continue
         chosen = choose(state, claim)
         with patch.object(state, "node_costs", {}), patch.object(state.free_later, "_rankings", {}):

@@ -96,7 +96,7 @@ def test_what_can_never_fit_is_told_of_no_moves() -> None:
 
 
 def test_who_runs_has_borrowed_before_who_starts_now() -> None:
-    """The unpromised rest is what `h` borrows since some time; `w` borrows from a."""
+    """Unassigned capacity is what `h` borrows since some time; `w` borrows from a."""
     claims = [holding("h", "b", 4, started_at=900), pending("w", "c", 2, submitted_at=950)]
     departments = [a_department("a", 2), a_department("b"), a_department("c")]
     decision = answers(a_snapshot(a_pool(6), departments, claims, now=1000))["w"]

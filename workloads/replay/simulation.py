@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from quotas.engine.queue import queue_order
 from quotas.engine.quota_tree import Ledger, Loan, loans_in_use, standing_of
 from quotas.engine.types import (
-    UNPROMISED,
+    UNASSIGNED,
     Claim,
     ClaimId,
     ClaimState,
@@ -248,7 +248,7 @@ class Simulation:
             lately.pass_to(hour)
             for loan in self._loans[pool]:
                 lately.count(loan.borrower, borrowed=loan.units * seconds)
-                if loan.lender != UNPROMISED:
+                if loan.lender != UNASSIGNED:
                     lately.count(loan.lender, lent=loan.units * seconds)
                     self._lines[loan.lender, pool].lent += loan.units * seconds
 

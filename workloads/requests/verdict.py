@@ -445,7 +445,7 @@ class Words:
         return text % times
 
     def _callers(self) -> str:
-        """Who may call back what would be borrowed: who lends it. The unpromised rest is nobody's: whoever is promised
+        """Who may call back what would be borrowed: who lends it. Unassigned capacity is nobody's: whoever is promised
         more than it uses may call that back."""
         named = {slug: units for slug, units in self.facts.from_.items() if slug}
         if len(named) == len(self.facts.from_):

@@ -54,7 +54,7 @@ def free(asks: str = "nlp", units: int = 2, **quota: Any) -> None:
     make.claim(rows[asks], pool, units, workload="asks", user=make.user("ann"))
 
 
-def unpromised() -> None:
+def unassigned() -> None:
     """Nothing is promised, and nlp is about to start on it."""
     make.quota(make.department("nlp"), _pool(), 0)
     make.claim(Department.objects.get(), Pool.objects.get(), 2, workload="asks")
@@ -152,7 +152,7 @@ CHANGES = {
         },
         "pools_change", ("patch", "pools/a100/", {"min_runtime": 86400}),
     ),
-    "nominal": Change(unpromised, {"impossible"}, "/operator/pools/a100/", {"form": "nominal", "nominal": "0"}),
+    "nominal": Change(unassigned, {"impossible"}, "/operator/pools/a100/", {"form": "nominal", "nominal": "0"}),
     "drain": Change(
         free, {"short", "waits"}, "/operator/nodes/{node}/", {"drained": "1"}, "nodes_drain",
         ("patch", "nodes/{node}/", {"drained": True}), version=False,

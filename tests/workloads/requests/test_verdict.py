@@ -67,7 +67,7 @@ def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision:
     )
 
 
-def test_what_is_borrowed_of_the_unpromised_rest_may_be_called_back_by_whoever_is_guaranteed_more(
+def test_what_is_borrowed_of_unassigned_capacity_may_be_called_back_by_whoever_is_guaranteed_more(
     alice: User, vision: Department, pool: Pool
 ) -> None:
     Quota.objects.filter(department__slug="nlp").update(guaranteed=4)
