@@ -88,12 +88,10 @@ def naming(seen: Collection[int]) -> Callable[[str], Q]:
     """What selects the decisions that name a word to the reader: of other departments' claims only the department."""
 
     def names(word: str) -> Q:
-        victims = Decision.victims.through.objects.filter(
-            decision=OuterRef("pk"), claim__department__in=seen, claim__name__icontains=word
-        )
+        victims = Decision.victims.through.objects.filter(claim__department__in=seen, claim__name__icontains=word)
         own = Q(claim__name__icontains=word) | Q(claim__person__icontains=word) | Q(public_id__istartswith=word)
         for_all = Q(department__name__icontains=word) | Q(pool__name__icontains=word)
-        return for_all | Q(department__in=seen) & own | Q(Exists(victims))
+        return for_all | Q(department__in=seen) & own | Q(pk__in=victims.values("decision"))  # looked for once
 
     return names
 
