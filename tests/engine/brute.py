@@ -25,7 +25,7 @@ class Brute:
         self.holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
         self.asked = preemptor.units
         self.strict = preemptor.own_only or not preemptor.preemptible or preemptor.is_recall
-        self.fair = snapshot.settings.fair_sharing
+        self.fair, self.notice = snapshot.settings.fair_sharing, snapshot.settings.notice
 
     # Arithmetic: every line one of the rules page's
 
@@ -219,11 +219,21 @@ class Brute:
             sorted((self.share(d, usage) for d in leaves), reverse=True),
             sum(max(0, self.quota(d).guaranteed - usage[d]) for d in taken_from),
             max(v.priority for v in victims),
-            sum(v.units * -(v.started_at or 0) for v in victims if v.idle_since is None),
+            sum(v.units * self.lost_seconds(v) for v in victims if v.idle_since is None),
             len(victims),
             own + others,
             sorted(v.id for v in victims),
         )
+
+    def lost_seconds(self, victim: Claim) -> int:
+        """From its last checkpoint to SIGTERM, those included that it will save until then if it still saves regularly."""
+        saved, every, end = victim.started_at or 0, victim.checkpoint_every, self.notice
+        if victim.checkpointed_at is not None:
+            saved = max(saved, victim.checkpointed_at)
+        if every and -saved < 2 * every:
+            while saved + every <= end:
+                saved += every
+        return end - saved
 
     def sets(self, fairness: Fairness = Fairness.BEFORE) -> Iterator[Victims]:
         """Every set of holding claims that is permitted, makes room, and from which nobody can be put back."""

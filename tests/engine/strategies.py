@@ -101,6 +101,12 @@ def _split(capacity: int, draw: st.DrawFn) -> list[int]:
     return [size] * (capacity // size) + ([capacity % size] if capacity % size else [])
 
 
+def checkpoints(started: int) -> st.SearchStrategy[tuple[int | None, int | None]]:
+    """When a claim that started then saved last, and how often it does: none, one, or several that go on or have stopped."""
+    saved = st.integers(started, 0)
+    return st.just((None, None)) | st.tuples(saved, st.none()) | st.tuples(saved, st.integers(1, 120))
+
+
 def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capacity: int) -> list[Claim]:
     free = {node.name: list(range(len(node.cards))) for node in pool.nodes or ()}
     leaves = [d.id for d in tenants if all(other.parent != d.id for other in tenants)]
@@ -115,6 +121,7 @@ def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capac
         if node is not None:
             places = (Placed(0, node, tuple(free[node].pop(0) for _ in range(units))),)
         started = draw(st.integers(-900, 0))
+        saved, every = draw(checkpoints(started))
         claims.append(
             Claim(
                 f"h{n}",
@@ -125,6 +132,8 @@ def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capac
                 started - draw(st.integers(0, 50)),
                 started_at=started,
                 idle_since=draw(st.sampled_from([None, None, None, -1])),
+                checkpointed_at=saved,
+                checkpoint_every=every,
                 priority=draw(st.integers(0, 2)),
                 preemptible=draw(st.sampled_from([True, True, True, False])),
                 min_runtime=draw(st.sampled_from([0, 0, 0, 100])),
@@ -159,19 +168,24 @@ def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candi
         )
         for name, parent in inner.items()
     ]
-    claims = [
-        Claim(
-            f"h{n}",
-            draw(st.sampled_from("tbbbccd")),
-            "gpu",
-            draw(SIZES),
-            ClaimState.HOLDING,
-            draw(st.integers(-20, 0)),
-            started_at=draw(st.integers(-20, 0)),
-            priority=draw(st.integers(0, 2)),
+    claims = []
+    for n in range(draw(st.integers(3, candidates))):
+        started = draw(st.integers(-20, 0))
+        saved, every = draw(checkpoints(started))
+        claims.append(
+            Claim(
+                f"h{n}",
+                draw(st.sampled_from("tbbbccd")),
+                "gpu",
+                draw(SIZES),
+                ClaimState.HOLDING,
+                draw(st.integers(-20, 0)),
+                started_at=started,
+                checkpointed_at=saved,
+                checkpoint_every=every,
+                priority=draw(st.integers(0, 2)),
+            )
         )
-        for n in range(draw(st.integers(3, candidates)))
-    ]
     preemptor = Claim(
         "p", "t", "gpu", draw(st.integers(2, 8)), ClaimState.PENDING, draw(st.integers(-20, 0)), priority=2
     )

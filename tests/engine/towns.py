@@ -132,7 +132,18 @@ def _held(
         if chance.random() < 0.08:
             claim = replace(claim, state=ClaimState.LEAVING, leave_by=chance.choice([0, 100, 600]))
         claims.append(claim)
-    return claims
+    return _saving(claims)
+
+
+def _saving(claims: list[Claim]) -> list[Claim]:
+    """The claims, of which some have saved checkpoints: once, regularly, or no longer."""
+    chance = Random(str(claims))
+    saved = [chance.choice([None, None, -chance.randrange(1 - (claim.started_at or 0))]) for claim in claims]
+    every = [None if at is None else chance.choice([None, 600, 7200]) for at in saved]
+    return [
+        replace(claim, checkpointed_at=at, checkpoint_every=seconds)
+        for claim, at, seconds in zip(claims, saved, every, strict=True)
+    ]
 
 
 def _asked(chance: Random, n: int, many: int, asks: list[dict[str, Any]]) -> Claim:
