@@ -7,12 +7,12 @@ Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
     department_paused, user_cap (5), backoff_until (19), over_budget (24)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
-    not_enough (8), also by policy (13)                                      `PassState.entitled`, `PassState.places`
+    not_enough (8), also by policy (13)                                      `PassState.entitled`, `places`; policy: `open_by`
     fragmented, waiting_for_gang (8)                                         `PassState.places`, by placement.py
-    held_for (11)                                                            `PassState.add_earmark`, who may pass: `Holds`
+    held_for (11), also by reservations (9)                                  `PassState.add_earmark`, who may pass: `Holds`
     lent_out_returning, by victims' minimum runtime (14)                     preemption_rules.py: `may_be_preempted`
     no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_by`
-    pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; below: `run`
+    pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; `run`
     above_ceiling, no_such_profile (5), for who can never run                waiting.py: `impossible`
 """
 
@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
 
 
 ROUNDS = 5
-"""At most so many a pass, and a settling of reservations. A pass cut short keeps all limits; the next finds more."""
+"""At most so many in a pass, and in settling reservations. Cut short, it keeps all limits; the next finds more."""
 
 
 class PlanningPass:
@@ -98,7 +98,7 @@ class PlanningPass:
             self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return
-        self._let_wait(self._take_back_starts())
+        self._let_wait(self._take_back_starts())  # out of rounds
 
     # Step 2: whose turn it is -----------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # which this answer may break
+                state.ask_again = True  # which may lose its right by this
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
@@ -156,7 +156,7 @@ class PlanningPass:
     # Step 5: wait, and hold -------------------------------------------------------------------------------------------
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Wait, with a hold if inside the guarantee or the first borrower of the pool that has starved (`Holds.add`)."""
+        """Wait, with a hold if inside the guarantee, or as the pool's first in turn that has starved (`Holds.add`)."""
         state, inside = self.state, self.state.inside(claim)
         starves = state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside
         if inside or starves:
@@ -165,14 +165,14 @@ class PlanningPass:
 
     # Step 7: who stays after all --------------------------------------------------------------------------------------
 
-    def _let_leavers_stay(self, waiting: Collection[ClaimId] = ()) -> None:
-        """Victims of earlier passes stay if their preemptor is not among the `waiting`, no reservation needs them, their notice
-        still runs, and the limits bear their units."""
+    def _let_leavers_stay(self, waiting: Collection[ClaimId]) -> None:
+        """Victims of earlier passes stay if their preemptor is not `waiting`, no reservation needs them, their notice runs, and
+        the limits bear their units."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-            preempted = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
+            notice_runs = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
             needed = leaver.held_for in waiting or state.departures.awaited.get(leaver.id)
-            if preempted and not needed and state.may_return(leaver):
+            if notice_runs and not needed and state.may_return(leaver):
                 state.unpreempt(leaver)
                 self._let_stay.add(leaver.id)
 
@@ -271,7 +271,7 @@ class PlanningPass:
     def withdrawn(self) -> list[ClaimId]:
         """Who stays, now that all have their answers."""
         if self.state.pool.cluster_unreachable_since is None:
-            self._let_leavers_stay()
+            self._let_leavers_stay(waiting=())
         return sorted(self._let_stay)
 
     def decisions(self, hints: bool) -> list[Decision]:
@@ -306,9 +306,9 @@ class PlanningPass:
         if not any(decision.borrowed for decision in self.answers.values()):
             return {}
         with state.trial() as trial:
-            for id, hold in state.earmarks.items():
+            for id, earmark in state.earmarks.items():
                 if self.answers[id].decision is DecisionKind.WAIT:
-                    trial.uncharge_earmark(hold)
+                    trial.uncharge_earmark(earmark)
             return lenders(state.ledger, self._entries())
 
     def _entries(self) -> Iterator[Entry]:
@@ -435,7 +435,7 @@ class PlanningPass:
             if other.department == claim.department and queue_order(other) > order:
                 used += state.charged(other.id)
         behind = [state.earmarks[id] for id in state.reserved.get(claim.department, ())]
-        return used, sum(hold.charged for hold in behind if queue_order(hold.claim) > order)
+        return used, sum(each.charged for each in behind if queue_order(each.claim) > order)
 
     # Step 1: what the limits do not bear, and victims that nobody needs -----------------------------------------------
 

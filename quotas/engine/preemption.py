@@ -9,7 +9,7 @@ The rules are in preemption_rules.py (in brackets their numbers):
 
 Where only units are lacking, sets are found by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
 For gangs: by emptying nodes one by one (node_clearing.py). Few candidates, or trees of departments: set by set
-(victim_search.py). `own` are claims of the preemptor's department.
+(victim_search.py). `siblings` are claims of the preemptor's department.
 """
 
 from collections.abc import Collection, Iterable
@@ -56,33 +56,33 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
     only its own department's where they suffice."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
-    own = own_candidates(preemptor)
-    if own and not preemptor.inside:
-        chosen = _best(preemptor, own, ())
+    siblings = own_candidates(preemptor)
+    if siblings and not preemptor.inside:
+        chosen = _best(preemptor, siblings, ())
         if chosen is not None:
             return chosen
-    departments = candidate_departments(preemptor, own)
-    if not departments and not (preemptor.inside and own):
+    departments = candidate_departments(preemptor, siblings)
+    if not departments and not (preemptor.inside and siblings):
         return None
-    if own and not preemptor.inside and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
-        return _own_first(preemptor, own, departments)
-    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
+    if siblings and not preemptor.inside and _may_only_reclaim(preemptor) and _are_many(state, siblings, departments):
+        return _siblings_first(preemptor, siblings, departments)  # a shortcut
+    found = (_best(each, siblings, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
 
 
-def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of the preemptor's own claims and those departments'. If only units are lacking, claims anywhere do; if a
-    place is lacking, claims elsewhere may add the right to its units."""
+def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """The best set of the siblings and those departments' claims. If only units are lacking, claims anywhere do; if a
+    place is, claims elsewhere may have to free quota."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
-        claims = _candidates(preemptor, own, departments)
+        claims = _candidates(preemptor, siblings, departments)
         return _cheapest_borrowed(preemptor, claims) or _searched(preemptor, claims)
     best: Chosen | None = None
     if preemptor.claim.pods == 1:
-        best = _best_on_a_node(preemptor, own, departments)
+        best = _best_on_a_node(preemptor, siblings, departments)
         if state.ledger.flat and _only_a_place_is_lacking(preemptor):
             return best
-    claims = _candidates(preemptor, own, departments)
+    claims = _candidates(preemptor, siblings, departments)
     if best is None or len(claims) <= MANY:
         best = _better(preemptor, best, _found(preemptor, claims))
     return best
@@ -96,11 +96,11 @@ COMPARED = 4
 """So many nodes that could cost the same are compared for one pod."""
 
 
-def _candidates(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
-    """Its own claims, and those of these departments that are open to it."""
+def _candidates(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
+    """The siblings, and the claims of these departments that are open to the preemptor."""
     holding = preemptor.state.holding
     held = (holding.get(department, {}).values() for department in sorted(departments))
-    return own + [claim for claims in held for claim in open_to(preemptor, claims)]
+    return siblings + [claim for claims in held for claim in open_to(preemptor, claims)]
 
 
 def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
@@ -121,14 +121,16 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     return _without_spared(preemptor, victims)
 
 
-def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+def _best_on_a_node(
+    preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
+) -> Chosen | None:
     """The best set for one pod on one node. Who is inside its guarantee stops its own work only where others' does not do."""
     state = preemptor.state
-    for mine in [(), own] if preemptor.inside and own else [own]:
+    for some in [(), siblings] if preemptor.inside and siblings else [siblings]:
         best: Chosen | None = None
         best_cost: tuple[object, ...] = ()
         compared = 0
-        for node_cost, host, claims in cheapest_nodes(preemptor, mine, departments):
+        for node_cost, host, claims in cheapest_nodes(preemptor, some, departments):
             dearer = not state.settings.fair_sharing and best_cost[: len(node_cost.bound)] < node_cost.bound
             if best is not None and (dearer or compared == COMPARED):
                 break
@@ -162,17 +164,19 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     return best
 
 
-def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """Enough of its own claims to stand inside its guarantee, then others' by right of it."""
+def _siblings_first(
+    preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
+) -> Chosen | None:
+    """Enough of the siblings to stand inside the guarantee, then others' claims by right of it."""
     state = preemptor.state
     charges = state.charges
-    mine = cheapest_sum(own, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
+    chosen = cheapest_sum(siblings, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
     with state.trial() as trial:
-        trial.leave(mine)
-        rest = [claim for claim in own if claim not in mine]
+        trial.leave(chosen)
+        rest = [claim for claim in siblings if claim not in chosen]
         inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
         others = _best(inside, rest, departments)
-    return None if others is None else _without_spared(preemptor, (*mine, *others.victims))
+    return None if others is None else _without_spared(preemptor, (*chosen, *others.victims))
 
 
 # What a set is found by, and judged by --------------------------------------------------------------------------------
@@ -233,9 +237,9 @@ def _may_only_reclaim(preemptor: Preemptor) -> bool:
     return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
 
 
-def _are_many(state: PassState, own: list[Claim], departments: Collection[DepartmentId]) -> bool:
+def _are_many(state: PassState, siblings: list[Claim], departments: Collection[DepartmentId]) -> bool:
     """Whether these claims and those of the departments are too many to be searched whole."""
-    return len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
+    return len(siblings) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
 
 
 def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:

@@ -334,7 +334,7 @@ def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
     """What a victim set costs; the least wins, of equal ones before their ids the one whose places waste less (`cheapest`).
 
     Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `choose`,
-    `_own_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
+    `_siblings_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
     `_lower_bound`, `_whole_cards`, `_cheapest` (victim_search.py), `_prices`, `lowest` (node_clearing.py).
     """
     state = preemptor.state

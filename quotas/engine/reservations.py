@@ -83,7 +83,7 @@ def _spare(state: PassState, leaver: Claim, claim: Claim) -> Vector:
     ]
     if not others:
         return gives
-    spare = {slot: amount - sum(hold.needs_of(slot, amount) for hold in others) for slot, amount in gives.items()}
+    spare = {slot: amount - sum(earmark.needs_of(slot, amount) for earmark in others) for slot, amount in gives.items()}
     return {slot: amount for slot, amount in spare.items() if amount > 0}
 
 
@@ -105,17 +105,17 @@ def _add(vector: Vector, other: Vector, times: int = 1) -> None:
 
 def could_start(state: PassState, claim: Claim) -> bool:
     """Whether there is a place now for a claim with a reservation: its own, or another."""
-    hold, free = state.earmarks[claim.id], state.free_now.row
-    if free[state.pool_slot] + hold.free_part[state.pool_slot] < hold.charged:
+    earmark, free = state.earmarks[claim.id], state.free_now.row
+    if free[state.pool_slot] + earmark.free_part[state.pool_slot] < earmark.charged:
         return False
-    if not [slot for slot, amount in hold.need.items() if free[slot] + hold.free_part[slot] < amount]:
+    if not [slot for slot, amount in earmark.need.items() if free[slot] + earmark.free_part[slot] < amount]:
         return True
     others = state.free_in_both
     if claim.pods == 1 and not claim.same_domain:
         return has_spot(others, claim, state.pool)
     with state.trial() as trial:
-        trial.free(others, [hold.free_part])
-        return find_places(claim, state.pool, others, hold.charged) is not None
+        trial.free(others, [earmark.free_part])
+        return find_places(claim, state.pool, others, earmark.charged) is not None
 
 
 def may_stay(state: PassState, leaver: ClaimId) -> bool:
@@ -128,13 +128,13 @@ def may_stay(state: PassState, leaver: ClaimId) -> bool:
 
 def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:
     """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
-    hold, free = state.earmarks[claim.id], state.free_later
+    earmark, free = state.earmarks[claim.id], state.free_later
     with state.trial() as trial:
-        trial.free(free, [hold.need])
+        trial.free(free, [earmark.need])
         alone = trial.mark()
         for leaver in leavers:
             trial.take(free, [state.vectors[leaver]])
-            if find_places(claim, state.pool, free, hold.charged) is not None:
+            if find_places(claim, state.pool, free, earmark.charged) is not None:
                 return False
             trial.rollback(alone)
     return True

@@ -64,8 +64,8 @@ class Decision:
     """The answer to a pending claim.
 
     If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are
-    told now; `by` then all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
-    AHEAD_SHOWN before it. If it is impossible, such a request of `largest` units could run.
+    told now; at `by` all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
+    AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
     """
 
     claim: ClaimId
@@ -114,7 +114,7 @@ class Department:
 
 
 class ClaimState(StrEnum):
-    """It asks for units, uses them, or uses them until `leave_by` and its grace have passed."""
+    """It asks for units, uses them, or uses them until SIGTERM at `leave_by`, then grace."""
 
     PENDING = "pending"
     HOLDING = "holding"
@@ -123,7 +123,7 @@ class ClaimState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a workload asks for, or holds, of one pool: `pods` times `units_per_pod`, which is what it is charged.
+    """What a workload asks for, or holds, of one pool: it is charged `pods` times `units_per_pod`.
 
     A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. While it holds, its
     department's workloads that start later draw from them, and it is charged for the rest.

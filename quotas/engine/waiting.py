@@ -174,8 +174,8 @@ def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
         return []
     victims, free = open_claims(state, claim), state.free_later
     with state.trial() as trial:
-        for hold in [hold for hold in state.earmarks.values() if hold.starving]:
-            trial.remove_earmark(hold)  # a borrower's, which who is inside passes
+        for earmark in [earmark for earmark in state.earmarks.values() if earmark.starving]:
+            trial.remove_earmark(earmark)  # a borrower's, which who is inside passes
         trial.free(free, [state.vectors[victim.id] for victim in victims])
         if not victims or free.row[state.pool_slot] < state.asked(claim) or state.places(claim, free) is not None:
             return []
@@ -224,16 +224,18 @@ def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
     if state.free_now.row[state.pool_slot] + state.units_earmarked < asked:
         return None
     with state.trial() as trial:
-        for hold in _holds_of_free(state, claim):
-            trial.uncharge_earmark(hold)
+        for earmark in _earmarks_of_free(state, claim):
+            trial.uncharge_earmark(earmark)
             if state.ledger.available(claim.department) >= asked:
-                return HeldFor(hold.claim.id)
+                return HeldFor(earmark.claim.id)
     return None
 
 
-def _holds_of_free(state: PassState, claim: Claim) -> Iterator[Earmark]:
-    """Other claims' holds that keep units that are free."""
-    return (hold for id, hold in state.earmarks.items() if id != claim.id and hold.free_part[state.pool_slot] > 0)
+def _earmarks_of_free(state: PassState, claim: Claim) -> Iterator[Earmark]:
+    """What keeps free units for other claims."""
+    return (
+        earmark for id, earmark in state.earmarks.items() if id != claim.id and earmark.free_part[state.pool_slot] > 0
+    )
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
@@ -242,7 +244,7 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     if free + state.units_earmarked < asked:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(_holds_of_free(state, claim)).claim.id)
+        yield HeldFor(next(_earmarks_of_free(state, claim)).claim.id)
     else:  # where units are only counted, it would start
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, state.free_now), claim.pods)
@@ -386,11 +388,11 @@ class Consolidation:
 
     def machine(self, claim: Claim) -> Machine | None:
         """See placement.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
-        hold = self._state.earmarks.get(claim.id)
-        key = claim.shape, claim.pods, claim.same_domain, hold and claim.id
+        earmark = self._state.earmarks.get(claim.id)
+        key = claim.shape, claim.pods, claim.same_domain, earmark and claim.id
         if key not in self._machines:
             with Trial() as trial:
-                trial.free(self._free, [hold.free_part] if hold else [])
+                trial.free(self._free, [earmark.free_part] if earmark else [])
                 self._machines[key] = nearest_machine(claim, self._pool, self._free)
         return self._machines[key]
 
@@ -407,9 +409,13 @@ class Consolidation:
 
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
         """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
-        one, moves, hold = replace(claim, pods=1, same_domain=False), list[Move](), self._state.earmarks.get(claim.id)
+        one, moves, earmark = (
+            replace(claim, pods=1, same_domain=False),
+            list[Move](),
+            self._state.earmarks.get(claim.id),
+        )
         with Trial() as trial:
-            trial.free(self._free, [hold.free_part] if hold else [])  # what is held for the claim itself
+            trial.free(self._free, [earmark.free_part] if earmark else [])  # what is held for the claim itself
             for _ in range(claim.pods):
                 if self._take(one, hosts, trial) is not None:
                     continue

@@ -22,7 +22,7 @@ from quotas.engine.snapshot_json import parse_snapshot, plan_to_json
 from quotas.engine.types import DecisionKind, Plan, Snapshot
 from quotas.engine.units import lost_work
 from tests.engine.builders import carried_out
-from tests.engine.towns import a_town
+from tests.engine.towns import a_town, with_checkpoints
 
 CASES = Path(__file__).parent / "cases"
 KEPT = CASES / "golden.txt"
@@ -69,9 +69,10 @@ def recorded() -> Iterator[tuple[str, Snapshot]]:
 
 
 def towns(every: int = 1) -> Iterator[tuple[str, Snapshot]]:
-    """Every so many of the made-up towns."""
+    """Every so many of the made-up towns; in the later half of them claims save checkpoints."""
     for seed in range(0, TOWNS, every):
-        yield f"town/{seed}", a_town(seed)
+        town = a_town(seed)
+        yield f"town/{seed}", town if seed < TOWNS // 2 else with_checkpoints(town)
 
 
 def digest(plan: Plan) -> str:

@@ -1,6 +1,7 @@
 """Larger made-up snapshots: every plan keeps its word, and those that break first when a rule is left out stay as they are."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from tests.engine import invariants
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
 from tests.engine.test_properties import news, reserved
-from tests.engine.towns import a_town
+from tests.engine.towns import a_town, with_checkpoints
 
 pytestmark = patient
 
@@ -41,8 +42,9 @@ two that would start without a right one may, once the other does not."""
         }
     ),
 )
-def test_every_plan_is_within_space_and_rights(seed: int) -> None:
-    town = a_town(seed)
+@pytest.mark.parametrize("change", [lambda town: town, with_checkpoints], ids=["as it is", "with checkpoints"])
+def test_every_plan_is_within_space_and_rights(seed: int, change: Callable[[Snapshot], Snapshot]) -> None:
+    town = change(a_town(seed))
     plan, claims, (pool,) = decide(town), {claim.id: claim for claim in town.claims}, town.pools
     assert invariants.of_plan(town, plan) == ()
     for decision in plan.decisions:

@@ -83,6 +83,17 @@ def a_town(seed: int) -> Snapshot:
     return Snapshot(f"town {seed}", 0, (pool,), tenants, tuple(claims), settings)
 
 
+def with_checkpoints(town: Snapshot) -> Snapshot:
+    """The same town, where some of those who run have saved checkpoints: once, regularly, or no longer."""
+    chance, claims = Random(town.id), list[Claim]()
+    for claim in town.claims:
+        if claim.started_at is not None and chance.random() < 0.4:
+            saved, every = -chance.randrange(1 - claim.started_at), chance.choice([None, 600, 7200])
+            claim = replace(claim, checkpointed_at=saved, checkpoint_every=every)
+        claims.append(claim)
+    return replace(town, claims=tuple(claims))
+
+
 def _limit(chance: Random, part: int) -> int | None:
     return chance.choice([None] * 6 + [0, 2, part])
 
@@ -132,18 +143,7 @@ def _held(
         if chance.random() < 0.08:
             claim = replace(claim, state=ClaimState.LEAVING, leave_by=chance.choice([0, 100, 600]))
         claims.append(claim)
-    return _saving(claims)
-
-
-def _saving(claims: list[Claim]) -> list[Claim]:
-    """The claims, of which some have saved checkpoints: once, regularly, or no longer."""
-    chance = Random(str(claims))
-    saved = [chance.choice([None, None, -chance.randrange(1 - (claim.started_at or 0))]) for claim in claims]
-    every = [None if at is None else chance.choice([None, 600, 7200]) for at in saved]
-    return [
-        replace(claim, checkpointed_at=at, checkpoint_every=seconds)
-        for claim, at, seconds in zip(claims, saved, every, strict=True)
-    ]
+    return claims
 
 
 def _asked(chance: Random, n: int, many: int, asks: list[dict[str, Any]]) -> Claim:
