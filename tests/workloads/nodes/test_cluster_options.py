@@ -13,6 +13,7 @@ from portal.models import User
 from quotas.models import Cluster, ClusterKind
 from tests import builders as make
 from tests.clients import person
+from workloads.kubernetes.manifests.options import Options
 
 pytestmark = pytest.mark.django_db
 NODE = {"name": "n1", "sharing": "whole", "product": "A100", "unit": "card", "cards": 8}
@@ -123,3 +124,9 @@ def test_options_that_work_are_stored(root: User, settings: Any, tmp_path: Any) 
         answer = change(root, options)
         assert answer.status_code == 200, answer.content
         assert Cluster.objects.get().options == options
+
+
+def test_a_kubernetes_cluster_may_ask_before_it_makes_pools() -> None:
+    assert Options.from_operator({"new_pools": "ask"}).new_pools == "ask"
+    with pytest.raises(ValueError, match="option new_pools"):
+        Options.from_operator({"new_pools": "no"})

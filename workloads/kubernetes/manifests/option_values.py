@@ -45,6 +45,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "shared_access_mode": ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"),
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),
     "service_scheme": ("http", "https"),
+    "new_pools": ("make", "ask"),
 }
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "run_as": (1, LARGEST),

@@ -58,6 +58,7 @@ class Options:
     health_conditions: Mapping[str, str] = field(default_factory=lambda: dict(FAULTY))
     health_taints: tuple[str, ...] = ("AggregatedNodeHealth",)  # NVSentinel's
     health_xids: tuple[int, ...] = XIDS  # errors of the NVIDIA driver that quarantine the node; []: none
+    new_pools: str = "make"  # of cards that no pool has yet | ask: an operator makes it (workloads/nodes/pools.py)
     # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
     plugin_config: str = "gpu-operator/device-plugin-config"
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
