@@ -6,7 +6,7 @@ markdown-it-py escapes HTML in the text and refuses links that run something; no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
@@ -29,6 +29,8 @@ class Section:
 class Document:
     html: str
     sections: tuple[Section, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """Of all tables without their heads, each cell as HTML."""
 
     @property
     def title(self) -> str:
@@ -83,7 +85,17 @@ def render(source: str, resolve: Resolve, original: tuple[Section, ...] = ()) ->
     html = re.sub(r"<thead>\s*<tr>\s*(<td></td>\s*)+</tr>\s*</thead>\s*", "", html)
     html = html.replace("&lt;br&gt;", "<br>")  # the one element that cells of tables have no mark for
     html = html.replace("<pre>", '<pre tabindex="0">')  # wide ones scroll, with the keyboard, too
-    return Document(html, tuple(sections))
+    return Document(html, tuple(sections), tuple(_rows(tokens)))
+
+
+def _rows(tokens: list[Token]) -> Iterator[tuple[str, ...]]:
+    row: list[str] = []
+    for index, token in enumerate(tokens):
+        if token.type == "td_open":
+            row.append(_parser.renderer.render([tokens[index + 1]], _parser.options, {}))
+        elif token.type == "tr_close" and row:
+            yield tuple(row)
+            row = []
 
 
 def _words(token: Token) -> str:

@@ -40,6 +40,9 @@ class JsonField(forms.JSONField):
             )
         return super().to_python(value)
 
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, InvalidJSONInput) else json.dumps(value, ensure_ascii=False, indent=2)
+
     def bound_data(self, data: Any, initial: Any) -> Any:
         try:
             self.to_python(data)

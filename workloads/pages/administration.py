@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.access import operator_of
 from portal.errors import Problem
@@ -25,9 +25,10 @@ from portal.web.once import once
 from quotas.amounts import LONGEST, check_not_little, units_of, written
 from quotas.forms.durations import DurationField
 from quotas.forms.quotas import PoolField, PoolSelect
-from quotas.models import Cluster, Pool
+from quotas.models import Cluster, ClusterKind, Pool
 from workloads.models import CHOICES, Image, Preset
 from workloads.nodes import cluster_registry
+from workloads.pages import cluster_options
 from workloads.requests import images_and_presets
 from workloads.requests.setup_fields import SetupFields, first_setup
 from workloads.requests.text_fields import CommandField, CoresField, MemoryField
@@ -48,7 +49,7 @@ class ClusterForm(forms.Form):
         label=gettext_lazy("Options"),
         required=False,
         initial=dict,  # without it the field would read "null"
-        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"}),
         help_text=gettext_lazy('JSON, for example {"namespace_prefix": "gpu-"}. Leave empty for the defaults.'),
     )
 
@@ -57,6 +58,18 @@ class ClusterForm(forms.Form):
         if options not in (None, "") and not isinstance(options, dict):
             raise forms.ValidationError(_("Must be a JSON object."))
         return options or {}
+
+
+class ClusterChange(ClusterForm):
+    name = None  # type: ignore[assignment]  # stays
+    seen = conflicts.SeenField()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["kubeconfig"].help_text = _(
+            "Stored encrypted, never shown again. Leave empty to keep the stored one."
+        )
+        self.fields["options"].widget.attrs["rows"] = 16
 
 
 @sensitive_post_parameters("kubeconfig")
@@ -83,16 +96,20 @@ def clusters(request: HttpRequest) -> HttpResponse:
         "clusters": [(each, cluster_registry.mark_of(each)) for each in rows],
         "form": form,
         "found": nodes,
+        "lines": cluster_options.lines({}),
     }
     return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
 
 
+@sensitive_post_parameters("kubeconfig")
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
-    """Tests the stored connection, or enables or disables the cluster."""
+    """Shows and changes the options; tests the stored connection; enables or disables the cluster."""
     actor = operator_of(request)
     row = get_object_or_404(Cluster, name=cluster)
+    if request.method != "POST" or "options" in request.POST:
+        return _options(request, row)
     if "active" in request.POST:
         cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
         if row.active and not request.POST["active"]:
@@ -116,6 +133,32 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
         )
         messages.success(request, text % {"name": row.name, "n": len(nodes)})
     return redirect("workloads:clusters")
+
+
+def _options(request: HttpRequest, row: Cluster) -> HttpResponse:
+    stored = row.options
+    first = {"options": stored, versions.FIELD: cluster_registry.mark_of(row)}
+    form = ClusterChange(request.POST or None, initial=first)
+    if row.kind != ClusterKind.KUBERNETES:
+        del form.fields["kubeconfig"]
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            cluster_registry.change_cluster(
+                actor=operator_of(request), cluster=row, kubeconfig=given.get("kubeconfig") or None, options=given["options"],
+                seen=given[versions.FIELD],
+            )  # fmt: skip
+        except Problem as problem:
+            blame(form, problem)
+        else:
+            messages.success(request, _("%(name)s was saved.") % {"name": row.name})
+            return redirect("workloads:cluster", row.name)
+    context = {
+        "cluster": row,
+        "form": form,
+        "lines": cluster_options.lines(stored) if row.kind == ClusterKind.KUBERNETES else (),
+    }
+    return render(request, "workloads/operator_cluster.html", context, status=conflicts.status_of(form))
 
 
 class ImageForm(forms.ModelForm):  # type: ignore[type-arg]  # generic only in the stubs
