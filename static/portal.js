@@ -118,6 +118,12 @@
   });
   document.body.addEventListener("htmx:afterSettle", tick);
 
+  // Buttons of a picture alone say what they do while one points at them.
+  document.body.addEventListener("mouseover", (event) => {
+    const button = event.target.closest(".btn-icon[aria-label]:not([title])");
+    if (button) button.title = button.ariaLabel;
+  });
+
   // A table that is wider than its place can be scrolled by keys too.
   const reach = () => {
     for (const element of all(".table-responsive")) {

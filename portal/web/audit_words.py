@@ -48,6 +48,7 @@ class Reader:
         pools = apps.get_model("quotas", "Pool")._default_manager.values_list("slug", "name", "unit")
         self.pools: dict[str, tuple[str, str]] = {slug: (name, unit) for slug, name, unit in pools}
         self.departments = dict(Department.objects.values_list("slug", "name"))
+        self.kinds = dict(apps.get_model("workloads", "Workload")._meta.get_field("kind").flatchoices)
 
     def changes(self, entry: AuditEntry) -> list[tuple[str, str, str]]:
         """(name, before, after) of every value in the entry; of idle policies, of every limit that changed."""
@@ -85,6 +86,8 @@ class Reader:
     def _of_text(self, key: str, value: str) -> str:
         if key == "pool" and value in self.pools:
             return self.pools[value][0]
+        if key == "kind":
+            return str(self.kinds.get(value, value))
         if key == "parent":
             return str(self.departments.get(value, value))
         if key in ("reclaim", "within") and value in CODES:

@@ -250,6 +250,7 @@ FACTS = {  # the names of what entries of the audit log tell of
     "starts_at": N_("From"),
     "ends_at": N_("Until"),
     "windows": N_("Lending windows"),
+    "workloads": N_("Workloads"),
     "zone": N_("Time zone"),
     "note": N_("Note"),
     "weight": N_("Weight"),

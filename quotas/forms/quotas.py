@@ -216,8 +216,12 @@ def minute(time: dt.time) -> int:
     return time.hour * 60 + time.minute
 
 
+class RemovableForms(forms.BaseFormSet):  # type: ignore[type-arg]  # generic only in the stubs
+    deletion_widget = forms.CheckboxInput({"class": "form-check-input"})  # type: ignore[assignment]  # or one made
+
+
 WindowForms = forms.formset_factory(
-    WindowForm, extra=1, can_delete=True, max_num=MOST_WINDOWS, absolute_max=MOST_WINDOWS + 1
+    WindowForm, RemovableForms, extra=1, can_delete=True, max_num=MOST_WINDOWS, absolute_max=MOST_WINDOWS + 1
 )
 
 

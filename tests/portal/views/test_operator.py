@@ -183,6 +183,7 @@ def test_the_audit_log_is_filtered_and_exported_without_formulas(client, operato
         ("p", None, {"scopes": ["read", "submit"], "cpu_milli": 1500, "memory_mib": 2048, "role": "owner"},
          ["read, submit", "CPU cores: 1.5", "Memory: 2 GiB", "Role: quota owner"], ["[", "cpu_milli"]),
         ("department x", {"parent": None}, {"parent": "lab"}, ["Vision Lab"], []),
+        ("w1", None, {"kind": "distributed", "pods": 2}, ["distributed job"], []),
         ("demo", None, {"options": {"nodes": [{"name": "n" * 900}]}}, ["…"], ["n" * 400]),
     ],
 )  # fmt: skip
