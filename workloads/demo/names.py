@@ -35,6 +35,12 @@ CHINESE = {
 }
 
 
+OTHER_LANGUAGE = {  # how to get it, for readers of it
+    "en": "中文名称：LANG=zh_CN.UTF-8 make demo-reset",
+    "zh": "English names: LANG=C.UTF-8 make demo-reset",
+}
+
+
 def of_environment() -> str:
     """Returns "zh" or "en": the language of the terminal."""
     return "zh" if env.locale().lower().startswith("zh") else "en"

@@ -18,6 +18,7 @@ from django.utils import timezone
 from portal.models import AuditEntry
 from portal.server.serve import PortTaken, one_process, refuse_taken
 from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
+from workloads.demo.names import OTHER_LANGUAGE, of_environment
 
 SEEDED = "demo.seeded"
 
@@ -76,7 +77,6 @@ class Command(BaseCommand):
         interrupted one stopped."""
         from workloads.demo.history import fill
         from workloads.demo.load import submit_load
-        from workloads.demo.names import of_environment
         from workloads.demo.seed import make_images, seed
 
         call_command("migrate", verbosity=0, interactive=False)
@@ -134,6 +134,7 @@ class Command(BaseCommand):
                     f"The passwords are this demo's own; {logins_file()} keeps them, and those of the others.",
                     "The cards are declared: there is no CUDA here. Commands run as real processes of this machine.",
                     f"Data: {settings.DATA_DIR}. Ctrl-C stops everything and keeps it; `make demo-reset` begins again.",
+                    OTHER_LANGUAGE[of_environment()],
                     "",
                 ]
             )
