@@ -18,13 +18,15 @@ import argparse
 import datetime as dt
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from typing import NoReturn
 
 from bench._demand import made_up
 from bench._openb import read_pods
 from quotas.engine.types import DepartmentId, Plan, Settings, Snapshot
+from workloads.replay import arguments
 from workloads.replay.demand import Demand
 from workloads.replay.figures import figures_of
 from workloads.replay.simulation import Assumed, Simulation
@@ -42,9 +44,13 @@ ORDER_HEADINGS = ("from", "load", "order", "not returned", "above mean s: lender
                   "useful", "lost of borrowed", "stops", "late", "CPU s")  # fmt: skip
 
 
+def nobody_from(begin: int) -> NoReturn:
+    raise SystemExit(f"--weeks: nobody asked for anything from {dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}")
+
+
 def _stage(rows: Sequence[Row], begin: int, days: float, load: float) -> tuple[Demand, Snapshot]:
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
-    weights = demand.units_in_use()
+    weights = demand.units_in_use() or nobody_from(begin)
     return demand, rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
 
 
@@ -106,25 +112,27 @@ def _progress(part: float) -> None:
         print(f"\r{part:.0%} ", end="", file=sys.stderr, flush=True)
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def _rows(lines: Iterable[str]) -> list[Row]:
+    lines = [*lines]
+    return (read_pods if "gpu_milli" in "".join(lines[:1]) else read_trace)(lines)
+
+
+def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
-    parser.add_argument("--days", type=float)
-    parser.add_argument("--loads", nargs="+", type=float, default=[0.95], help="mean demand ÷ cards")
+    parser.add_argument("trace", nargs="?", type=partial(arguments.jobs, made_of=_rows))
+    parser.add_argument("--weeks", nargs="+", metavar="DATE", type=arguments.day, help="first days")
+    parser.add_argument("--days", type=arguments.days)
+    parser.add_argument("--loads", nargs="+", type=arguments.above_0, default=[0.95], help="mean demand ÷ cards")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS])
     parser.add_argument(
         "--orders", nargs="+", metavar="ORDER", help=f"of who borrows: {SUBMITTED}, {FAIR}, or a half-life in s"
     )
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(words)
     if asked.trace is None:
         rows, days = made_up(10_000, 30), asked.days or 30
     else:
-        with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
-            is_pod_list = "gpu_milli" in lines.readline()
-            lines.seek(0)
-            rows, days = read_pods(lines) if is_pod_list else read_trace(lines), asked.days or 7
-    weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
+        rows, days = asked.trace, asked.days or 7
+    weeks = [int(day.timestamp()) for day in asked.weeks or ()]
     print(" | ".join(ORDER_HEADINGS if asked.orders else HEADINGS))
     for begin in weeks or [rows[0].submitted_at // DAY * DAY]:
         for load in asked.loads:

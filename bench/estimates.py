@@ -18,17 +18,17 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from bench._demand import made_up
-from bench.economics import DAY, ON_A_NODE, SETTINGS
+from bench.economics import DAY, ON_A_NODE, SETTINGS, nobody_from
 from quotas.engine.types import ClaimId, ClaimState, Plan, Snapshot
 from workloads.estimates.calibrate import Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, estimates
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
+from workloads.replay import arguments
 from workloads.replay.demand import Demand, Job
 from workloads.replay.simulation import Assumed, Simulation
-from workloads.replay.traces import Row, demand_of, in_proportion, read_trace, rules_of
+from workloads.replay.traces import Row, demand_of, in_proportion, rules_of
 from workloads.replay.ways import planner
 
 HISTORY, MOST_RUNS = 90 * DAY, 20_000  # as the product reads them
@@ -153,7 +153,7 @@ def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
 def watched(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> Watcher:
     """A week that has been played, and what was estimated on the way."""
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
-    weights = demand.units_in_use()
+    weights = demand.units_in_use() or nobody_from(demand.begin)
     rules = rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)
     span = demand.end - demand.begin
     at = [demand.begin + span // 3 + span * n // (2 * moments) for n in range(moments)]
@@ -163,20 +163,19 @@ def watched(rows: Sequence[Row], begin: int, days: float, load: float, moments: 
     return watcher
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
-    parser.add_argument("--days", type=float)
-    parser.add_argument("--loads", nargs="+", type=float, default=[0.85, 0.95], help="mean demand ÷ cards")
-    parser.add_argument("--moments", type=int, default=60)
-    asked = parser.parse_args(arguments)
+    parser.add_argument("trace", nargs="?", type=arguments.jobs)
+    parser.add_argument("--weeks", nargs="+", metavar="DATE", type=arguments.day, help="first days")
+    parser.add_argument("--days", type=arguments.days)
+    parser.add_argument("--loads", nargs="+", type=arguments.above_0, default=[0.85, 0.95], help="mean demand ÷ cards")
+    parser.add_argument("--moments", type=arguments.count_above_0, default=60)
+    asked = parser.parse_args(words)
     if asked.trace is None:
         rows, days = made_up(2_000, 14), asked.days or 14
     else:
-        with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
-            rows, days = read_trace(lines), asked.days or 7
-    weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
+        rows, days = asked.trace, asked.days or 7
+    weeks = [int(day.timestamp()) for day in asked.weeks or ()]
     print(" | ".join(HEADINGS))
     together: list[Moment] = []
     for begin in weeks or [rows[0].submitted_at // DAY * DAY]:

@@ -9,16 +9,15 @@ in which part of the cases the sum lies in the 80 % range of the draws, or below
 """
 
 import argparse
-import datetime as dt
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from random import Random
 
 from bench._demand import made_up
 from workloads.estimates.runtimes import TOGETHER, Chances, Runtimes, Traits, size_of
-from workloads.replay.traces import Row, read_trace
+from workloads.replay import arguments
+from workloads.replay.traces import Row
 
 HOUR, DAY = 3600, 86400
 STEP, HISTORY, LATELY, DRAWS = 12 * HOUR, 90 * DAY, 2 * HOUR, 25
@@ -90,20 +89,16 @@ def _parts(ranks: Sequence[float]) -> list[str]:
     return [f"{len(ranks)}", *(f"{part / max(1, len(ranks)):.0%}" for part in parts)]
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace", nargs="?", type=Path)
-    parser.add_argument("--weeks", nargs="+", metavar="DATE", help="first days")
+    parser.add_argument("trace", nargs="?", type=arguments.jobs)
+    parser.add_argument("--weeks", nargs="+", metavar="DATE", type=arguments.day, help="first days")
     parser.add_argument(
         "--together", nargs="+", type=float, default=[TOGETHER], help="correlation of one person's runtimes"
     )
-    asked = parser.parse_args(arguments)
-    if asked.trace is None:
-        rows = made_up(2_000, 14)
-    else:
-        with asked.trace.open(encoding="utf-8-sig", newline="") as lines:
-            rows = read_trace(lines)
-    weeks = [int(dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC).timestamp()) for day in asked.weeks or ()]
+    asked = parser.parse_args(words)
+    rows = asked.trace or made_up(2_000, 14)
+    weeks = [int(day.timestamp()) for day in asked.weeks or ()]
     print(" | ".join(HEADINGS))
     for (together, what), of_it in sorted(
         ranks(rows, weeks or [rows[0].submitted_at + 7 * DAY], asked.together).items()

@@ -12,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from bench import economics, estimates, runtimes
 from quotas.models import Claim, ClaimState, Pool
 from tests import builders as make
 from workloads.models import Attempt, Image, Workload
@@ -54,6 +55,12 @@ def test_a_trace_is_played_in_every_way_and_under_other_rules(trace: Path) -> No
     [
         (["--trace", "nowhere.csv"], "cannot read nowhere.csv"),
         (["--trace", "TRACE", "--from", "monday"], "--from: expected a day"),
+        (["--trace", "TRACE", "--from", "9999-12-31"], "--from: expected a day"),
+        (["--history", "a100", "--from", "0001-01-01T00:00+14:00"], "--from: expected a day"),
+        (["--history", "a100", "--days", "1e8"], "--days: expected days from 0.01 to 36500, not '1e8'"),
+        (["--trace", "TRACE", "--days", "1e-8"], "--days: expected days from 0.01 to 36500, not '1e-8'"),
+        (["--trace", "TRACE", "--cards-per-node", "1.5"], "--cards-per-node: expected a whole number, not '1.5'"),
+        (["--trace", "TRACE", "--load", "1e-9"], "cards are too many; at most 100000 are played"),
         (["--trace", "TRACE", "--from", "2030-01-01"], "nobody asked for anything then"),
         (["--trace", "TRACE", "--load", "100"], "too few for 2 departments"),
         (["--trace", "TRACE", "--load", "0"], "--load: expected a number above 0, not '0'"),
@@ -154,3 +161,18 @@ def test_last_month_is_played_under_the_quotas_of_now_and_under_others() -> None
     assert Claim.objects.count() == before
     with pytest.raises(CommandError, match="no pool group nowhere"):
         replayed("--history", "nowhere")
+
+
+@pytest.mark.parametrize("bench", [economics, estimates, runtimes])
+def test_measurements_name_the_argument_that_is_wrong(bench: Any, trace: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "none").write_text(TRACE.splitlines()[0])
+    wrong = [([tmp_path / "nowhere"], "argument trace: cannot read"), ([tmp_path / "none"], "none: no jobs"),
+             ([trace, "--weeks", "2017-13-01"], "argument --weeks: expected a day such as 2017-10-02")]  # fmt: skip
+    if bench is not runtimes:
+        wrong += [([trace, "--loads", "0"], "argument --loads: expected a number above 0"),
+                  ([trace, "--days", "1e9"], "argument --days: expected days"),
+                  ([trace, "--weeks", "2030-01-01"], "--weeks: nobody asked for anything from 2030-01-01")]  # fmt: skip
+    for words, problem in wrong:
+        with pytest.raises(SystemExit) as left:
+            bench.main([*map(str, words)])
+        assert problem in capsys.readouterr().err + str(left.value)

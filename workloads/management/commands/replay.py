@@ -7,11 +7,11 @@ import json
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
@@ -22,7 +22,7 @@ from quotas.engine.types import Settings, Snapshot
 from quotas.management.written_changes import CHANGES, with_change
 from quotas.models import PoolGroup
 from workloads.backtests import draft
-from workloads.replay import history, traces
+from workloads.replay import arguments, history, traces
 from workloads.replay.demand import Demand
 from workloads.replay.figures import Figures, figures_of
 from workloads.replay.simulation import Assumed, Simulation
@@ -30,6 +30,7 @@ from workloads.replay.tables import lines_of
 from workloads.replay.ways import WAYS
 
 HOUR, DAY = 3600, 86400
+MOST_CARDS = 100_000
 NOBODY = "nobody asked for anything then: see --from and --days"
 WHAT_IF, DRAFT = "what-if", "draft"
 
@@ -53,8 +54,10 @@ class Command(BaseCommand):
             type=Path,
             help=f"jobs as CSV: {'; '.join(' or '.join(names) for names in traces.HEADINGS.values())}; the first four are needed",
         )
-        parser.add_argument("--from", dest="begin", metavar="DATE", help="first day, such as 2017-10-02 (UTC)")
-        parser.add_argument("--days", type=_positive, default=30.0, help="how long to play (default 30)")
+        parser.add_argument(
+            "--from", dest="begin", metavar="DATE", type=arguments.day, help="first day, such as 2017-10-02 (UTC)"
+        )
+        parser.add_argument("--days", type=arguments.days, default=30.0, help="how long to play (default 30)")
         parser.add_argument(
             "--what-if", nargs="+", action="append", default=[], metavar="WORD",
             help=f"the planner once more under other rules: {CHANGES}",
@@ -68,14 +71,14 @@ class Command(BaseCommand):
         parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
         assumed = parser.add_argument_group("assumptions", "in seconds")
         for name, default in (("checkpoint-every", 1800), ("restart", 60), ("between-passes", 60)):
-            assumed.add_argument(f"--{name}", type=_count, default=default, help=f"default {default}")
+            assumed.add_argument(f"--{name}", type=arguments.count, default=default, help=f"default {default}")
         of_trace = parser.add_argument_group("with --trace", "who shares what")
-        of_trace.add_argument("--load", type=_positive, default=0.9, help="mean demand ÷ cards (default 0.9)")
+        of_trace.add_argument("--load", type=arguments.above_0, default=0.9, help="mean demand ÷ cards (default 0.9)")
         of_trace.add_argument("--guarantees", metavar="FILE.csv", type=Path,
                               help="department,guaranteed; else in proportion to mean demand")  # fmt: skip
-        of_trace.add_argument("--cards-per-node", type=_count, default=8, help="0: without nodes (default 8)")
-        of_trace.add_argument("--notice", type=_count, default=600, help="default 600")
-        of_trace.add_argument("--grace", type=_count, default=120, help="default 120")
+        of_trace.add_argument("--cards-per-node", type=arguments.count, default=8, help="0: without nodes (default 8)")
+        of_trace.add_argument("--notice", type=arguments.count, default=600, help="default 600")
+        of_trace.add_argument("--grace", type=arguments.count, default=120, help="default 120")
 
     def handle(self, *args: Any, **options: Any) -> None:
         assumed = Assumed(
@@ -125,7 +128,7 @@ class Command(BaseCommand):
     def _of_history(self, group: PoolGroup, assumed: Assumed, options: dict[str, Any], text: str = "") -> Stage:
         now = timezone.now()
         days = dt.timedelta(days=options["days"])
-        begin = _day(options["begin"]) if options["begin"] else now - days
+        begin = options["begin"] or now - days
         end = min(now, begin + days)
         try:
             terms = draft.terms_of(group, draft.read(text, group)) if text else history.Terms.of(group)
@@ -152,7 +155,7 @@ def _of_trace(options: dict[str, Any]) -> tuple[Snapshot, Demand]:
     rows = _read(options["trace"], traces.read_trace)
     if not rows:
         raise CommandError(f"{options['trace']}: no jobs")
-    first = _day(options["begin"]) if options["begin"] else None
+    first = options["begin"]
     begin = int(first.timestamp()) if first else rows[0].submitted_at // DAY * DAY
     end = min(begin + round(options["days"] * DAY), max(begin, rows[-1].submitted_at) + HOUR)
     demand = traces.demand_of(rows, begin, end, options["cards_per_node"])
@@ -169,26 +172,22 @@ def _of_trace(options: dict[str, Any]) -> tuple[Snapshot, Demand]:
         raise CommandError(f"--load {options['load']}: {cards} cards are too few for {len(weights)} departments")
     else:
         guaranteed = traces.in_proportion(weights, cards)
+    if sum(guaranteed.values()) > MOST_CARDS:
+        name = "--load" if options["guarantees"] is None else "--guarantees"
+        raise CommandError(f"{name}: {sum(guaranteed.values())} cards are too many; at most {MOST_CARDS} are played")
     settings = Settings(restart_cost=options["restart"], notice=options["notice"], grace=options["grace"])
     return traces.rules_of(guaranteed, options["cards_per_node"], settings), demand
 
 
-def _read(path: Path, read: Any) -> Any:
-    """What `read` makes of a file; a folder stands for the one CSV file in it."""
-    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
-    if len(files) != 1:
-        raise CommandError(f"{path}: a folder with {len(files)} CSV files; name one")
+def _read(path: Path, made_of: Any) -> Any:
     try:
-        with files[0].open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-            return read(lines)
-    except OSError as error:
-        raise CommandError(f"cannot read {files[0]}: {error.strerror}") from error
-    except traces.TraceError as error:
-        raise CommandError(f"{files[0]}, {error}") from error
+        return arguments.read(path, made_of)
+    except ArgumentTypeError as error:
+        raise CommandError(str(error)) from error
 
 
-def _text(lines: TextIO) -> str:
-    return lines.read()
+def _text(lines: Iterable[str]) -> str:
+    return "".join(lines)
 
 
 def _changed(rules: Snapshot, changes: Sequence[Sequence[str]]) -> Snapshot:
@@ -208,32 +207,3 @@ def _group(name: str) -> PoolGroup:
         known = ", ".join(PoolGroup.objects.order_by("name").values_list("name", flat=True)) or "none"
         raise CommandError(f"--history: no pool group {name}: there are {known}")
     return group
-
-
-def _day(text: str) -> dt.datetime:
-    try:
-        day = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(f"--from: expected a day such as 2017-10-02, not {text!r}") from None
-    return day if day.tzinfo else day.replace(tzinfo=dt.UTC)
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 10**9:
-        raise ArgumentTypeError(f"expected {what}, not {text!r}")
-    return value
-
-
-def _count(text: str) -> int:
-    return int(_number(text, "a whole number"))
-
-
-def _positive(text: str) -> float:
-    value = _number(text, "a number above 0")
-    if not value:
-        raise ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return value
