@@ -55,7 +55,7 @@ MORE = {
     "workloads/requests": 56,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
     "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
     "workloads/sharing": 37,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/replay": 23,  # demand, ways, assumptions, figures, the simulation: the command, estimates and backtests play
+    "workloads/replay": 27,  # played by a command, backtests and estimates; arguments of the command and of measurements
     "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
     "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
