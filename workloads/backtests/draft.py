@@ -61,9 +61,12 @@ def read(text: str, group: PoolGroup) -> list[Wish]:
         pool = wish.key[-1] if wish.section != "departments" else None
         if pool is not None and pool not in pools:
             raise OtherPool(field="configuration", pool=pool, asked=", ".join(sorted(pools)))
-        if wish.section == "quotas" and wish.values is not None:
-            windows.check(tuple(wish.values.get("windows", ())), wish.values.get("zone") or "UTC")
-    _check_promises(Terms.of(group), terms_of(group, wishes))
+    then = terms_of(group, wishes)
+    wished = {(wish.key[0], wish.key[-1]) for wish in wishes if wish.section == "quotas"}
+    for row in then.rows.quotas:
+        if (row.department.slug, row.pool.slug) in wished:  # of the windows or the zone one may be as it is now
+            windows.check(tuple(map(windows.from_json, row.windows)), row.zone or "UTC")
+    _check_promises(Terms.of(group), then)
     return wishes
 
 

@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from portal.access import Actor, Right
-from portal.errors import Problem
+from portal.errors import Invalid, Problem
 from portal.models import Department
 from quotas.amounts import written
-from quotas.models import Pool
+from quotas.models import Pool, Quota
+from quotas.requests import actions
 from quotas.rules.quotas import may_promise
 from workloads.backtests import draft
 from workloads.configuration import plan
@@ -26,12 +27,14 @@ OWNERS = frozenset({"lend_limit", "windows", "zone"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A page with the values of the draft filled in. With `asks` somebody else decides."""
+    """A page with the values of the draft filled in, but for lending windows. With `asks` for one of ASKED_FOR somebody else
+    decides."""
 
     department: Department
     pool: Pool
     url: str
-    asks: bool
+    asks: str = ""
+    windows: bool = False
 
 
 def steps_for(actor: Actor, row: Backtest) -> list[Step]:
@@ -59,11 +62,21 @@ def _of_quota(actor: Actor, department: Department, pool: Pool, wish: plan.Wish)
     if may_promise(actor, department) or others:
         query = urlencode(values)
         url = reverse("quotas:quota_edit", args=[department.slug, pool.slug])
-        yield Step(department, pool, f"{url}?{query}" if query else url, asks=False)
+        yield Step(department, pool, f"{url}?{query}" if query else url, windows="windows" in others)
     if not may_promise(actor, department):
         for name in ASKED_FOR:
-            if values.get(name):
+            if values.get(name) and _is_more(department, pool, name, wish):
                 query = urlencode({"pool": pool.slug, "wanted": name, "units": values[name]})
                 yield Step(
-                    department, pool, f"{reverse('quotas:request_new', args=[department.slug])}?{query}", asks=True
+                    department, pool, f"{reverse('quotas:request_new', args=[department.slug])}?{query}", asks=name
                 )
+
+
+def _is_more(department: Department, pool: Pool, name: str, wish: plan.Wish) -> bool:
+    """Nobody asks for less."""
+    now = Quota.objects.filter(department=department, pool=pool).first()
+    try:
+        actions.check_amount(pool, name, (wish.values or {})[name], getattr(now, name) if now else 0)
+    except Invalid:
+        return False
+    return True

@@ -106,7 +106,7 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
     pool_names = {pool.slug: pool.name for pool in pools}
     context: dict[str, Any] = {
         "backtest": row, "pools": pools, "assumed": ASSUMED, "may_cancel": runs.may_cancel(actor, row),
-        "changes": [(path, in_words(path, names, pool_names), *values) for path, *values in row.changes],
+        "changes": [(path, in_words(path, names, pool_names), *map(value_in_words, values)) for path, *values in row.changes],
         "author": runs.author_for(actor, row),
         "days": (row.end - row.begin).days, "operator": actor.is_operator,
     }  # fmt: skip
@@ -134,6 +134,11 @@ def in_words(path: str, departments: Mapping[str, str], pools: Mapping[str, str]
     names = [(departments if section == "departments" else pools).get(slug, slug)]
     names += [pools.get(each, each) for each in inner[:-1] if each not in ("quotas", "user_caps")]
     return " · ".join(names + [pools.get(each) or fact_name(each) for each in inner[-1:]])
+
+
+def value_in_words(value: str | None) -> str | None:
+    """A value of the configuration; null and nothing are both nothing."""
+    return {"null": None, "true": _("yes"), "false": _("no")}.get(value or "", value)
 
 
 @login_required

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from portal.access import Actor
+from portal.errors import Invalid
 from portal.models import Role, User
 from quotas.models import Pool, Quota
 from quotas.spending.balances import remember
@@ -148,6 +149,19 @@ def test_what_cannot_be_promised_or_played_is_refused_with_its_reason(world: Wor
     assert not Backtest.objects.exists()
     Workload.objects.all().delete()
     assert asked(fine).json()["code"] == "nothing_ran"
+
+
+def test_a_zone_is_checked_with_the_windows_of_today(world: World) -> None:
+    window = {"days": [0], "start": 60, "end": 120, "lend_limit": 0}
+    Quota.objects.filter(department__slug="vision").update(windows=[window], zone="UTC")
+    with pytest.raises(Invalid, match="Unknown time zone Mars/Olympus"):
+        world.ask(text=draft.text_of({"departments": {"vision": {"quotas": {"a100": {"zone": "Mars/Olympus"}}}}}))
+
+
+def test_values_of_a_draft_are_told_in_words(world: World) -> None:
+    row = world.ask(text=draft.text_of({"pools": {"a100": {"balance_half_life": "7 d", "fair_sharing": True}}}))
+    changes = client_of(world.operator).get(row_address(row)).context["changes"]
+    assert [values[2:] for values in changes] == [(None, "7d"), (None, "yes")]
 
 
 def test_one_at_a_time_for_each_person_and_only_so_many_workloads(world: World, monkeypatch: Any) -> None:
@@ -299,7 +313,7 @@ departments:
     row = world.played(text=text)
     client = client_of(world.owner)
     steps = client.get(row_address(row)).context["steps"]
-    assert [(step.department.slug, step.asks) for step in steps] == [("vision", False), ("vision", True)]
+    assert [(step.department.slug, step.asks) for step in steps] == [("vision", ""), ("vision", "guaranteed")]
     change, ask = (client.get(step.url).context["form"] for step in steps)
     assert change["lend_limit"].value() == "1"
     assert change["guaranteed"].value() == "4", "not the owner's to change"
@@ -308,6 +322,10 @@ departments:
     editing = client_of(world.operator).get(steps[0].url)
     assert editing.context["form"]["guaranteed"].value() == "6"
     assert Quota.objects.get(department__slug="vision").guaranteed == 4
+    less = {"departments": {"vision": {"quotas": {"a100": {"guaranteed": 2, "windows": []}}}}}
+    Backtest.objects.update(draft=draft.text_of(less))
+    (step,) = client.get(row_address(row)).context["steps"]
+    assert (step.asks, step.windows) == ("", True), "nobody asks for less; windows are entered on the page"
     world.departments["nlp"].quotas.all().delete()
     policy = {"departments": {"vision": {"quotas": {"a100": {"policy": {"notice": 60}}}}}}
     Backtest.objects.update(draft=draft.text_of(policy))
