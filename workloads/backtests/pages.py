@@ -31,6 +31,8 @@ from workloads.models import Backtest
 from workloads.replay.history import ASSUMED
 
 PER_PAGE = 50
+NOTHING = frozenset({"null", "[]", "{}", "''"})
+"""How the configuration writes that a value is not set."""
 
 
 def pools_for(actor: Actor) -> list[Pool]:
@@ -137,8 +139,8 @@ def in_words(path: str, departments: Mapping[str, str], pools: Mapping[str, str]
 
 
 def value_in_words(value: str | None) -> str | None:
-    """A value of the configuration; null and nothing are both nothing."""
-    return {"null": None, "true": _("yes"), "false": _("no")}.get(value or "", value)
+    """A value of the configuration."""
+    return None if value in NOTHING else {"true": _("yes"), "false": _("no")}.get(value or "", value)
 
 
 @login_required

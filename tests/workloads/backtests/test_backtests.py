@@ -159,9 +159,14 @@ def test_a_zone_is_checked_with_the_windows_of_today(world: World) -> None:
 
 
 def test_values_of_a_draft_are_told_in_words(world: World) -> None:
-    row = world.ask(text=draft.text_of({"pools": {"a100": {"balance_half_life": "7 d", "fair_sharing": True}}}))
+    windows = [{"days": ["mon"], "start": "09:00", "end": "10:00", "lend_limit": 0}]
+    vision = {"quotas": {"a100": {"windows": windows, "zone": "UTC"}}}
+    pool = {"balance_half_life": "7 d", "fair_sharing": True}
+    row = world.ask(text=draft.text_of({"departments": {"vision": vision}, "pools": {"a100": pool}}))
     changes = client_of(world.operator).get(row_address(row)).context["changes"]
-    assert [values[2:] for values in changes] == [(None, "7d"), (None, "yes")]
+    told = {path.rpartition(".")[2]: values for path, _name, *values in changes}
+    assert [told[name] for name in ("balance_half_life", "fair_sharing")] == [[None, "7d"], [None, "yes"]]
+    assert [told[name][0] for name in ("windows", "zone")] == [None, None]
 
 
 def test_one_at_a_time_for_each_person_and_only_so_many_workloads(world: World, monkeypatch: Any) -> None:
