@@ -163,7 +163,8 @@ def start_of(workload: Json) -> str:
         return ""
     if not estimate["low"]:
         return f"no estimate: {estimate['why']}"
-    return f"{local(estimate['low'])} to {local(estimate['high']) if estimate['high'] else '?'}"
+    low, high = local(estimate["low"]), local(estimate["high"]) if estimate["high"] else "?"
+    return f"about {low}" if low == high else f"{low} to {high}"
 
 
 def local(moment: str) -> str:
