@@ -140,3 +140,12 @@ def test_a_gang_and_a_service_are_said_with_their_own_words(cli: Any) -> None:
     assert given["setup"] == {"template": "torch", "max_restarts": 3, "shm_mib": 8192}
     given = body(cli, "--kind", "service", "--port", "8000", "--ready-path", "/healthz")
     assert given == {"kind": "service", "setup": {"port": 8000, "ready_path": "/healthz"}}
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(0, "about {low}"), (80, "{low} to {high}"), (None, "{low} to ?")])
+def test_a_range_of_one_time_is_one_time(cli: Any, minutes: int | None, said: str) -> None:
+    commands = importlib.import_module("gpuq.cli")
+    low, high = "2017-10-02T12:10:05+00:00", "2017-10-02T13:30:05+00:00"
+    told = {"low": commands.local(low), "high": commands.local(high)}
+    estimate = {"low": low, "high": {0: low, 80: high, None: None}[minutes]}
+    assert commands.start_of({"estimate": estimate}) == said.format(**told)
