@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.base import ApiView
-from workloads.estimates.keep import COMPARED, calibration
+from workloads.estimates.keep import COMPARED, outcomes
+from workloads.estimates.outcomes import calibration_of
 
 
 class PoolCalibrationOut(serializers.Serializer[Any]):
@@ -42,5 +43,6 @@ class Estimates(ApiView):
     def get(self, request: Request) -> Response:
         """For operators."""
         self.actor.require_operator()
-        pools = [{"pool": pool, **asdict(row)} for pool, row in calibration(now=timezone.now()).items()]
+        held = {pool: calibration_of(each) for pool, each in outcomes(now=timezone.now()).items()}
+        pools = [{"pool": pool, **asdict(row)} for pool, row in held.items()]
         return Response(CalibrationOut({"days": COMPARED.days, "pools": pools}).data)

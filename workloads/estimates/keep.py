@@ -6,9 +6,8 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 import structlog
@@ -18,8 +17,9 @@ from django.db.models.functions import Coalesce
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, PoolGroup
 from quotas.planning.snapshot import load_snapshot, moment
-from workloads.estimates.calibrate import ENOUGH, Correction, Past, correction_of
+from workloads.estimates.calibrate import Correction, Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, NoEstimate, estimates
+from workloads.estimates.outcomes import Outcome
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.models import Attempt, StartEstimate
 from workloads.replay.demand import Job
@@ -225,36 +225,8 @@ def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
 # What became of them -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Of `count` first estimates, made in so many different `hours`, whose attempt has started, or still waits after its range:
-    how many started in their 80 % range, earlier, and later; and the median of how far the start was from the middle, as a part
-    of the wait, and in seconds. What still waits is off by at least the time until now."""
-
-    count: int
-    hours: int
-    held: int
-    earlier: int
-    later: int
-    error_part: float
-    error_seconds: float
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether a percentage says anything: estimates of one hour err together."""
-        return self.hours >= ENOUGH
-
-    @property
-    def held_percent(self) -> int:
-        return round(100 * self.held / self.count) if self.count else 0
-
-    @property
-    def error_percent(self) -> int:
-        return round(100 * self.error_part)
-
-
-def calibration(*, now: dt.datetime) -> dict[str, Calibration]:
-    """Of the last COMPARED, by name of the pool; pools in which nothing was compared are left out."""
+def outcomes(*, now: dt.datetime) -> dict[str, list[Outcome]]:
+    """First estimates of the last COMPARED whose attempt has started, or still waits after its range; by name of the pool."""
     overdue = Q(attempt__admitted_at=None, attempt__finished_at=None, first_high__lt=now - dt.timedelta(seconds=60))
     rows = StartEstimate.objects.filter(
         overdue | Q(attempt__admitted_at__isnull=False), first_made_at__gt=now - COMPARED
@@ -266,24 +238,8 @@ def calibration(*, now: dt.datetime) -> dict[str, Calibration]:
         "first_high",
         "attempt__admitted_at",
     )
-    by_pool: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for pool, *times, started in rows:
-        by_pool[pool].append((*times, started or now))
-    return {pool: compare(by_pool[pool]) for pool in sorted(by_pool)}
-
-
-def compare(rows: Iterable[tuple[Any, ...]]) -> Calibration:
-    """`rows`: when the estimate was made, its low, median and high, and the start. A minute beside the range is still in it."""
-    minute = dt.timedelta(seconds=60)
-    count = earlier = later = 0
-    parts, seconds, hours = [0.0], [0.0], set[int]()
-    for made, low, middle, high, start in rows:
-        count += 1
-        hours.add(int(made.timestamp()) // 3600)
-        earlier += start < low - minute
-        later += high is not None and start > high + minute
-        error = abs((start - middle).total_seconds())
-        seconds.append(error)
-        parts.append(error / max(60.0, (start - made).total_seconds()))
-    errors = median(parts[1:] or parts), median(seconds[1:] or seconds)
-    return Calibration(count, len(hours), count - earlier - later, earlier, later, *errors)
+    by_pool: dict[str, list[Outcome]] = defaultdict(list)
+    for pool, made, low, middle, high, started in rows:
+        if made is not None and low is not None and middle is not None:  # the query gives no others
+            by_pool[pool].append(Outcome(made, low, middle, high, started or now))
+    return {pool: by_pool[pool] for pool in sorted(by_pool)}
