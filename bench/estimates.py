@@ -3,12 +3,13 @@ are estimated from what has ended by then (and in the trace's 90 days before), a
 estimate of each.
 
     python -m bench.estimates [TRACE.csv] [--weeks 2017-10-02 2017-10-16] [--days 7] [--loads 0.85 0.95] [--moments 60]
+        [--svg FILE]
 
 Without a trace a made-up fortnight of 2,000 workloads is played; the first third of the time is only learned from. Guarantees
 are in proportion to mean demand, on nodes of 8 cards. Prints a line for each replay, and two for all together: as played, and
 with each moment corrected by the errors of all other hours, as the product corrects once it has seen enough of them. An 80 %
 range that is honest holds in 75 to 85 % of cases; estimates of one moment err together, so beside the part of all stands the
-mean of the moments' parts.
+mean of the moments' parts. FILE.svg is drawn of all together, as played: how long each start was expected to take, and took.
 """
 
 import argparse
@@ -18,12 +19,15 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from bench._demand import made_up
 from bench.economics import DAY, ON_A_NODE, SETTINGS, nobody_from
 from quotas.engine.types import ClaimId, ClaimState, Plan, Snapshot
 from workloads.estimates.calibrate import Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, estimates
+from workloads.estimates.outcomes import Outcome
+from workloads.estimates.plot import SIZE, plot_of
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
 from workloads.replay import arguments
 from workloads.replay.demand import Demand, Job
@@ -150,6 +154,32 @@ def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
             f"{statistics.median(widths or [0]):.2f}"]  # fmt: skip
 
 
+def drawing(moments: Iterable[Moment]) -> str:
+    """An SVG of estimates as they were played beside the starts; what did not start before the end stands at the upper edge."""
+    plot = plot_of(_outcome(each, now, start) for now, found in moments for each, start in found)
+    style = "path{fill:none}text{font:8px sans-serif}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-42 -24 256 260" width="640"><style>{style}</style>',
+        '<rect x="-42" y="-24" width="256" height="260" fill="#fff"/>',
+        f'<path stroke="#bbb" d="M0 0V{SIZE}H{SIZE}"/><path stroke="#777" stroke-dasharray="4 3" d="M0 {SIZE}L{SIZE} 0"/>',
+        f'<path stroke="#1f5fbf" stroke-width="3" stroke-linecap="round" stroke-opacity=".5" d="{plot.held}"/>',
+        f'<path stroke="#b4540a" stroke-width=".7" stroke-opacity=".7" d="{plot.missed}"/>',
+        '<text x="-5" y="-12" text-anchor="end">real</text><text x="100" y="228" text-anchor="middle">expected wait</text>',
+    ]
+    for mark, name in zip(plot.marks, ("1 min", "10 min", "1 h", "6 h", "1 d", "7 d"), strict=True):
+        parts.append(f'<text x="{mark.at}" y="212" text-anchor="middle">{name}</text>')
+        parts.append(f'<text x="-5" y="{mark.up}" dy="3" text-anchor="end">{name}</text>')
+    return "".join([*parts, "</svg>\n"])
+
+
+def _outcome(each: Estimate, now: int, start: int | None) -> Outcome:
+    def at(seconds: int) -> dt.datetime:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+    started = now + HORIZON if start is None else start
+    return Outcome(at(now), at(each.low), at(each.median), None if each.high is None else at(each.high), at(started))
+
+
 def watched(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> Watcher:
     """A week that has been played, and what was estimated on the way."""
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
@@ -170,6 +200,7 @@ def main(words: Sequence[str] = ()) -> None:
     parser.add_argument("--days", type=arguments.days)
     parser.add_argument("--loads", nargs="+", type=arguments.above_0, default=[0.85, 0.95], help="mean demand ÷ cards")
     parser.add_argument("--moments", type=arguments.count_above_0, default=60)
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw expected and real waits there")
     asked = parser.parse_args(words)
     if asked.trace is None:
         rows, days = made_up(2_000, 14), asked.days or 14
@@ -188,6 +219,8 @@ def main(words: Sequence[str] = ()) -> None:
             print(" | ".join([week, f"{load:g}", f"{len(moments)}", *cells(moments), f"{each:.0f}"]), flush=True)
     for what, corrected in (("as played", False), ("corrected", True)):
         print(" | ".join(["all", what, f"{len(together)}", *cells(together, corrected), "–"]))
+    if asked.svg is not None:
+        asked.svg.write_text(drawing(together))
 
 
 if __name__ == "__main__":

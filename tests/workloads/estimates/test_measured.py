@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 from statistics import mean
+from xml.etree import ElementTree
 
-from bench.estimates import Moment, cells
+from bench.estimates import Moment, cells, drawing
 from bench.runtimes import ranks
 from workloads.estimates.calibrate import ENOUGH
 from workloads.estimates.forward import Estimate
@@ -52,3 +53,10 @@ def test_an_hour_is_not_corrected_by_itself_and_counts_once_among_the_moments() 
     moments = [moment(hour, [100 * 60]) for hour in range(ENOUGH)] + [moment(ENOUGH, [4 * HOUR] * 20)]
     for corrected in (False, True):
         assert cells(moments, corrected)[:5] == ["40", "50%", "0%", "50%", "95%"]
+
+
+def test_the_drawing_has_a_point_or_a_cross_for_each_start() -> None:
+    drawn = drawing([moment(0, [100 * 60, 4 * HOUR, 5 * HOUR])])
+    paths = [each.get("d", "") for each in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}path")]
+    assert [path.count("h0") for path in paths] == [0, 0, 1, 0]
+    assert [path.count("l4 4") for path in paths] == [0, 0, 0, 2]
