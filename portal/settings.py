@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.infra import env, logs
 from portal.infra.providers import directories, identity_providers, saml, workplaces
-from portal.infra.telemetry import switch as telemetry
+from portal.infra.telemetry import destinations
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # The newest version of the changelog: its first heading with a number, such as `## [0.1.0] - 2026-11-25`.
@@ -362,6 +362,6 @@ CARD_ACTIVITY = "workloads.measurement.heat.activity"
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 # Off unless set (docs/operations.md, "Traces and errors").
-TRACES, ERRORS = telemetry.collector(), telemetry.sentry()
+TRACES, ERRORS = destinations.collector(), destinations.sentry()
 LOGGING = logs.config(json=not DEBUG, level=env.text("LOG_LEVEL", "INFO"), report=ERRORS is not None)
 LOGGING_CONFIG = "portal.infra.logs.configure"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import sentry_sdk
@@ -16,7 +18,7 @@ from sentry_sdk.integrations.dedupe import DedupeIntegration
 from sentry_sdk.integrations.excepthook import ExcepthookIntegration
 from sentry_sdk.integrations.threading import ThreadingIntegration
 
-from portal.infra.telemetry.switch import Sentry, add_ids
+from portal.infra.telemetry.destinations import Sentry
 
 EVENT = ("event_id", "timestamp", "platform", "level", "release", "environment", "server_name", "sdk")
 FRAME = (
@@ -30,6 +32,7 @@ FRAME = (
     "post_context",
     "in_app",
 )
+TraceIds = Callable[[], Mapping[str, str]]
 TAGS, LOGGER = ("request_id", "workload", "attempt", "trace_id"), "logger"
 
 
@@ -47,20 +50,20 @@ class Handler(logging.Handler):
                 scope.capture_exception(error)
 
 
-def begin(sentry: Sentry, version: str) -> None:
-    """Sending is a thread's work, over a queue that drops what is too much. The library's own integrations for Django and Celery
-    are left out: they collect requests."""
+def begin(sentry: Sentry, version: str, trace_ids: TraceIds) -> None:
+    """`trace_ids()`: of the span in which the error happened. A thread sends, over a queue that drops what is too much. The
+    library's own integrations for Django and Celery are left out: they collect requests."""
     sentry_sdk.init(
         dsn=sentry.dsn, environment=sentry.environment, release=f"gpu-quota-portal@{version}",
         default_integrations=False, auto_enabling_integrations=False,
         integrations=[DedupeIntegration(), ExcepthookIntegration(), ThreadingIntegration(propagate_scope=False)],
         include_local_variables=False, max_request_body_size="never", max_breadcrumbs=0,
-        trace_propagation_targets=[], before_send=scrubbed, shutdown_timeout=1,
+        trace_propagation_targets=[], before_send=partial(scrubbed, trace_ids), shutdown_timeout=1,
     )  # fmt: skip
 
 
-def scrubbed(event: Any, _hint: Any) -> Any:
-    ids = add_ids(None, "", {**structlog.contextvars.get_contextvars()})
+def scrubbed(trace_ids: TraceIds, event: Any, _hint: Any) -> Any:
+    ids = {**structlog.contextvars.get_contextvars(), **trace_ids()}
     tags = {name: str(ids[name]) for name in TAGS if name in ids}
     tags |= {LOGGER: event["tags"][LOGGER]} if LOGGER in event.get("tags", {}) else {}
     thrown = (event.get("exception") or {}).get("values") or []

@@ -1,88 +1,14 @@
-"""Whether traces go to an OpenTelemetry collector and errors to Sentry: off unless their variable is set. Only what is switched
-on is imported; both libraries are extras."""
+"""The switch of traces and error reports: off unless they have a destination. Only what is switched on is imported."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from django.core.exceptions import ImproperlyConfigured
+from portal.infra.telemetry.destinations import CARRIED, Collector, Sentry
 
-from portal.infra import env
-
-ENDPOINT, HEADERS, DSN = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "SENTRY_DSN"
-CARRIED = "traceparent"  # a hint's trace, beside its ids
 _tracing = False
-
-
-@dataclass(frozen=True, slots=True)
-class Collector:
-    """`endpoint` without /v1/traces. `share`: of the traces that begin here, 0 to 1."""
-
-    endpoint: str
-    headers: Mapping[str, str] = field(repr=False)
-    service: str
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sentry:
-    dsn: str = field(repr=False)
-    environment: str
-
-
-def collector() -> Collector | None:
-    """None: nothing is traced. Raises ImproperlyConfigured."""
-    endpoint, headers = env.text("OTEL_EXPORTER_OTLP_ENDPOINT"), env.text("OTEL_EXPORTER_OTLP_HEADERS")
-    service, share = env.text("OTEL_SERVICE_NAME", "gpu-quota-portal"), env.text("OTEL_TRACES_SAMPLER_ARG", "1")
-    if not endpoint:
-        return None
-    _check_address(ENDPOINT, endpoint)
-    _check_installed(ENDPOINT, "opentelemetry.instrumentation.django", "OpenTelemetry", "tracing")
-    pairs = [pair.partition("=") for pair in headers.split(",") if pair.strip()]
-    if any(not name.strip() or not mark for name, mark, _value in pairs):  # not told: it may be a secret
-        raise ImproperlyConfigured(f"{HEADERS} must be name=value pairs with commas between")
-    try:
-        number = float(share)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 1:
-        raise ImproperlyConfigured(f"OTEL_TRACES_SAMPLER_ARG must be a share from 0 to 1, not {share!r}")
-    named = {name.strip(): unquote(value.strip()) for name, _mark, value in pairs}
-    return Collector(endpoint.rstrip("/"), named, service, number)
-
-
-def sentry() -> Sentry | None:
-    """None: nothing is sent. Raises ImproperlyConfigured."""
-    dsn, environment = env.text("SENTRY_DSN"), env.text("SENTRY_ENVIRONMENT", "production")
-    if not dsn:
-        return None
-    _check_address(DSN, dsn, secret=True)
-    _check_installed(DSN, "sentry_sdk", "sentry-sdk", "sentry")
-    return Sentry(dsn, environment)
-
-
-def _check_address(variable: str, address: str, *, secret: bool = False) -> None:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or (secret and not parts.username):
-        shape = "https://key@host/project" if secret else "an address such as http://collector:4318"
-        raise ImproperlyConfigured(f"{variable} must be {shape}{'' if secret else f', not {address!r}'}")
-
-
-def _check_installed(variable: str, module: str, what: str, extra: str) -> None:
-    try:
-        installed = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        installed = False
-    if not installed:
-        raise ImproperlyConfigured(
-            f"{variable} needs {what}, which is not installed: pip install -r requirements/{extra}.txt, "
-            f'or build the image with EXTRAS="{extra}" (docs/operations.md)'
-        )
 
 
 def begin(traces: Collector | None, errors: Sentry | None, version: str) -> None:
@@ -91,7 +17,7 @@ def begin(traces: Collector | None, errors: Sentry | None, version: str) -> None
     if errors is not None:
         from portal.infra.telemetry import error_reports
 
-        error_reports.begin(errors, version)
+        error_reports.begin(errors, version, trace_ids)
     if traces is not None and not _tracing:
         from portal.infra.telemetry import tracing
 
@@ -120,10 +46,16 @@ def work(name: str, hints: Iterable[Mapping[str, Any]] = ()) -> Iterator[None]:
         yield
 
 
+def trace_ids() -> dict[str, str]:
+    """`trace_id` and `span_id` of the present span: {} outside one, and where nothing is traced."""
+    if not _tracing:
+        return {}
+    from portal.infra.telemetry import tracing
+
+    return tracing.ids()
+
+
 def add_ids(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """structlog's processor: the trace a line belongs to."""
-    if _tracing:
-        from portal.infra.telemetry import tracing
-
-        event.update(tracing.ids())
+    event.update(trace_ids())
     return event

@@ -36,7 +36,7 @@ from opentelemetry.trace import Link, SpanKind, Status, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes, AttributeValue
 
-from portal.infra.telemetry.switch import CARRIED, Collector
+from portal.infra.telemetry.destinations import CARRIED, Collector
 
 KEPT = frozenset(
     {

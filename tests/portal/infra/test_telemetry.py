@@ -10,9 +10,9 @@ import pytest
 import structlog
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.infra.telemetry import switch
+from portal.infra.telemetry import destinations, switch
 
-NEEDED = {switch.ENDPOINT: "http://collector:4318", switch.DSN: "https://key@sentry.example.org/7"}
+NEEDED = {destinations.ENDPOINT: "http://collector:4318", destinations.DSN: "https://key@sentry.example.org/7"}
 
 
 def set_to(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
@@ -21,14 +21,14 @@ def set_to(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
 
 
 def test_nothing_is_sent_unless_somebody_says_where_to() -> None:
-    assert (switch.collector(), switch.sentry()) == (None, None)
+    assert (destinations.collector(), destinations.sentry()) == (None, None)
     assert switch.trace_of() == {}
-    with switch.work("anything", [{switch.CARRIED: "nonsense"}]):
+    with switch.work("anything", [{destinations.CARRIED: "nonsense"}]):
         assert switch.add_ids(None, "", {"event": "x"}) == {"event": "x"}
 
 
 @pytest.mark.parametrize(("variable", "read", "file"), [
-    (switch.ENDPOINT, switch.collector, "tracing.txt"), (switch.DSN, switch.sentry, "sentry.txt"),
+    (destinations.ENDPOINT, destinations.collector, "tracing.txt"), (destinations.DSN, destinations.sentry, "sentry.txt"),
 ])  # fmt: skip
 def test_without_the_library_the_start_says_what_to_install(
     variable: str, read: Any, file: str, monkeypatch: pytest.MonkeyPatch
@@ -44,28 +44,28 @@ def test_without_the_library_the_start_says_what_to_install(
 
 
 @pytest.mark.parametrize(("values", "told"), [
-    ({switch.ENDPOINT: "collector:4318"}, "'collector:4318'"),
-    ({switch.ENDPOINT: "http://"}, "'http://'"),
+    ({destinations.ENDPOINT: "collector:4318"}, "'collector:4318'"),
+    ({destinations.ENDPOINT: "http://"}, "'http://'"),
     ({"OTEL_TRACES_SAMPLER_ARG": "2"}, "0 to 1, not '2'"),
     ({"OTEL_TRACES_SAMPLER_ARG": "all"}, "not 'all'"),
-    ({switch.HEADERS: "s3cret"}, "name=value"),
+    ({destinations.HEADERS: "s3cret"}, "name=value"),
 ])  # fmt: skip
 def test_a_mistake_stops_the_start_and_tells_no_secret(
     values: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    set_to(monkeypatch, **{switch.ENDPOINT: NEEDED[switch.ENDPOINT], **values})
+    set_to(monkeypatch, **{destinations.ENDPOINT: NEEDED[destinations.ENDPOINT], **values})
     with pytest.raises(ImproperlyConfigured) as error:
-        switch.collector()
+        destinations.collector()
     assert told in str(error.value)
     assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("dsn", ["s3cret", "https://sentry.example.org/7", "ftp://s3cret@host/7"])
 def test_an_address_of_sentry_that_is_none_stops_the_start(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to(monkeypatch, **{switch.DSN: dsn})
+    set_to(monkeypatch, **{destinations.DSN: dsn})
     with pytest.raises(ImproperlyConfigured) as error:
-        switch.sentry()
+        destinations.sentry()
     assert "https://key@host/project" in str(error.value)
     assert "s3cret" not in str(error.value)
 
@@ -73,9 +73,10 @@ def test_an_address_of_sentry_that_is_none_stops_the_start(dsn: str, monkeypatch
 def test_headers_are_decoded_and_stay_out_of_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     set_to(
-        monkeypatch, **{switch.ENDPOINT: "http://collector:4318/", switch.HEADERS: "Authorization=Bearer%20s3cret, a=b"}
+        monkeypatch,
+        **{destinations.ENDPOINT: "http://collector:4318/", destinations.HEADERS: "Authorization=Bearer%20s3cret, a=b"},
     )
-    read = switch.collector()
+    read = destinations.collector()
     assert read is not None
     assert (read.endpoint, dict(read.headers)) == (
         "http://collector:4318", {"Authorization": "Bearer s3cret", "a": "b"}
@@ -140,7 +141,7 @@ def test_an_exception_in_the_log_is_reported_without_what_it_says(monkeypatch: p
 
     real = sentry_sdk.init
     monkeypatch.setattr(sentry_sdk, "init", lambda **options: real(**options, transport=Transport))
-    error_reports.begin(switch.Sentry("http://key@127.0.0.1:9/1", "test"), "1.2.3")
+    error_reports.begin(destinations.Sentry("http://key@127.0.0.1:9/1", "test"), "1.2.3", switch.trace_ids)
     try:
         handler, user = error_reports.Handler(), "s3cret"
         log = logging.getLogger("a.place")
