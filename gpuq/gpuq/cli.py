@@ -155,7 +155,7 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def start_of(workload: Json) -> str:
-    """When what waits will start, in local time: promised, or estimated as a range."""
+    """When what waits will start, in local time: promised, or estimated as a range and how often such a range holds."""
     if promised := workload.get("promised_at"):
         return f"by {local(promised)}"
     estimate = workload.get("estimate")
@@ -164,7 +164,8 @@ def start_of(workload: Json) -> str:
     if not estimate["low"]:
         return f"no estimate: {estimate['why']}"
     low, high = local(estimate["low"]), local(estimate["high"]) if estimate["high"] else "?"
-    return f"about {low}" if low == high else f"{low} to {high}"
+    said = f"about {low}" if low == high else f"{low} to {high}"
+    return f"{said} ({round(100 * estimate['confidence'])} %)" if "confidence" in estimate else said
 
 
 def local(moment: str) -> str:

@@ -149,3 +149,4 @@ def test_a_range_of_one_time_is_one_time(cli: Any, minutes: int | None, said: st
     told = {"low": commands.local(low), "high": commands.local(high)}
     estimate = {"low": low, "high": {0: low, 80: high, None: None}[minutes]}
     assert commands.start_of({"estimate": estimate}) == said.format(**told)
+    assert commands.start_of({"estimate": {**estimate, "confidence": 0.8}}) == said.format(**told) + " (80 %)"

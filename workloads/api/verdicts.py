@@ -13,6 +13,7 @@ from portal.models import Department
 from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
 from workloads.estimates.ask import start_of
+from workloads.estimates.forward import CONFIDENCE
 from workloads.estimates.words import start_lines
 from workloads.idle import exemptions
 from workloads.idle.names import idle_sentences
@@ -51,8 +52,9 @@ class GivenOut(serializers.Serializer[Any]):
 
 
 class EstimateOut(serializers.ModelSerializer[StartEstimate]):
-    """The queue played forward with runtimes of its like: in 80 of 100 cases it starts between `low` and `high`."""
+    """The queue played forward with runtimes of its like: it starts from `low` to `high` in the part `confidence` of cases."""
 
+    confidence = serializers.FloatField(default=CONFIDENCE, read_only=True, help_text="0.8: in 80 of 100 cases.")
     why = serializers.CharField(
         help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; being_made: before "
             "submitting, ask again in some seconds; else empty."
@@ -60,7 +62,7 @@ class EstimateOut(serializers.ModelSerializer[StartEstimate]):
 
     class Meta:
         model = StartEstimate
-        fields = ["low", "median", "high", "latest", "basis", "why", "made_at"]
+        fields = ["low", "median", "high", "confidence", "latest", "basis", "why", "made_at"]
         extra_kwargs = {
             "low": {"help_text": "null: there is no estimate."},
             "high": {"help_text": "null beside a low: perhaps later than in 7 days."},

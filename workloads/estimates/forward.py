@@ -24,7 +24,8 @@ DAYS_BACK = 14
 """How far back the day may lie from which on others come as they did then."""
 FOR_EVER = 10 * HORIZON
 PLAYS, FEWEST = 16, 8
-LOW, HIGH = 0.1, 0.9  # an 80 % range
+LOW, HIGH = 0.1, 0.9
+CONFIDENCE = round(HIGH - LOW, 2)  # an 80 % range
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from portal.text.words import percent
 from quotas.wording import clock_of
+from workloads.estimates.forward import CONFIDENCE, LOW
 from workloads.estimates.runtimes import Class
 from workloads.models import StartEstimate
 
@@ -53,16 +55,20 @@ def start_lines(estimate: StartEstimate) -> list[str]:
 
 
 def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now: dt.datetime) -> str:
-    times = {"low": _time_of(low, now), "median": _time_of(median, now)}
+    words = {"low": _time_of(low, now), "median": _time_of(median, now), "part": percent(CONFIDENCE)}
     if high is None:
-        return (
-            _("Estimated start: not before %(low)s, as likely as not by %(median)s; perhaps later than in 7 days.")
-            % times
+        text = _(
+            "Estimated start: not before %(low)s (in %(part)s of cases), as likely as not by %(median)s; perhaps later than in "
+            "7 days."
         )
+        return text % {**words, "part": percent(1 - LOW)}
     if high - low <= ABOUT:
-        return _("Estimated start: about %(median)s, as things are now.") % times
-    times["high"] = _time_of(high, now)
-    return _("Estimated start: usually between %(low)s and %(high)s, as likely as not by %(median)s.") % times
+        return _("Estimated start: about %(median)s (in %(part)s of cases), as things are now.") % words
+    words["high"] = _time_of(high, now)
+    text = _(
+        "Estimated start: usually (in %(part)s of cases) between %(low)s and %(high)s, as likely as not by %(median)s."
+    )
+    return text % words
 
 
 def in_a_list(estimate: StartEstimate) -> str:

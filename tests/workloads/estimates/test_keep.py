@@ -69,8 +69,20 @@ def test_what_waits_is_told_when_it_will_probably_start_by_page_and_api(world: W
     client.force_login(make.member(world.departments["nlp"]))
     page = client.get(reverse("workloads:detail", args=["nlp", world.waiting.public_id])).content.decode()
     assert "Estimated start: about" in page
+    assert "(in 80 % of cases)" in page
     told = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
     assert (told["why"], told["low"] <= told["median"] <= told["high"]) == ("", True)
+    assert told["confidence"] == 0.8
+
+
+def test_every_range_says_how_often_it_holds(world: World) -> None:
+    estimate = world.estimate()
+    ranges = (None, "not before", "90 %"), (world.now + 3 * HOUR, "usually", "80 %"), (estimate.low, "about", "80 %")
+    for high, begins, part in ranges:
+        estimate.high = high
+        [said, *_] = start_lines(estimate)
+        assert said.startswith(f"Estimated start: {begins} ")
+        assert f"(in {part} of cases)" in said
 
 
 def test_the_first_estimate_stays_beside_the_last_and_an_old_one_is_not_told(world: World) -> None:
