@@ -139,12 +139,11 @@ def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
         correction, here = correction_of([*_pasts(others)]), 0
         for played, start in found:
             each = correction.of(played, now)
-            late = each.high is not None and (start is None or start > each.high + 60)
-            early = start is not None and start < each.low - 60
-            here, below, above = here + (not late and not early), below + early, above + late
+            outcome = _outcome(each, now, start)
+            here, below, above = here + outcome.is_held, below + outcome.is_earlier, above + outcome.is_later
             if start is not None and each.high is not None:
-                waits = max(60, start - now)
-                errors.append(abs(start - each.median) / waits)
+                waits = max(60, outcome.waited)
+                errors.append(outcome.error / waits)
                 widths.append((each.high - each.low) / waits)
         held += here
         alike.append(here / len(found))
