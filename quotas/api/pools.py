@@ -28,7 +28,6 @@ from quotas.previews.drain import preview_drain, preview_nominal
 from quotas.previews.effects import Preview
 from quotas.previews.policy import preview_rules
 from quotas.rules import capacity, policies, prices
-from quotas.spending.decay import HALF_LIFE
 
 
 class DepartmentShareOut(serializers.Serializer[Any]):
@@ -112,22 +111,25 @@ class PoolsOut(serializers.Serializer[Any]):
     next = serializers.CharField(allow_null=True)
 
 
+def _rule(name: str, **more: Any) -> serializers.IntegerField:
+    least, most = policies.BOUNDS[name]
+    return serializers.IntegerField(min_value=least, max_value=most, required=False, **more)
+
+
 class PoolChange(Strict):
     """Notice and grace hold for what is admitted from now on: they are frozen at admission. Fair sharing, starvation and
     restart cost hold for all pools that share nodes; null: as the installation is set. With `balance_half_life` who lent more
     than it borrowed lately borrows first in this pool, and fair sharing does not apply; null: off."""
 
-    notice = serializers.IntegerField(min_value=0, max_value=7 * 86400, required=False)
-    grace = serializers.IntegerField(min_value=0, max_value=86400, required=False)
-    min_runtime = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False)
-    max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST, required=False)
-    beside_percent = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
-    balance_half_life = serializers.IntegerField(
-        min_value=HALF_LIFE.least, max_value=HALF_LIFE.most, required=False, allow_null=True
-    )
+    notice = _rule("notice")
+    grace = _rule("grace")
+    min_runtime = _rule("min_runtime")
+    max_reclaims = _rule("max_reclaims")
+    beside_percent = _rule("beside_percent")
+    balance_half_life = _rule("balance_half_life", allow_null=True)
     fair_sharing = serializers.BooleanField(required=False, allow_null=True)
-    starvation_after = serializers.IntegerField(min_value=0, max_value=30 * 86400, required=False, allow_null=True)
-    restart_cost = serializers.IntegerField(min_value=0, max_value=86400, required=False, allow_null=True)
+    starvation_after = _rule("starvation_after", allow_null=True)
+    restart_cost = _rule("restart_cost", allow_null=True)
 
 
 class Pools(ApiView):

@@ -9,8 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from quotas.engine import types as e
 from quotas.forms.durations import DurationField
-from quotas.rules.policies import BESIDE_PERCENT, PoolRules
-from quotas.spending.decay import HALF_LIFE
+from quotas.rules.policies import BESIDE_PERCENT, BOUNDS, PoolRules
 
 DEFAULT, ON, OFF = "", "on", "off"
 
@@ -21,28 +20,29 @@ class RulesForm(forms.Form):
     notice = DurationField(
         label=_("Notice"),
         needs_unit=True,
-        most=86_400,
+        **BOUNDS["notice"]._asdict(),
         help_text=_("Time between announcing a recall and SIGTERM, for example 90s or 10min."),
     )
     grace = DurationField(
-        label=_("Grace"), needs_unit=True, least=1, most=3_600, help_text=_("Time between SIGTERM and SIGKILL.")
-    )
+        label=_("Grace"), needs_unit=True, **BOUNDS["grace"]._asdict(),
+        help_text=_("Time between SIGTERM and SIGKILL."),
+    )  # fmt: skip
     min_runtime = DurationField(
         label=_("Minimum runtime"),
         needs_unit=True,
-        most=604_800,
+        **BOUNDS["min_runtime"]._asdict(),
         help_text=_("A workload is not recalled before it has run this long."),
     )
     max_reclaims = forms.IntegerField(
         label=_("Maximum recalls"),
-        min_value=1,
-        max_value=1_000,
+        min_value=BOUNDS["max_reclaims"].least,
+        max_value=BOUNDS["max_reclaims"].most,
         help_text=_("A workload recalled more often than this is stopped for good."),
     )
     beside_percent = forms.IntegerField(
         label=_("CPU and memory per card (%)"),
-        min_value=0,
-        max_value=10_000,
+        min_value=BOUNDS["beside_percent"].least,
+        max_value=BOUNDS["beside_percent"].most,
         required=False,
         widget=forms.NumberInput(attrs={"placeholder": BESIDE_PERCENT}),
         help_text=_(
@@ -53,8 +53,7 @@ class RulesForm(forms.Form):
     balance_half_life = DurationField(
         label=_("Fairness over time: half-life"),
         needs_unit=True,
-        least=HALF_LIFE.least,
-        most=HALF_LIFE.most,
+        **BOUNDS["balance_half_life"]._asdict(),
         required=False,
         help_text=_(
             "For example 12h, 1d or 7d. Departments that lent more than they borrowed lately borrow first. After this time what "
@@ -71,14 +70,14 @@ class RulesForm(forms.Form):
     starvation_after = DurationField(
         label=_("Starvation after"),
         needs_unit=True,
-        most=604_800,
+        **BOUNDS["starvation_after"]._asdict(),
         required=False,
         help_text=_("A borrowing workload that has waited longer holds capacity as it becomes free until it fits."),
     )
     restart_cost = DurationField(
         label=_("Restart cost"),
         needs_unit=True,
-        most=86_400,
+        **BOUNDS["restart_cost"]._asdict(),
         required=False,
         help_text=_("Cost of preempting a workload, in addition to the work since its last checkpoint."),
     )

@@ -26,7 +26,6 @@ from quotas.lending import windows
 from quotas.models import Pool, Quota, UserCap
 from quotas.rules import capacity, policies, prices, quotas
 from quotas.rules.policies import PoolRules, Scope
-from quotas.spending.decay import HALF_LIFE
 from workloads.configuration.document import Path
 from workloads.configuration.fields import (
     Amount,
@@ -264,17 +263,26 @@ class PriceShape(Strict):
         return dict(price)
 
 
+def _time(rule: str, **more: Any) -> Duration:
+    return Duration(**policies.BOUNDS[rule]._asdict(), **more)
+
+
+def _count(rule: str) -> serializers.IntegerField:
+    least, most = policies.BOUNDS[rule]
+    return serializers.IntegerField(min_value=least, max_value=most)
+
+
 class PoolShape(Entry):
     nominal = Amount()
-    notice = Duration(most=7 * DAY)
-    grace = Duration(most=DAY)
-    min_runtime = Duration(most=30 * DAY)
-    max_reclaims = serializers.IntegerField(min_value=0, max_value=MOST)
-    beside_percent = serializers.IntegerField(min_value=0, max_value=10_000)
-    balance_half_life = Duration(least=HALF_LIFE.least, most=HALF_LIFE.most, allow_null=True)
+    notice = _time("notice")
+    grace = _time("grace")
+    min_runtime = _time("min_runtime")
+    max_reclaims = _count("max_reclaims")
+    beside_percent = _count("beside_percent")
+    balance_half_life = _time("balance_half_life", allow_null=True)
     fair_sharing = serializers.BooleanField(allow_null=True)
-    starvation_after = Duration(most=30 * DAY, allow_null=True)
-    restart_cost = Duration(most=DAY, allow_null=True)
+    starvation_after = _time("starvation_after", allow_null=True)
+    restart_cost = _time("restart_cost", allow_null=True)
     policy = PolicyShape(allow_null=True)
     price = PriceShape()
 

@@ -294,7 +294,7 @@ def test_an_operator_changes_the_rules_of_a_pool_and_a_refused_form_keeps_its_in
         "version": 1,
     }
     assert "No workload is affected now." in client.get("/operator/pools/a100/preview/", good).content.decode()
-    bad = client.post("/operator/pools/a100/", good | {"grace": "0s", "notice": "77s"})
+    bad = client.post("/operator/pools/a100/", good | {"grace": "25h", "notice": "77s"})
     assert (bad.status_code, 'value="77s"' in bad.content.decode()) == (422, True)
     unclear = client.post("/operator/pools/a100/", good | {"notice": "77"})
     assert (unclear.status_code, "Write 77 with its unit" in unclear.content.decode()) == (422, True)

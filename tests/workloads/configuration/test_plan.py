@@ -10,14 +10,29 @@ from django.utils import timezone, translation
 from portal.access import SYSTEM, Actor, NotVisible
 from portal.infra.confirm import Unconfirmed
 from portal.models import AuditEntry, Department, Event, GroupRule, InboxItem, Membership, SeenGroups
+from quotas.api.pools import PoolChange
+from quotas.forms.policies import RulesForm
 from quotas.models import Pool, PoolGroup, Quota
+from quotas.rules import policies
 from tests import builders as make
 from tests.workloads.configuration import worlds
 from workloads.configuration import document, plan
+from workloads.configuration.kinds import SECTIONS
 from workloads.models import Image, Preset
 
 pytestmark = pytest.mark.django_db
 HEAD = f"apiVersion: {plan.API_VERSION}\n"
+
+
+def test_a_pools_rules_have_the_same_bounds_in_forms_in_the_api_and_in_the_file() -> None:
+    form = RulesForm(defaults=policies.default_rules()).fields
+    api, file = PoolChange().fields, SECTIONS["pools"].shape().fields
+    for name, (least, most) in policies.BOUNDS.items():
+        assert (api[name].min_value, api[name].max_value) == (least, most), name
+        for field in (form[name], getattr(file[name], "form", file[name])):
+            bounds = [getattr(field, first, getattr(field, second, None)) for first, second in
+                      (("least", "min_value"), ("most", "max_value"))]  # fmt: skip
+            assert bounds == [least, most], name
 
 
 @pytest.fixture
