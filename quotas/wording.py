@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from django.utils import timezone
 from django.utils.dateformat import format as format_date
 from django.utils.timezone import localdate, localtime
 from django.utils.translation import gettext as _
@@ -20,9 +21,12 @@ from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
 from quotas.engine.snapshot_json import reason_from_json
 from quotas.engine.what_if import Difference, Standing
-from quotas.lending.windows import Return, schedule_of
+from quotas.lending.schedule import Window
+from quotas.lending.windows import Return, schedule_of, when_of
 from quotas.models import Claim, Pool, Quota
 from quotas.planning.snapshot import moment
+
+SOON = dt.timedelta(minutes=10)
 
 
 class _Names:
@@ -99,9 +103,14 @@ def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def clock(seconds: int) -> str:
-    """Seconds since 1970 → a time in the reader's zone, with its date if it is not today."""
-    local = localtime(moment(seconds))
-    return format_date(local, "H:i:s" if local.date() == localdate() else _("j M H:i"))
+    """Seconds since 1970 → a time in the reader's zone, with its date if it is not today. To the second only near now: what is
+    later is by the end of that minute, for nothing may be promised too early."""
+    at, now = moment(seconds), timezone.now()
+    if at - now > SOON:
+        at += dt.timedelta(seconds=59)
+    local = localtime(at)
+    today = "H:i:s" if abs(at - now) <= SOON else "H:i"
+    return format_date(local, today if local.date() == localdate() else _("j M H:i"))
 
 
 def clock_of(when: dt.datetime) -> str:
@@ -119,6 +128,14 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     thens = _("all of it from %(at)s"), _("at most %(limit)s from %(at)s"), _("nothing from %(at)s")
     then = _lent(change[1], pool, *thens, at=clock_of(change[0]))
     return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
+
+
+def window_in_words(window: Window, pool: Pool | None) -> str:
+    """Mon–Fri 09:00–18:00: 2 cards; what is lent at most then."""
+    most = (
+        _("all") if window.lend_limit is None else amount(window.lend_limit, pool) if pool else f"{window.lend_limit:,}"
+    )
+    return f"{when_of(window)}{_(': ')}{most}"
 
 
 def return_sentence(due: Return, pool: Pool) -> str:

@@ -37,7 +37,6 @@ BASIS = {
     ),
 }
 ABOUT = dt.timedelta(minutes=2)  # a range that is no longer is one time
-SOON = dt.timedelta(minutes=10)  # nearer times are told to the second, others to the minute
 
 
 def start_lines(estimate: StartEstimate) -> list[str]:
@@ -85,7 +84,5 @@ def in_a_list(estimate: StartEstimate) -> str:
 
 
 def _time_of(when: dt.datetime, now: dt.datetime) -> str:
-    """The time, or now if it has passed: nobody can say to the second what is hours away."""
-    if when - now > SOON:
-        when = (when + dt.timedelta(seconds=30)).replace(second=0, microsecond=0)
+    """The time, or now if it has passed."""
     return clock_of(max(when, now))
