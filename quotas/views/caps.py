@@ -20,7 +20,7 @@ from quotas.forms.quotas import CapForm
 from quotas.models import Pool, UserCap
 from quotas.previews.quota import preview_cap
 from quotas.rules import quotas
-from quotas.views.quotas import rule_of, rules_of
+from quotas.views.quotas import Rule, rule_of, rules_of
 
 
 @login_required
@@ -58,6 +58,12 @@ def _initial(units: int | None) -> dict[str, Any]:
     return {"units": units, versions.FIELD: versions.mark({"units": units})}
 
 
+def _asked(request: HttpRequest, rule: Rule) -> dict[str, str]:
+    """What the address asks to be filled in."""
+    name = f"{rule.pool.slug}-units"
+    return {"units": request.GET[name]} if name in request.GET else {}
+
+
 def _caps(
     request: HttpRequest, actor: Actor, department: Department, sent: tuple[Pool, CapForm] | None
 ) -> HttpResponse:
@@ -68,7 +74,9 @@ def _caps(
             rule.pool,
             bad[1]
             if bad and bad[0] == rule.pool
-            else CapForm(prefix=rule.pool.slug, pool=rule.pool, initial=_initial(units.get(rule.pool.pk))),
+            else CapForm(
+                prefix=rule.pool.slug, pool=rule.pool, initial=_initial(units.get(rule.pool.pk)) | _asked(request, rule)
+            ),
             units.get(rule.pool.pk),
         )
         for rule in rules_of(department)

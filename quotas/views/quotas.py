@@ -20,6 +20,7 @@ from quotas.lending import windows
 from quotas.lending.schedule import Limit
 from quotas.models import Pool, Quota
 from quotas.rules.quotas import may_promise
+from quotas.wording import window_in_words
 
 HISTORY_SHOWN = 50
 
@@ -126,18 +127,7 @@ def _amount_text(name: str, values: dict[str, Any], pool: Pool | None) -> str:
     if name == "zone":
         return str(value or "–")
     if name == "windows":
-        return (
-            "; ".join(
-                f"{windows.when_of(w)}: {_limit(w.lend_limit, pool)}" for w in map(windows.from_json, value or ())
-            )
-            or "–"
-        )
+        return _("; ").join(window_in_words(each, pool) for each in map(windows.from_json, value or ())) or "–"
     if value is None:
         return _("all") if name == "lend_limit" else _("no limit")
-    return _limit(value, pool)
-
-
-def _limit(value: int | None, pool: Pool | None) -> str:
-    if value is None:
-        return _("all")
     return amount(value, pool) if pool else f"{value:,}"

@@ -16,7 +16,7 @@ from portal.api.idempotency import idempotent
 from portal.api.schema import IDEMPOTENCY_KEY, page_of
 from portal.text.words import stored_sentence
 from quotas.models import Pool
-from workloads.backtests import runs
+from workloads.backtests import draft, runs
 from workloads.backtests.pages import backtest_for
 from workloads.models import Backtest
 
@@ -25,7 +25,7 @@ class BacktestIn(Strict):
     pool = serializers.SlugField(help_text="One of the pools that are planned together.")
     days = serializers.IntegerField(min_value=1, max_value=runs.MOST_DAYS, default=30)
     configuration = FreeText(
-        max_length=200_000,
+        max_length=draft.LONGEST,
         help_text="What would be different, as a piece of a configuration file (YAML): `departments` with `quotas`, `user_caps`,"
         " `weight` and `policy`; `pools` with `notice`, `grace`, `min_runtime`, `max_reclaims`, `balance_half_life`,"
         " `fair_sharing`, `starvation_after`, `restart_cost` and `policy`.",

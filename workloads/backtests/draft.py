@@ -28,6 +28,9 @@ PARTS = {
     "pools": OF_POOLS | OF_GROUPS,
 }
 """What a replay plays, by section of the file."""
+FIELD = "configuration"
+"""In which forms and the API take a draft."""
+LONGEST = 100_000  # characters: reading takes a second
 
 
 class OtherPool(Invalid):
@@ -54,13 +57,21 @@ def text_of(values: Mapping[str, Any]) -> str:
 
 
 def read(text: str, group: PoolGroup) -> list[Wish]:
-    """Raises Unreadable, Refused, OtherPool, PromisedTooMuch and what windows raise."""
+    """Raises Unreadable, Refused, OtherPool, PromisedTooMuch and what windows raise, all of them about FIELD."""
+    try:
+        return _read(text, group)
+    except Invalid as problem:
+        problem.field = FIELD
+        raise
+
+
+def _read(text: str, group: PoolGroup) -> list[Wish]:
     wishes = plan.proposed(text, PARTS)
     pools = {pool.slug: pool for pool in group.pools.all()}
     for wish in wishes:
         pool = wish.key[-1] if wish.section != "departments" else None
         if pool is not None and pool not in pools:
-            raise OtherPool(field="configuration", pool=pool, asked=", ".join(sorted(pools)))
+            raise OtherPool(pool=pool, asked=", ".join(sorted(pools)))
     then = terms_of(group, wishes)
     wished = {(wish.key[0], wish.key[-1]) for wish in wishes if wish.section == "quotas"}
     for row in then.rows.quotas:
@@ -74,7 +85,7 @@ def changes_of(wishes: Sequence[Wish]) -> list[Change]:
     """Raises NothingChanges."""
     changes = plan.differences(wishes)
     if not changes:
-        raise NothingChanges(field="configuration")
+        raise NothingChanges(field=FIELD)
     return changes
 
 
@@ -86,9 +97,7 @@ def _check_promises(now: Terms, then: Terms) -> None:
         )
         if promised > max(before, pool.nominal):
             sizes = {"promised_size": exact(promised, pool), "nominal_size": exact(pool.nominal, pool)}
-            raise PromisedTooMuch(
-                field="configuration", pool=pool.name, promised=promised, nominal=pool.nominal, **sizes
-            )
+            raise PromisedTooMuch(pool=pool.name, promised=promised, nominal=pool.nominal, **sizes)
 
 
 def terms_of(group: PoolGroup, wishes: Sequence[Wish]) -> Terms:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django import forms
+from django.forms.utils import ErrorDict
 from django.utils.translation import gettext_lazy as _
 
 from quotas.forms.policies import DEFAULT, ON, RulesForm
@@ -30,6 +31,7 @@ class BacktestForm(AmountsForm):
         label=_("More, as configuration"),
         required=False,
         strip=False,
+        max_length=draft.LONGEST,
         widget=forms.Textarea({"rows": 8, "spellcheck": "false", "class": "form-control font-monospace"}),
         help_text=_(
             "YAML, as in the configuration file: lending windows, policies, caps, weights, other pools of the group."
@@ -64,9 +66,12 @@ class BacktestForm(AmountsForm):
         for row in self.quotas:
             yield row.department, [self[self._name(row.department.slug, name)] for name in AMOUNTS]
 
-    def is_valid(self) -> bool:
-        rules = self.rules.is_valid()
-        return super().is_valid() and rules
+    @property
+    def errors(self) -> ErrorDict:
+        """Those of the rules among them."""
+        return ErrorDict(
+            {**super().errors, **{self.rules.add_prefix(name): each for name, each in self.rules.errors.items()}}
+        )
 
     def clean_configuration(self) -> dict[str, Any]:
         text = self.cleaned_data["configuration"]

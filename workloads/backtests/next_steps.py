@@ -28,13 +28,14 @@ OWNERS = frozenset({"lend_limit", "windows", "zone"})
 @dataclass(frozen=True, slots=True)
 class Step:
     """A page with the values of the draft filled in, but for lending windows. With `asks` for one of ASKED_FOR somebody else
-    decides."""
+    decides. `cap`: it is the cap of each user."""
 
     department: Department
     pool: Pool
     url: str
     asks: str = ""
     windows: bool = False
+    cap: bool = False
 
 
 def steps_for(actor: Actor, row: Backtest) -> list[Step]:
@@ -49,7 +50,15 @@ def steps_for(actor: Actor, row: Backtest) -> list[Step]:
     for wish in wishes:
         if wish.section == "quotas" and wish.key[0] in departments:
             steps += _of_quota(actor, departments[wish.key[0]], pools[wish.key[-1]], wish)
+        elif wish.section == "user_caps" and wish.key[0] in departments:
+            steps.append(_of_cap(departments[wish.key[0]], pools[wish.key[-1]], wish))
     return steps
+
+
+def _of_cap(department: Department, pool: Pool, wish: plan.Wish) -> Step:
+    units = (wish.values or {})["units"]
+    query = urlencode({f"{pool.slug}-units": "" if units is None else written(units, pool)})
+    return Step(department, pool, f"{reverse('portal:members', args=[department.slug])}?{query}#caps", cap=True)
 
 
 def _of_quota(actor: Actor, department: Department, pool: Pool, wish: plan.Wish) -> Iterator[Step]:

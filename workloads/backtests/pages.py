@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,21 +17,18 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.access import Actor, NotVisible, actor_of
 from portal.errors import Problem
 from portal.models import Department
-from portal.web.code_names import fact_name
 from portal.web.forms import blame
 from portal.web.once import once
 from portal.web.pages import render_part
 from portal.web.spreadsheets import download
 from quotas.models import Pool
-from workloads.backtests import next_steps, plots, runs, tables
+from workloads.backtests import changes, next_steps, plots, runs, tables
 from workloads.backtests.forms import BacktestForm
 from workloads.configuration import plan
 from workloads.models import Backtest
 from workloads.replay.history import ASSUMED
 
 PER_PAGE = 50
-NOTHING = frozenset({"null", "[]", "{}", "''"})
-"""How the configuration writes that a value is not set."""
 
 
 def pools_for(actor: Actor) -> list[Pool]:
@@ -86,7 +82,7 @@ def new(request: HttpRequest, pool: str) -> HttpResponse:
             else:  # the configuration was left empty: it is about the fields above it
                 form.add_error(None, problem.detail)
     context = {"form": form, "pool": row, "most_days": runs.MOST_DAYS}
-    status = 422 if form.errors or form.rules.errors else 200
+    status = 422 if form.errors else 200
     return render(request, "workloads/backtest_new.html", context, status=status)
 
 
@@ -105,10 +101,9 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
         return redirect("workloads:backtest", row.public_id)
     pools = row.group.pools.all()
     names = dict(Department.objects.values_list("slug", "name"))
-    pool_names = {pool.slug: pool.name for pool in pools}
     context: dict[str, Any] = {
         "backtest": row, "pools": pools, "assumed": ASSUMED, "may_cancel": runs.may_cancel(actor, row),
-        "changes": [(path, in_words(path, names, pool_names), *map(value_in_words, values)) for path, *values in row.changes],
+        "changes": [*changes.in_words(row)],
         "author": runs.author_for(actor, row),
         "days": (row.end - row.begin).days, "operator": actor.is_operator,
     }  # fmt: skip
@@ -128,19 +123,6 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
             "only_own": not actor.sees_all,
         }  # fmt: skip
     return render_part(request, "workloads/backtest.html", context, part="course")
-
-
-def in_words(path: str, departments: Mapping[str, str], pools: Mapping[str, str]) -> str:
-    """What a path of the configuration is about; `departments` and `pools`: slug → name."""
-    section, slug, *inner = path.split(".")
-    names = [(departments if section == "departments" else pools).get(slug, slug)]
-    names += [pools.get(each, each) for each in inner[:-1] if each not in ("quotas", "user_caps")]
-    return " · ".join(names + [pools.get(each) or fact_name(each) for each in inner[-1:]])
-
-
-def value_in_words(value: str | None) -> str | None:
-    """A value of the configuration."""
-    return None if value in NOTHING else {"true": _("yes"), "false": _("no")}.get(value or "", value)
 
 
 @login_required

@@ -39,6 +39,7 @@ REMOVABLE = ("departments", "images", "presets", "group_rules")
 TOP = ("apiVersion", "complete", "departments", "pools", "images", "presets", "group_rules")
 NESTED = ("quotas", "user_caps")
 LONGEST_SOURCE = 200
+MOST_FAULTS = 100
 State = Mapping[str, Mapping[Key, Values]]
 """Section → key → values."""
 
@@ -114,14 +115,19 @@ class Wish:
 
 @dataclass(slots=True)
 class Faults:
-    """What was found wrong, and the entries that it was found in: what needs a new one of them is not told of as well."""
+    """What was found wrong, and the entries that it was found in: what needs a new one of them is not told of as well. After
+    MOST_FAULTS nothing more is looked at."""
 
     of: Document
     each: list[Fault] = field(default_factory=list)
     entries: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, path: Path, detail: str, code: str = "invalid") -> None:
+        """Raises Refused when there are too many."""
         self.each.append(Fault(path, self.of.line_of(path), detail, code))
+        if len(self.each) == MOST_FAULTS:
+            more = _("After %(most)s errors the file was read no further.") % {"most": MOST_FAULTS}
+            raise Refused([*self.each, Fault((), None, more, "too_many_errors")])
 
     def add_details(self, path: Path, detail: Any) -> None:
         """Of a serializer or a model, however deep."""
@@ -166,9 +172,11 @@ def proposed(text: str, parts: Mapping[str, frozenset[str]]) -> list[Wish]:
     """What a file says of entries that are there, without carrying it out. It may say these `parts` only, by section the stored
     names of values. Entries of `quotas` and `user_caps` may be new. Raises Unreadable, Refused."""
     file = document.read(text)
-    faults, before = Faults(file), stored()
-    wishes = [wish for wish in _wishes(_top(file, faults), before, faults) if wish.values != {}]
-    for wish in wishes:
+    faults, before, wishes = Faults(file), stored(), list[Wish]()
+    for wish in _wishes(_top(file, faults), before, faults):
+        if wish.values == {}:
+            continue
+        wishes.append(wish)
         section = SECTIONS[wish.section]
         names = {str(each.source): name for name, each in section.shape().fields.items()}
         if wish.values is None or wish.section not in parts:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -23,11 +23,13 @@ from quotas.spending.metering import sum_hours
 from tests import builders as make
 from tests.workloads.replay.test_command import Past, replayed
 from workloads.backtests import draft, runs
+from workloads.configuration.plan import Refused
 from workloads.models import Backtest, Workload
 from workloads.replay.history import Terms
 from workloads.replay.simulation import Simulation
 
 pytestmark = pytest.mark.django_db(transaction=True)
+WINDOW = "{days: [mon], start: '09:00', end: '10:00', lend_limit: 0 cards}"
 DAYS = "[mon, tue, wed, thu, fri, sat, sun]"
 MORE_FOR_NLP = """
 apiVersion: gpu-quota-portal/v1
@@ -139,16 +141,44 @@ def test_what_cannot_be_promised_or_played_is_refused_with_its_reason(world: Wor
         (head + "departments: {nobody: {weight: 2}}", "configuration_refused"),
         (head + "departments: {nlp: {weight: 1}}", "nothing_changes"),
         (head + "departments: [", "not_yaml"),
+        (head + "departments: {nlp: {weight: 1}, nlp: {weight: 2}}", "twice"),
+        (head + "departments: " + "[" * 20 + "]" * 20, "too_deep"),
+        (
+            head + f"departments: {{vision: {{quotas: {{a100: {{windows: [{WINDOW}, {WINDOW}]}}}}}}}}",
+            "overlapping_windows",
+        ),
         ("", "invalid"),
     ]:
         answer = asked(text)
         assert (answer.status_code, answer.json()["code"]) == (422, code), text
+        if code != "configuration_refused":  # which names each place in the file
+            assert {fault["attr"] for fault in answer.json()["errors"]} == {"configuration"}, text
     fine = head + "departments: {nlp: {weight: 2}}"
     assert asked(fine, days=93).status_code == 422
     assert asked(fine, pool="nowhere").status_code == 404
     assert not Backtest.objects.exists()
     Workload.objects.all().delete()
     assert asked(fine).json()["code"] == "nothing_ran"
+
+
+def test_a_draft_with_thousands_of_errors_is_read_to_the_first_hundred(world: World) -> None:
+    unknown = "".join(f"  d{number}: {{weight: 2}}\n" for number in range(4_000))
+    answer = client_of(world.operator).post(
+        "/api/v1/backtests/",
+        {"pool": "a100", "configuration": f"apiVersion: gpu-quota-portal/v1\ndepartments:\n{unknown}"},
+        content_type="application/json",
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "configuration_refused")
+    first, *errors = answer.json()["errors"]
+    assert (first["code"], len(errors)) == ("too_many_errors", 100)
+    assert {error["code"] for error in errors} == {"does_not_exist"}
+    with pytest.raises(Refused) as refused:
+        world.ask(
+            text="apiVersion: gpu-quota-portal/v1\ndepartments: {"
+            + ", ".join(f"d{n}: {{weigh: 2}}" for n in range(200))
+            + "}"
+        )
+    assert len(refused.value.errors) == 101
 
 
 def test_a_zone_is_checked_with_the_windows_of_today(world: World) -> None:
@@ -159,14 +189,38 @@ def test_a_zone_is_checked_with_the_windows_of_today(world: World) -> None:
 
 
 def test_values_of_a_draft_are_told_in_words(world: World) -> None:
-    windows = [{"days": ["mon"], "start": "09:00", "end": "10:00", "lend_limit": 0}]
-    vision = {"quotas": {"a100": {"windows": windows, "zone": "UTC"}}}
-    pool = {"balance_half_life": "7 d", "fair_sharing": True}
+    days = ["mon", "tue", "wed"]
+    windows = [
+        {"days": days, "start": "09:00", "end": "18:00", "lend_limit": "1 card"},
+        {"days": ["sat"], "start": "00:00", "end": "00:00", "lend_limit": "all"},
+    ]
+    vision = {
+        "quotas": {"a100": {"windows": windows, "zone": "UTC", "borrow_limit": "2 cards"}},
+        "user_caps": {"a100": "4"},
+    }
+    policy = {"within": "never", "reclaim": "never", "borrow_preempt": None}
+    pool = {"balance_half_life": "7 d", "fair_sharing": True, "policy": policy}
     row = world.ask(text=draft.text_of({"departments": {"vision": vision}, "pools": {"a100": pool}}))
-    changes = client_of(world.operator).get(row_address(row)).context["changes"]
-    told = {path.rpartition(".")[2]: values for path, _name, *values in changes}
-    assert [told[name] for name in ("balance_half_life", "fair_sharing")] == [[None, "7d"], [None, "yes"]]
-    assert [told[name][0] for name in ("windows", "zone")] == [None, None]
+    client = client_of(world.operator)
+
+    def told() -> dict[str, list[str]]:
+        return {
+            path.rpartition(".")[2]: values for path, _name, *values in client.get(row_address(row)).context["changes"]
+        }
+
+    english = told()
+    assert english.pop("policy")[1].startswith("Within its guaranteed quota, it reclaims nothing")
+    assert english == {
+        "balance_half_life": ["", "7 d"], "fair_sharing": ["", "yes"], "zone": ["", "UTC"],
+        "windows": ["", "Mon–Wed 09:00–18:00: 1 card; Sat 00:00–24:00: all"],
+        "borrow_limit": ["no limit", "2 cards"], "a100": ["", "4 cards"],
+    }  # fmt: skip
+    User.objects.filter(pk=world.operator.pk).update(language="zh-hans")
+    chinese = told()
+    assert chinese["windows"][1].startswith("星期一–星期三 09:00–18:00：1 ")
+    assert "card" not in str(chinese)
+    Backtest.objects.update(changes=[["departments.vision.quotas.gone.guaranteed", "1 card", "2 cards"]])
+    assert told() == {"guaranteed": ["1 card", "2 cards"]}
 
 
 def test_one_at_a_time_for_each_person_and_only_so_many_workloads(world: World, monkeypatch: Any) -> None:
@@ -312,13 +366,17 @@ def test_an_owner_goes_on_to_the_pages_that_change_or_ask_for_it(world: World) -
     text = """
 apiVersion: gpu-quota-portal/v1
 departments:
-  vision: {quotas: {a100: {guaranteed: 6, lend_limit: 1}}}
+  vision: {quotas: {a100: {guaranteed: 6, lend_limit: 1}}, user_caps: {a100: 3}}
   nlp: {quotas: {a100: {guaranteed: 2}}}
 """
     row = world.played(text=text)
     client = client_of(world.owner)
     steps = client.get(row_address(row)).context["steps"]
-    assert [(step.department.slug, step.asks) for step in steps] == [("vision", ""), ("vision", "guaranteed")]
+    assert [(step.department.slug, step.asks, step.cap) for step in steps] == [
+        ("vision", "", False), ("vision", "guaranteed", False), ("vision", "", True),
+    ]  # fmt: skip
+    *steps, cap = steps
+    assert 'name="a100-units" id="id_a100-units" value="3"' in client.get(cap.url).content.decode()
     change, ask = (client.get(step.url).context["form"] for step in steps)
     assert change["lend_limit"].value() == "1"
     assert change["guaranteed"].value() == "4", "not the owner's to change"
@@ -360,6 +418,9 @@ def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(worl
     assert (same.status_code, "change at least one value" in same.content.decode()) == (422, True)
     wrong = client.post(address, sent | {"vision.guaranteed": "many", "configuration": "a: [", "rules-notice": "-1"})
     assert wrong.status_code == 422
+    assert "Nothing was saved: 3 fields need correction." in wrong.content.decode()
+    alone = client.post(address, sent | {"vision.guaranteed": "2", "rules-notice": "-1"})
+    assert (alone.status_code, "Nothing was saved: one field" in alone.content.decode()) == (422, True)
     too_much = client.post(address, sent | {"vision.guaranteed": "6"})
     assert "Lower another guarantee" in too_much.context["form"].non_field_errors()[0]
     more = "departments: {nlp: {weight: 3}}"
@@ -416,9 +477,14 @@ def test_the_command_plays_a_draft_of_a_file(world: World, tmp_path: Any) -> Non
     file.write_text(MORE_FOR_NLP)
     text = replayed("--history", world.pool.group.name, "--days", "3", "--ways", "planner", "--draft", str(file))
     assert "draft" in text.splitlines()[1]
-    file.write_text("apiVersion: x")
-    with pytest.raises(call_command.__globals__["CommandError"], match="--draft"):
-        replayed("--history", world.pool.group.name, "--draft", str(file))
+    for text, why in {
+        "apiVersion: x": "must say apiVersion",
+        "": "must say apiVersion",
+        "apiVersion: gpu-quota-portal/v1\ndepartments: {nlp: {weight: 1}}": "Nothing would be different",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(CommandError, match=f"(?s)--draft.*{why}"):
+            replayed("--history", world.pool.group.name, "--draft", str(file))
 
 
 def test_old_ones_are_discarded(world: World) -> None:

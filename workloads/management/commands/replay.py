@@ -125,19 +125,28 @@ class Command(BaseCommand):
             print(file=sys.stderr)
         return figures_of(outcome)
 
-    def _of_history(self, group: PoolGroup, assumed: Assumed, options: dict[str, Any], text: str = "") -> Stage:
+    def _of_history(
+        self, group: PoolGroup, assumed: Assumed, options: dict[str, Any], text: str | None = None
+    ) -> Stage:
         now = timezone.now()
         days = dt.timedelta(days=options["days"])
         begin = options["begin"] or now - days
         end = min(now, begin + days)
         try:
-            terms = draft.terms_of(group, draft.read(text, group)) if text else history.Terms.of(group)
+            terms = history.Terms.of(group) if text is None else _drafted(group, text)
         except Problem as problem:
             raise CommandError(f"--draft: {problem}") from None
         demand, unknown = history.demand_of(group, begin, end, terms.pools)
         if unknown and not options["quiet"]:
             print(f"{unknown} workloads that never ran are left out", file=sys.stderr)
         return Stage(terms.snapshot(begin), demand, terms.assumed(begin, assumed), terms.calendar(begin, end))
+
+
+def _drafted(group: PoolGroup, text: str) -> history.Terms:
+    """Raises NothingChanges and what reading the draft raises."""
+    wishes = draft.read(text, group)
+    draft.changes_of(wishes)
+    return draft.terms_of(group, wishes)
 
 
 # What is played -------------------------------------------------------------------------------------------------------
