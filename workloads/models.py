@@ -613,7 +613,7 @@ class StartEstimate(models.Model):
     low = models.DateTimeField(null=True)
     median = models.DateTimeField(null=True)
     high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
-    latest = models.DateTimeField(null=True)  # if everything runs to its maximum runtime; null: that says nothing more
+    latest = models.DateTimeField(null=True)  # if everything runs to its maximum runtime; null: it may start later
     basis = models.CharField(max_length=16, blank=True)  # estimates.runtimes.Class; blank: maximum runtimes alone
     played = models.JSONField(null=True)  # low, median, high as they were played, before past errors corrected them (s)
     first_played = models.JSONField(null=True)

@@ -163,6 +163,8 @@ def start_of(workload: Json) -> str:
         return ""
     if not estimate["low"]:
         return f"no estimate: {estimate['why']}"
+    if estimate.get("confidence", 1) is None:  # an older portal does not tell
+        return f"{local(estimate['latest'])} at the latest"
     low, high = local(estimate["low"]), local(estimate["high"]) if estimate["high"] else "?"
     said = f"about {low}" if low == high else f"{low} to {high}"
     return f"{said} ({round(100 * estimate['confidence'])} %)" if "confidence" in estimate else said

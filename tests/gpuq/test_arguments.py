@@ -142,6 +142,13 @@ def test_a_gang_and_a_service_are_said_with_their_own_words(cli: Any) -> None:
     assert given == {"kind": "service", "setup": {"port": 8000, "ready_path": "/healthz"}}
 
 
+def test_a_start_of_which_only_the_latest_time_is_known_is_no_range(cli: Any) -> None:
+    commands = importlib.import_module("gpuq.cli")
+    at = "2017-10-02T12:10:05+00:00"
+    estimate = {"low": at, "high": at, "latest": at, "confidence": None}
+    assert commands.start_of({"estimate": estimate}) == f"{commands.local(at)} at the latest"
+
+
 @pytest.mark.parametrize(("minutes", "said"), [(0, "about {low}"), (80, "{low} to {high}"), (None, "{low} to ?")])
 def test_a_range_of_one_time_is_one_time(cli: Any, minutes: int | None, said: str) -> None:
     commands = importlib.import_module("gpuq.cli")

@@ -14,7 +14,7 @@ from quotas.engine.what_if import Headline
 from quotas.models import Claim, ClaimState
 from workloads.estimates.ask import start_of
 from workloads.estimates.forward import CONFIDENCE
-from workloads.estimates.words import start_lines
+from workloads.estimates.words import is_range, start_lines
 from workloads.idle import exemptions
 from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
@@ -54,7 +54,9 @@ class GivenOut(serializers.Serializer[Any]):
 class EstimateOut(serializers.ModelSerializer[StartEstimate]):
     """The queue played forward with runtimes of its like: it starts from `low` to `high` in the part `confidence` of cases."""
 
-    confidence = serializers.FloatField(default=CONFIDENCE, read_only=True, help_text="0.8: in 80 of 100 cases.")
+    confidence = serializers.SerializerMethodField(
+        help_text="0.8: in 80 of 100 cases. null: there is no estimate, or only `latest` is known."
+    )
     why = serializers.CharField(
         help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; being_made: before "
             "submitting, ask again in some seconds; else empty."
@@ -67,13 +69,16 @@ class EstimateOut(serializers.ModelSerializer[StartEstimate]):
             "low": {"help_text": "null: there is no estimate."},
             "high": {"help_text": "null beside a low: perhaps later than in 7 days."},
             "latest": {
-                "help_text": "If everything runs to its maximum runtime and nobody comes first; null: that says nothing more."
+                "help_text": "If everything runs to its maximum runtime and nobody comes first; null: it may start later even so."
             },
             "basis": {
                 "help_text": "What the ended runs from which runtimes were learned have in common with those that run: "
                 "user_and_image, user, department, kind, any; limit: only maximum runtimes are known; or empty."
             },
         }
+
+    def get_confidence(self, estimate: StartEstimate) -> float | None:
+        return CONFIDENCE if is_range(estimate) else None
 
 
 class VerdictOut(serializers.Serializer[Any]):

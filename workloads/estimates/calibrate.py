@@ -53,7 +53,7 @@ class Correction:
         if high is not None and high > now + HORIZON:
             high = None
         median = max(low, now + round((played.median - now) * self.median))
-        latest = played.latest if played.latest is not None and high is not None and played.latest > high else None
+        latest = played.latest if played.latest is not None and high is not None and played.latest >= high else None
         return replace(played, low=low, median=median if high is None else min(median, high), high=high, latest=latest)
 
 

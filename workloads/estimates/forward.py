@@ -32,8 +32,8 @@ CONFIDENCE = round(HIGH - LOW, 2)  # an 80 % range
 class Estimate:
     """A claim starts between `low` and `high` in 80 of 100 cases, in half of them by `median`. `high` is None where it may not
     start within HORIZON. `latest`: when it starts if everything runs to its maximum runtime and nobody comes before it; None
-    where that says nothing more. `basis`: the class from which the runtimes of what holds cards in its pool were drawn, for half
-    of the units at least so narrow; None where nothing holds any. `plays`: how often the queue was played forward."""
+    where it may start later even so. `basis`: the class from which the runtimes of what holds cards in its pool were drawn, for
+    half of the units at least so narrow; None where nothing holds any. `plays`: how often the queue was played forward."""
 
     low: int
     median: int
@@ -94,7 +94,7 @@ def _of(starts: list[float], unknown: bool, at_limits: float, basis: Class | Non
     low, median, high = (starts[math.ceil(part * len(starts)) - 1] for part in (LOW, 0.5, HIGH))
     if math.isinf(median):
         return NoEstimate("runtimes_unknown" if unknown else "beyond_horizon")
-    latest = int(at_limits) if high < at_limits < math.inf else None
+    latest = int(at_limits) if high <= at_limits < math.inf else None
     return Estimate(int(low), int(median), None if math.isinf(high) else int(high), len(starts), latest, basis)
 
 

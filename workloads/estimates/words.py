@@ -44,13 +44,24 @@ def start_lines(estimate: StartEstimate) -> list[str]:
     if estimate.low is None or estimate.median is None:
         return [str(NO_ESTIMATE[estimate.why])]
     now = timezone.now()
-    lines = [_range(estimate.low, estimate.median, estimate.high, now)]
-    if estimate.latest is not None and estimate.latest > now:
+    lines = [_range(estimate.low, estimate.median, estimate.high, now)] if is_range(estimate) else []
+    if estimate.latest is not None and (estimate.latest > now or not lines):
         text = _(
             "At the latest %(latest)s, if everything before it runs to its maximum runtime and nobody else comes first."
         )
+        if not lines:
+            text = _(
+                "Estimated start: at the latest %(latest)s, if everything before it runs to its maximum runtime and nobody else "
+                "comes first."
+            )
         lines.append(text % {"latest": _time_of(estimate.latest, now)})
     return [*lines, str(BASIS[Class(estimate.basis)])] if estimate.basis in BASIS else lines
+
+
+def is_range(estimate: StartEstimate) -> bool:
+    """Whether it says between which times it starts, and in how many cases; else there is none, or only the latest time is known:
+    nothing but maximum runtimes decides."""
+    return estimate.low is not None and not (estimate.latest is not None and estimate.latest - estimate.low <= ABOUT)
 
 
 def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now: dt.datetime) -> str:
@@ -71,10 +82,12 @@ def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now:
 
 
 def in_a_list(estimate: StartEstimate) -> str:
-    """14:10–15:30, or that there is none."""
+    """14:10 to 15:30, or that there is none."""
     if estimate.low is None or estimate.median is None:
         return _("no estimate")
     now = timezone.now()
+    if not is_range(estimate) and estimate.latest is not None:
+        return _("%(latest)s at the latest") % {"latest": _time_of(estimate.latest, now)}
     times = {"low": _time_of(estimate.low, now), "median": _time_of(estimate.median, now)}
     if estimate.high is None:
         return _("from %(low)s on") % times

@@ -85,6 +85,21 @@ def test_every_range_says_how_often_it_holds(world: World) -> None:
         assert f"(in {part} of cases)" in said
 
 
+def test_where_only_maximum_runtimes_are_known_it_says_the_latest_time_and_no_range(world: World) -> None:
+    Attempt.objects.filter(finished_at__isnull=False).update(started_at=None)
+    Claim.objects.filter(workload=world.running.public_id).update(max_runtime=9 * 3600)
+    estimate = world.estimate()
+    assert (estimate.basis, estimate.low, estimate.latest) == ("limit", estimate.high, estimate.high)
+    client = Client()
+    client.force_login(make.member(world.departments["nlp"]))
+    page = client.get(reverse("workloads:detail", args=["nlp", world.waiting.public_id])).content.decode()
+    assert "Estimated start: at the latest" in page
+    assert "of cases)" not in page
+    assert "at the latest</span>" in client.get(reverse("workloads:list", args=["nlp"])).content.decode()
+    told = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
+    assert (told["confidence"], told["latest"]) == (None, told["high"])
+
+
 def test_the_first_estimate_stays_beside_the_last_and_an_old_one_is_not_told(world: World) -> None:
     first = world.estimate()
     world.now += 10 * MINUTE
