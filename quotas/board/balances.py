@@ -1,4 +1,4 @@
-"""Fairness over time in words and rows: what each department has lent and borrowed lately in a pool, and who borrows first."""
+"""Fairness over time, as sentences and rows: what each department lent and borrowed lately in a pool, and who borrows first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from quotas.spending.balances import lately
 from quotas.tree import upwards
 
 AHEAD = 3
-"""Departments that a sentence names as borrowing before the reader's."""
+"""The most departments that are named as borrowing before the reader's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Decayed GPU-hours of a department with its teams in a pool: what they lent each other stands in both."""
+    """Decayed GPU-hours of a department and its teams in a pool. What they lent each other counts as both borrowed and lent."""
 
     department: Department
     borrowed: float
@@ -35,12 +35,12 @@ class Row:
 
     @property
     def more_lent(self) -> float:
-        """What it has lent more than borrowed; negative: what it has borrowed more."""
+        """GPU-hours lent minus GPU-hours borrowed."""
         return self.lent - self.borrowed
 
 
 class Balances:
-    """Those of one pool with a half-life, at a moment."""
+    """The balances of a pool that has a half-life, at one moment."""
 
     def __init__(self, pool: Pool, *, now: dt.datetime) -> None:
         self.pool, self._now = pool, now
@@ -51,7 +51,7 @@ class Balances:
 
     @cached_property
     def _of(self) -> dict[int, Row]:
-        """By department: of all that have lent or borrowed lately, and those above them."""
+        """Department id → row, for departments that have lent or borrowed lately and the departments above them."""
         rows: dict[int, Row] = {}
         for pk, sums in lately([self.pool], now=self._now)[self.pool.pk].sums.items():
             borrowed, lent = (float(hours / self.pool.units_per_card) for hours in sums.hours())
@@ -90,7 +90,7 @@ class Balances:
         return tuple(tree(None, 0))
 
     def sentences(self, department: Department, ahead: Iterable[str]) -> list[str]:
-        """Why a claim of the department stands where it does among those who borrow. `ahead`: public ids of claims before it."""
+        """Explain the place of a department's claim among those that borrow. `ahead`: public ids of the claims before it."""
         own = self._of.get(department.pk, Row(department, 0, 0))
         before = (
             Claim.objects.filter(public_id__in=[*ahead]).order_by("submitted_at").values_list("department", flat=True)
@@ -110,7 +110,7 @@ class Balances:
 
 
 def balance_in_words(row: Row) -> str:
-    """The beginning of a sentence."""
+    """The balance as the beginning of a sentence, without a full stop."""
     numbers = {"department": row.department.name, "hours": f"{abs(row.more_lent):,.0f}"}
     if abs(row.more_lent) < 0.5:
         return _("%(department)s has lent as much as it borrowed lately") % numbers
@@ -120,5 +120,5 @@ def balance_in_words(row: Row) -> str:
 
 
 def balances_of(pool: Pool, *, now: dt.datetime) -> Balances | None:
-    """None: the pool has no fairness over time."""
+    """The pool's balances; None if it has no fairness over time."""
     return None if pool.balance_half_life is None else Balances(pool, now=now)

@@ -1,6 +1,6 @@
 """The card map: pools as rows of nodes and cells of cards, with who occupies what.
 
-Everybody may see a pool's map. Names of workloads and users are on a cell only where the reader sees the department.
+Everybody may see a pool's map. Cells name workloads and users only of departments that the reader may see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
 
-OUTSIDE = "outside"  # the kind of a box: what no quota counts
+OUTSIDE = "outside"  # the kind of a box for use outside quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class Share:
     kind: str  # own | borrowed | leaving
     since: dt.datetime | None
     until: dt.datetime | None
-    workload: str = ""  # public id; only for readers of its department
+    workload: str = ""  # public id; empty if the reader may not see the department
     name: str = ""
     user: User | None = None
-    cores: int = 0  # percent of the card's compute, where that is limited too
-    profile: str = ""  # of a MIG instance, and its first memory slice where the system tells
-    start: int | None = None
+    cores: int = 0  # percent of the card's compute, if the sharing system limits it
+    profile: str = ""  # of the MIG instance, if it is one
+    start: int | None = None  # the instance's first memory slice, if it is known
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The rectangle of a share on its card's drawing, which is 96 wide from x = 2."""
+    """The rectangle of a share in the drawing of its card, which is 96 wide and begins at x = 2."""
 
     kind: str
     x: str
@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing occupies the card, neither of the portal nor outside quota."""
+        """Whether nothing occupies the card, neither a claim nor use outside quota."""
         return not self.shares and not self.card.outside
 
     @property
@@ -101,7 +101,7 @@ def _boxes(parts: Iterable[tuple[str, int, int | None]], total: int) -> list[Box
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """MIG instances of one profile on a node that was cut beforehand; which card each is on is unknown."""
+    """MIG instances of one profile on a node with fixed MIG geometry; the card of each instance is unknown."""
 
     profile: str
     size: int  # memory slices
@@ -119,7 +119,7 @@ class NodeRow:
     node: Node
     cells: tuple[Cell, ...]
     instances: tuple[Instances, ...] = ()
-    quarantines: tuple[Quarantine, ...] = ()  # in force there
+    quarantines: tuple[Quarantine, ...] = ()  # in force on the node or its cards
 
     @property
     def driver(self) -> str:
@@ -145,12 +145,12 @@ class DepartmentShare:
     own: int
     borrowed: int
     held: int
-    guaranteed: int | None  # None: not the reader's to know
+    guaranteed: int | None  # None: the reader may not see it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a pool has, in its units, beside what it is said to have and what of it is guaranteed."""
+    """A pool's present and guaranteed units, to compare with its nominal capacity."""
 
     pool: Pool
     present: int
@@ -178,8 +178,8 @@ class PoolOverview(Capacity):
     queue_units: int
     queue_len: int
     largest: int  # units of the largest pod that fits now
-    outside: int  # units that pods have which the portal did not start
-    outside_pods: tuple[OutsidePod, ...]  # for an operator to see
+    outside: int  # units used by pods that the portal did not start
+    outside_pods: tuple[OutsidePod, ...]  # shown to operators only
 
     @property
     def own(self) -> int:
@@ -210,7 +210,7 @@ def pool_overview(live: Live, *, seen: Collection[int] = ()) -> list[PoolOvervie
 
 
 def capacities(live: Live) -> list[Capacity]:
-    """Of every pool of `live`, which needs no claims for it."""
+    """The capacity of every pool of `live`, which may have been read without claims."""
     return [
         Capacity(pool=row, present=live.present(pool), promised=_promised(live, pool))
         for pool, row in live.pools.items()
@@ -222,7 +222,7 @@ def _promised(live: Live, pool: int) -> int:
 
 
 def _with_quarantines(rows: tuple[NodeRow, ...]) -> tuple[NodeRow, ...]:
-    """Rows with what is quarantined there; no query where nothing is."""
+    """Rows with the quarantines of their nodes and cards. No query if nothing is quarantined."""
     concerned = {row.node.pk for row in rows if row.node.quarantined or any(c.card.quarantined for c in row.cells)}
     if not concerned:
         return rows
@@ -236,8 +236,8 @@ LARGEST_KEPT = 5  # s
 
 
 def largest_now(live: Live) -> dict[int, int]:
-    """Pool id → units of the largest pod that fits now: a few seconds old, for pages that many readers keep open.
-    `live` has all pools."""
+    """Pool id → units of the largest pod that fits now, cached for LARGEST_KEPT: many readers keep these pages open.
+    `live` must have all pools."""
     largest: dict[int, int] | None = cache.get("largest-now")
     if largest is None:
         largest = {view.pool.pk: view.largest for view in pool_overview(live)}
@@ -249,8 +249,7 @@ BESIDE = ("cpu_milli", "memory_mib", "pods")
 
 
 def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
-    """(cluster, node name) → CPU, memory and pods that are left, for nodes that report how much they have. Two
-    queries."""
+    """(cluster, node name) → CPU, memory and pods left, of the resources whose amount the node reports. Two queries."""
     clusters = {pool.group.cluster_id for pool in live.pools.values()}
     left: dict[tuple[int, str], dict[str, int]] = {}
     for node in Node.objects.filter(cluster__in=clusters).only("cluster_id", "name", "outside", *BESIDE):
@@ -271,7 +270,7 @@ def _left_beside(live: Live) -> dict[tuple[int, str], dict[str, int]]:
 
 
 def _most_beside(pool: Pool, left: Mapping[str, int]) -> int:
-    """The most units for which a node with this much left has the CPU, memory and a pod that come with them."""
+    """The most units for which a node with this much left has the CPU and memory that come with them, and a pod."""
     if left.get("pods", 1) < 1:
         return 0
     shares = dict(zip(BESIDE, pool.with_a_card, strict=False))
@@ -356,13 +355,13 @@ def _row(
 
 
 def _largest(pool: Pool, row: NodeRow, left: Mapping[tuple[int, str], Mapping[str, int]]) -> int:
-    """The most units one pod could get on a node, with the CPU and memory that come with them."""
+    """The most units that one pod could get on a node, with the CPU and memory that come with them."""
     most = row.largest if pool.unit == "card" else _largest_share(row)
     return min(most, _most_beside(pool, left.get((row.node.cluster_id, row.node.name), {})))
 
 
 def _largest_share(row: NodeRow) -> int:
-    """The most units one pod could get on shared cards (of one card) or on cards cut beforehand (one instance)."""
+    """The most units that one pod could get in a pool of shares: of one card, or one instance of a fixed MIG geometry."""
     if row.instances:
         return max((each.size for each in row.instances if each.free), default=0)
     return max((cell.free for cell in row.cells), default=0)
@@ -371,8 +370,8 @@ def _largest_share(row: NodeRow) -> int:
 def _by_card(
     live: Live, pool: int, claims: list[LiveClaim], seen: Collection[int]
 ) -> tuple[dict[tuple[str, int], list[Share]], dict[tuple[str, str], list[Share]], int]:
-    """(node name, card index) → occupying shares; (node name, profile) → claims with such an instance; and the units
-    of claims whose place is unknown."""
+    """(node name, card index) → shares of the card; (node name, profile) → shares that are such instances; and the units
+    whose card is unknown."""
     places: dict[tuple[str, int], list[Share]] = defaultdict(list)
     cut: dict[tuple[str, str], list[Share]] = defaultdict(list)
     guaranteed, unplaced = _own_units(live, pool), 0

@@ -18,12 +18,12 @@ from quotas.board.history import Point
 from quotas.models import Pool
 
 COLUMN = '<rect class="chart-column" x="{}" y="0" width="{}" height="{}"><title>{}</title></rect>'
-ALWAYS = ("own", "guaranteed")  # said of each point, also where it is nothing
+ALWAYS = ("own", "guaranteed")  # in the text of each point even when zero
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    kind: str  # own | lent | borrowed: the class it is drawn with
+    kind: str  # own | lent | borrowed: its CSS class
     path: str
 
 
@@ -31,18 +31,18 @@ class Band:
 class Chart:
     bands: tuple[Band, ...]
     promise: str  # path of the guaranteed line
-    columns: SafeString  # where the pointer finds the numbers of each point; no template: a page has hundreds of them
-    line: Timeline  # its top: units at the upper edge
+    columns: SafeString  # a rectangle for each point with its figures as tooltip; built here: a page has hundreds
+    line: Timeline  # its top is the number of units at the upper edge
 
 
 def draw(
     pool: Pool, points: Sequence[Point], *, end: dt.datetime, days: int, step: dt.timedelta, capacity: int | None = None
 ) -> Chart:
-    """Own from the ground, lent above it, borrowed above the guarantee; what stays empty below the line is idle.
+    """Draw own use from the bottom, lent above it, borrowed above the guarantee; empty space below the line is idle.
 
-    With `capacity` it is a whole pool's, on the pool's scale: what is lent is what others borrowed, so that stands above own
-    once, and what stays empty is free. `points` is not empty. The drawing has all of the `days`, also those without points;
-    its times are in the zone of `end`.
+    With `capacity` the chart is of a whole pool, on the pool's scale: every lent unit is one that another department
+    borrowed, so it is drawn once, as borrowed above own, and empty space is free. `points` must not be empty. The drawing
+    covers all of the `days`, also those without points; its times are in the time zone of `end`.
     """
     whole_pool = capacity is not None
     base: Callable[[Point], float] = (lambda p: p.own) if whole_pool else (lambda p: max(p.guaranteed, p.own + p.lent))

@@ -1,5 +1,5 @@
-"""Who lends to whom in a pool now, as a drawing: lenders on the left, borrowers on the right, ribbons between them as wide as
-what is lent. Everything stretches with the page but the text, so the same drawing serves a screen and a phone."""
+"""A drawing of who lends to whom in a pool now: lenders on the left, borrowers on the right, and ribbons between them whose
+width is the amount lent. Everything but the text stretches with the page, so one drawing serves desktop and phone."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from portal.models import Department
 from quotas.board.history import Loan
 
-EACH, MOST = 70.0, 280.0  # px of a side: for each party on the longer one, and at most
+EACH, MOST = 70.0, 280.0  # px: the height of a side for each party on the side with more of them, and its maximum
 GAP = 10.0  # px between two parties
-LEAST = 54.0  # px of a party: its name in two lines at most, and its amount
-LEFT, RIGHT = 0.0, 100.0  # between the columns of parties
+LEAST = 54.0  # px: the least height of a party, for a name of up to two lines and the amount
+LEFT, RIGHT = 0.0, 100.0  # x of the ribbons' ends
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A lender (None: unassigned capacity) or a borrower, with its units and its place from the top, in px."""
+    """A lender or a borrower, with its units; `y` from the top and `height` in px. `department` None: unassigned capacity."""
 
     department: Department | None
     units: int
@@ -42,7 +42,7 @@ class Flow:
 
 
 def flow(loans: Sequence[Loan]) -> Flow | None:
-    """The drawing of one pool's running loans; None where nothing is lent. The largest party stands at the top of each side."""
+    """The drawing of one pool's running loans, the largest party at the top of each side; None if nothing is lent."""
     running = [loan for loan in loans if loan.units]
     if not running:
         return None
@@ -65,7 +65,7 @@ def flow(loans: Sequence[Loan]) -> Flow | None:
 
 
 def _parties(shares: Sequence[tuple[Department | None, int]], all_of_it: float) -> tuple[Party, ...]:
-    """One side, `all_of_it` px high: the largest first, each as high as its part, but high enough for its words."""
+    """One side of about `all_of_it` px, largest first: heights are proportional to units, but leave room for the text."""
     units: dict[Department | None, int] = {}
     for department, amount in shares:
         units[department] = units.get(department, 0) + amount
@@ -82,7 +82,7 @@ def _end(side: tuple[Party, ...]) -> float:
 
 
 def _path(top: float, high: float, top_right: float, low: float) -> str:
-    """A ribbon that leaves and arrives level."""
+    """The SVG path of a ribbon that is horizontal at both ends; `high` and `low` are its widths there."""
     middle = (LEFT + RIGHT) / 2
     return (
         f"M{LEFT:g},{top:.1f}C{middle:g},{top:.1f} {middle:g},{top_right:.1f} {RIGHT:g},{top_right:.1f}V{top_right + low:.1f}"

@@ -34,7 +34,7 @@ class Point:
 
 
 class Hour(NamedTuple):
-    """Unit-seconds of a pool in one hour, and how many seconds of it were metered."""
+    """Unit-seconds of a pool in one hour; `seconds`: how much of the hour was metered."""
 
     pool: int
     at: dt.datetime
@@ -48,7 +48,7 @@ class Hour(NamedTuple):
 def metered_hours(pools: Iterable[Pool], *, departments: Collection[int] | None = None, days: int = 7) -> list[Hour]:
     """The hours of the last `days` that were metered, in any order. One query, two for several departments.
 
-    `departments`: ids to add up; None: everybody. What they lent among themselves is their own use, seen from outside.
+    `departments`: ids to add up; None: all. What they lent to each other counts as own use.
     """
     begin = hour_of(timezone.now()) - dt.timedelta(days=days)
     rows = UsageHour.objects.filter(pool__in=[pool.pk for pool in pools], hour__gt=begin)
@@ -72,7 +72,7 @@ def _seen_from_outside(hour: Hour, among: float) -> Hour:
 
 
 def trend(hours: Iterable[Hour], *, step: dt.timedelta = HOUR) -> dict[int, list[Point]]:
-    """Pool id → points of `step` each, oldest first, only where hours were metered. Days begin at the reader's midnight."""
+    """Pool id → one point for each `step` with metered hours, oldest first. Days begin at the reader's midnight."""
     shift = (timezone.localtime().utcoffset() or dt.timedelta()).total_seconds()
     width = step.total_seconds()
     boxes: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
@@ -111,7 +111,7 @@ class Loan:
     lender: Department | None  # None: unassigned capacity
     units: int = 0  # now
     leaving: int = 0  # of these, being recalled
-    since: dt.datetime | None = None  # without a gap, whichever claims used it
+    since: dt.datetime | None = None  # lent without a gap since then, to whichever claims
     unit_seconds: float = 0
 
     @property
@@ -122,7 +122,7 @@ class Loan:
 def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
     """Loans with exactly one side in `departments`. Three queries.
 
-    Running loans first, the longest first; then those that ended in the last `days` days.
+    Running loans first, the longest-running first; then those that ended in the last `days` days.
     """
     inside = set(departments)
     begin = timezone.now() - dt.timedelta(days=days)
@@ -133,12 +133,12 @@ def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
 
 
 def running_loans(pool: Pool) -> list[Loan]:
-    """All that is lent in the pool now, the longest first. Three queries."""
+    """All loans that run in the pool now, the longest-running first. Three queries."""
     return _by_parties(LedgerEntry.objects.filter(pool=pool, ended_at=None, own=False), timezone.now())
 
 
 def _by_parties(entries: QuerySet[LedgerEntry], begin: dt.datetime) -> list[Loan]:
-    """Loans as sums of entries, since `begin`. Their parties are joined here: a join in SQL would build each anew."""
+    """Sum entries since `begin` to loans. Departments are joined here: a join in SQL would build an object for each row."""
     now = timezone.now()
     rows = entries.values_list(
         "pool_id", "department_id", "lender_id", "units", "started_at", "ended_at", "lent_since", "claim__state"

@@ -1,6 +1,6 @@
 """Invariants of claims, quotas and the ledger (docs/quota-rules-reference.md, "Invariants"), checked in the database.
 
-Each question yields one violation after the other. `manage.py check_invariants`, the operator's page and the tests ask the same.
+Each check yields its violations. `manage.py check_invariants`, the operator's page and the tests run the same checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A violated invariant. `message` is an English sentence, marked for translation; `numbers` fill its places."""
+    """A violated invariant. `message` is an English sentence, marked for translation; `numbers` fill its placeholders."""
 
     message: str
     numbers: dict[str, object]
@@ -134,7 +134,7 @@ def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
 
 
 def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
-    """A claim's own and borrowed units add up to what it holds, and no claim that holds nothing has any."""
+    """A claim's own and borrowed units add up to what it holds, and no claim that is over has any."""
     open_entries = LedgerEntry.objects.filter(ended_at=None)
     entered = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
     for claim in claims:
@@ -147,7 +147,7 @@ def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
 
 
 def what_is_quarantined_is_marked() -> Iterator[Violation]:
-    """Planning reads the marks on nodes and cards, and nothing else."""
+    """The marks on nodes and cards agree with the open quarantines: planning reads the marks only."""
     quarantines = Quarantine.objects.filter(ended_at=None)
     nodes = Node.objects.filter(Q(quarantined=True) | Q(cards__quarantined=True) | Q(quarantines__in=quarantines))
     for node in nodes.distinct().prefetch_related("cards"):

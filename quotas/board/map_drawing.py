@@ -1,8 +1,8 @@
-"""The card map as SVG and HTML, written here rather than in a template: there may be thousands of cards.
+"""The card map as SVG and HTML, built here rather than in a template because there may be thousands of cards.
 
-A tile is a card, its parts side by side; each part carries both readings as classes, whose it is and how busy it is, and the
-stylesheet shows the one that is chosen. Classes: the kind of a part (own, borrowed, …), d0 to d9 a department's colour, h0 to h4
-how busy, hn not measured, hx not told to the reader, x what a filter leaves out.
+A tile is a card with its parts side by side. Each part has CSS classes for both views, its department and its activity, and
+the stylesheet shows the chosen view. Classes: the kind of the part (own, borrowed, …); d0 to d9 the department's colour; h0 to
+h4 the activity, hn not measured, hx hidden from the reader; x filtered out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from portal.text.words import percent
 from quotas.board.map_reading import CardMap, Kind, MapNode, Part, Tile
 
 LARGE, MEDIUM = 80, 800
-"""So many cards at most are drawn large (each with its words), or medium (each node with its name)."""
+"""The most cards that are drawn large (with a text for each card), and medium (with the name of each node)."""
 COLOURS = 8
-OTHERS = 9  # the colour of departments that the reader sees and that have none of their own
-STRANGE = 0  # of those that the reader does not see
+OTHERS = 9  # the colour of departments that the reader may see and that have no colour of their own
+STRANGE = 0  # the colour of departments that the reader may not see
 STEPS = (0.005, 0.25, 0.5, 0.75)
-"""Below the first a card did nothing."""
+"""Lower limits of activity for h1 to h4. Below the first a card did nothing."""
 OVERLAYS = {Kind.BORROWED: "hatch", Kind.OUTSIDE: "dots"}
 
 Matches = Callable[[Part], bool]
@@ -35,7 +35,7 @@ Matches = Callable[[Part], bool]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a tile, in units of its drawing; `gap` to the next one."""
+    """The size of a tile and the `gap` to the next one, in SVG units."""
 
     width: int
     height: int
@@ -54,8 +54,8 @@ def step(activity: float) -> int:
 
 
 def colours_of(made: CardMap, guaranteed: Mapping[int, float], chosen: int | None = None) -> dict[int, int]:
-    """Department → its colour: of those that the reader sees the eight with the largest guarantees (of cards), so that a colour
-    stays while work comes and goes. `chosen` has one in any case."""
+    """Department id → its colour, 1 to COLOURS. `chosen` always has one; the others go to the departments that the reader may see
+    with the largest guarantees (in cards), so that colours stay while work comes and goes."""
     using = {part.department for part in made.parts()}
     seen = [pk for pk in made.departments if pk in made.seen and (pk in using or guaranteed.get(pk))]
     ranked = sorted(seen, key=lambda pk: (-guaranteed.get(pk, 0), pk))[:COLOURS]
@@ -65,7 +65,7 @@ def colours_of(made: CardMap, guaranteed: Mapping[int, float], chosen: int | Non
 
 
 def colour_of(part: Part, colours: Mapping[int, int]) -> int:
-    """The colour of the department that has the part."""
+    """The colour of the department whose claim holds the part."""
     return colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
 
 
@@ -73,14 +73,14 @@ def colour_of(part: Part, colours: Mapping[int, int]) -> int:
 class Drawing:
     nodes: SafeString
     density: str
-    drawn: int  # nodes
-    left_out: int  # nodes without anything that the filters ask for
+    drawn: int  # number of nodes
+    left_out: int  # number of nodes on which no part matches the filters
 
 
 @dataclass(slots=True)
 class Pen:
-    """Draws one map for one reader. `address`: of the map; a node's details are below it. `matches`: what the filters ask for
-    (None: all)."""
+    """Draws one map for one reader. `address`: the map's URL; details of nodes are below it. `matches`: whether a part
+    passes the filters (None: all do)."""
 
     made: CardMap
     colours: Mapping[int, int]
@@ -112,7 +112,7 @@ class Pen:
         return self._link(node, name + self._row(node.tiles, 0, SQUARE if size == "small" else WIDE))
 
     def _large(self, node: MapNode, _size: str) -> str:
-        """Each card with its words; instances that were cut beforehand a line a profile."""
+        """A node with a text for each card; instances of a fixed MIG geometry are in one line for each profile."""
         html, by_profile = "", groupby(enumerate(node.tiles), key=lambda each: each[1].profile)
         for profile, of_profile in by_profile:
             numbered = list(of_profile)
@@ -130,7 +130,7 @@ class Pen:
         return f'<li><a href="{href}" aria-label="{escape(self._sentence(node))}">{html}</a></li>'
 
     def _row(self, tiles: Sequence[Tile], first: int, shape: Shape) -> str:
-        """Tiles side by side; `first`: the place of the first of them on its node."""
+        """Tiles side by side; `first`: the position of the first one on its node."""
         step = shape.width + shape.gap
         drawn = "".join(self._tile(tile, at * step, shape) for at, tile in enumerate(tiles))
         begins = f' data-first="{first}"' if first else ""
@@ -221,13 +221,13 @@ def kind_name(kind: Kind) -> str:
 
 
 def _short(number: float) -> str:
-    """With two decimals at most, and none that is not needed."""
+    """The number with at most two decimals, without trailing zeros."""
     return f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the legend: a department's colour, its cards here, and its slug to filter by ("": none)."""
+    """A line of the legend: a colour, its name and cards, and the department's slug to filter by ("": several departments)."""
 
     colour: int
     name: str

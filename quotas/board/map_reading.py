@@ -1,7 +1,7 @@
-"""What the card map shows: every node and card of some pools, who has which part of it, and how busy that part is.
+"""What the card map shows: the nodes and cards of some pools, which claim holds which part of a card, and how busy it is.
 
-Read as plain values, in a constant number of queries, because there may be thousands of cards. What a card is not used for is a
-part of its own (free, withheld, quarantined), so that the parts of a card together are the card.
+Read as plain values in a constant number of queries, because there may be thousands of cards. Unused space is a part too
+(free, withheld or quarantined), so the parts of a card add up to the card.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node,
 from quotas.tree import upwards
 
 Activity = Callable[[Collection[int], dt.datetime], Mapping[tuple[int, int], float]]
-"""(ids of pools, now) → (claim, pod) → share of the last minutes in which its cards computed, where that was measured."""
+"""(pool ids, now) → {(claim, pod): activity}: the share of the last minutes in which the pod's cards computed, if measured."""
 
 
 class Kind(enum.StrEnum):
@@ -37,14 +37,14 @@ class Kind(enum.StrEnum):
 
     @property
     def is_use(self) -> bool:
-        """Whether a claim has it."""
+        """Whether a claim holds parts of this kind."""
         return self in (Kind.OWN, Kind.BORROWED, Kind.LEAVING)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """From `start`, `size` of a card, both 0 to 1. Of claims of departments that the reader does not see, `activity` and
-    `is_idle` are not told."""
+    """A part of a card: `start` and `size` are 0 to 1. `activity` and `is_idle` are not set if the reader may not see the claim's
+    department."""
 
     kind: Kind
     start: float
@@ -54,14 +54,14 @@ class Part:
     units: int = 0
     is_seen: bool = True
     is_idle: bool = False
-    activity: float | None = None  # None: not measured, or not told
+    activity: float | None = None  # None: not measured, or hidden
     profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A card, or an instance of a node that was cut beforehand, of which it is not known on which card it is (then `profile`).
-    `is_shut`: it takes no new work, though it may have some. `slices`: of a card that MIG cuts as it is asked for; else 0."""
+    """A card, or a MIG instance on a node with fixed geometry, whose card is unknown (then it has a `profile`).
+    `is_shut`: it takes no new work, though some may run. `slices`: of a card that MIG cuts on demand; else 0."""
 
     label: str
     units: int
@@ -90,7 +90,7 @@ class CardMap:
     departments: dict[int, Department]
     seen: Collection[int]
     nodes: list[MapNode] = field(default_factory=list)  # pool by pool, node by node
-    is_measured: bool = False  # whether anything that the reader may know of is
+    is_measured: bool = False  # whether any part that the reader may see has an activity
 
     @property
     def cards(self) -> int:
@@ -127,12 +127,12 @@ COLUMNS = (
 )
 NODE_COLUMNS = ("pk", "name", "instances", "outside", "present", "drained", "quarantined", "held_back")
 CARD_COLUMNS = ("node_id", "pool_id", "index", "units", "outside", "healthy", "quarantined")
-Placed = dict[tuple[int, str, int], list[Part]]  # (pool, node name, card) → its parts, without what is free
-Cut = dict[tuple[int, str, str], list[Part]]  # (pool, node name, profile) → one part an instance
+Placed = dict[tuple[int, str, int], list[Part]]  # (pool, node name, card) → the parts that claims hold
+Cut = dict[tuple[int, str, str], list[Part]]  # (pool, node name, profile) → one part for each instance held
 
 
 def read_map(pools: Iterable[Pool], *, seen: Collection[int], node: Node | None = None) -> CardMap:
-    """`seen`: ids of the departments of whose work everything may be told. `node`: only this one."""
+    """Read the map. `seen`: ids of the departments whose workloads the reader may see. `node`: only this node."""
     made = CardMap({pool.pk: pool for pool in pools}, {row.pk: row for row in Department.objects.all()}, seen)
     claims = Claim.objects.filter(pool__in=made.pools, state__in=OCCUPYING, pods__gt=0)
     cards = Card.objects.filter(pool__in=made.pools).order_by("pool__name", "pool", "node__name", "node", "index")
@@ -160,7 +160,7 @@ def _activity(pools: Collection[int]) -> Mapping[tuple[int, int], float]:
 
 
 def _own_units(made: CardMap) -> dict[int, int]:
-    """Claim → units guaranteed to its department or to one above it."""
+    """Claim id → its units that are guaranteed to its department or to one above it."""
     own: dict[int, int] = defaultdict(int)
     entries = LedgerEntry.objects.filter(pool__in=made.pools, ended_at=None)
     for claim, department, is_own, lender, units in entries.values_list(
@@ -174,7 +174,7 @@ def _own_units(made: CardMap) -> dict[int, int]:
 def _places(
     made: CardMap, rows: Iterable[Row], activity: Mapping[tuple[int, int], float]
 ) -> tuple[Placed, Cut]:  # fmt: skip
-    """Of a claim that is partly borrowed the first pods and cards are its own."""
+    """The parts of every claim. If a claim is partly borrowed, its first pods and cards count as own."""
     placed, cut, own_units = defaultdict(list), defaultdict(list), _own_units(made)
     for row in rows:
         own, is_seen, pool = own_units.get(row.pk, 0), row.department in made.seen, made.pools[row.pool]
@@ -234,7 +234,7 @@ def _moved(part: Part, start: float, size: float) -> Part:
 
 
 def _gaps(parts: Iterable[Part]) -> Iterator[tuple[float, float]]:
-    """(start, size) of what none of them has."""
+    """(start, size) of each gap between the parts."""
     at = 0.0
     for part in sorted(parts, key=lambda part: part.start):
         if part.start - at > 0.005:

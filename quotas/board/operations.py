@@ -52,7 +52,7 @@ class Queue:
 
 
 def queues(pools: Mapping[int, Pool]) -> list[Queue]:
-    """The queue of each of these pools, by id; the one with the oldest claim first. One query."""
+    """The queue of each of these pools (given by id), the one with the oldest claim first. One query."""
     rows = Claim.objects.filter(pool__in=pools, state=ClaimState.PENDING, pods__gt=0).order_by().values_list("pool")
     waiting = {pk: (length, oldest) for pk, length, oldest in rows.annotate(Count("pk"), Min("queued_at"))}
     by_pool = [Queue(pool, *waiting.get(pk, (0, None))) for pk, pool in pools.items()]

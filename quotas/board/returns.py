@@ -25,9 +25,9 @@ class Leaver:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A claim of the department that waits for victims to leave; or a recall, also while it holds.
+    """A claim of the department that waits for victims to leave; or a recall, even one that already holds.
 
-    `name` is blank for readers who do not see the claim's department, such as a team they do not belong to.
+    `name` is blank if the reader may not see the claim's department, such as a team they do not belong to.
     """
 
     claim: LiveClaim
@@ -35,7 +35,7 @@ class Return:
     name: str
     pool: Pool
     units: int
-    back: int  # of `units`: here already
+    back: int  # the part of `units` that has come back already
     leavers: tuple[Leaver, ...]
 
     @property
@@ -45,7 +45,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A claim of the department that is being recalled, and who gets what it frees. `name` as in Return."""
+    """A claim of the department that is being recalled. `to`: the department that gets what it frees. `name` as in Return."""
 
     claim: LiveClaim
     department: Department
@@ -55,7 +55,7 @@ class Departure:
 
 
 def coming_back(live: Live, departments: Collection[int], seen: Collection[int]) -> list[Return]:
-    """Recalls first, then workloads with a reservation, each by promised time."""
+    """What the departments get back: recalls first, then workloads with a reservation, each by promised time."""
     returns, leavers = [], leavers_of(live.all_claims())
     for claim in live.all_claims():
         if (

@@ -12,7 +12,7 @@ from quotas.board.chart import Chart, draw
 from quotas.board.history import HOUR, Point, metered_hours, trend
 from quotas.models import Pool
 
-PERIODS = {1: HOUR, 7: 2 * HOUR, 30: 8 * HOUR}  # days → width of one point: at most ninety stand side by side
+PERIODS = {1: HOUR, 7: 2 * HOUR, 30: 8 * HOUR}  # days → width of one point: at most ninety points in a chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Trend:
 
 
 def trends(pools: Sequence[Pool], *, days: int, departments: Collection[int] | None = None) -> Iterator[Trend]:
-    """One for each of the pools of which anything was metered in the last `days`, a key of PERIODS.
+    """One trend for each pool with metered hours in the last `days`, which is a key of PERIODS.
 
-    `departments`: ids whose use is added up; None: everybody's, on the scale of the whole pool.
+    `departments`: ids whose use is added up; None: all, on the scale of the whole pool.
     """
     hours = metered_hours(pools, departments=departments, days=days)
     fine, daily = trend(hours, step=PERIODS[days]), trend(hours, step=dt.timedelta(days=1))

@@ -1,6 +1,6 @@
-"""Who uses what of each pool now: the shared reads behind pages, API and metrics.
+"""Who uses how much of each pool now, for pages, API and metrics.
 
-Nothing here is a counter: usage is summed from live claims and open ledger entries each time. A department's numbers
+Usage is not counted but summed each time from live claims and open ledger entries. A department's numbers
 cover its whole subtree, so a loan between two teams of one department is own use when seen from that department.
 Amounts are in the pool's unit. The number of queries does not grow with departments, pools or claims.
 """
@@ -22,10 +22,10 @@ UNASSIGNED = ""  # the lender's slug when units come from the pool's unassigned 
 
 @dataclass(frozen=True, slots=True)
 class UserUsage:
-    user: User | None  # None: the account is gone
+    user: User | None  # None: the account was deleted
     own: int
     borrowed: int
-    cap: int | None  # what the department allows each user
+    cap: int | None  # the most that each user of the department may hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,20 @@ class PoolUsage:
     pool: Pool
     department: Department
     quota: Quota | None
-    guaranteed: int  # promised to the department and all below it
-    ceiling: int  # the most it could ever use
+    guaranteed: int  # to the department and all below it
+    ceiling: int  # the most it could use
     own: int
     borrowed: int
     borrowed_from: dict[str, int]  # department slug → units; "" is unassigned capacity
     lent: int
     lent_to: dict[str, int]  # department slug → units
     held: int  # reserved for its waiting claims, or held by its recalls
-    coming: int  # of held: what others still occupy
-    leaving: int  # of own + borrowed: being recalled, not released yet
+    coming: int  # the part of held that victims still occupy
+    leaving: int  # the part of own + borrowed that is being recalled and not released yet
     free_now: int  # what it could start now without preemption
     queue_units: int
     queue_len: int
-    per_user: tuple[UserUsage, ...]  # of the departments that the reader sees
+    per_user: tuple[UserUsage, ...]  # users of the departments that the reader may see
 
     @property
     def used(self) -> int:
@@ -56,12 +56,12 @@ class PoolUsage:
 
     @property
     def idle(self) -> int:
-        """Guaranteed units that nobody uses: neither the department, nor a borrower, nor a reservation or recall."""
+        """Guaranteed units that are neither used by the department, nor lent, nor kept by a reservation or recall."""
         return max(0, self.guaranteed - self.own - self.lent - self.held_here)
 
     @property
     def held_here(self) -> int:
-        """Units reserved for the department that nobody occupies any more."""
+        """The part of `held` that nobody occupies any more."""
         return self.held - self.coming
 
     @property
@@ -79,13 +79,13 @@ def department_usage(
 ) -> list[PoolUsage]:
     """One row for each pool in which the department or one below it has a quota or a live claim.
 
-    `seen`: ids of the departments whose people may be named; use by others is shown without names.
+    `seen`: ids of the departments whose users may be named; use by other departments is not split by user.
     """
     return usages(read(pools), department.pk, seen=seen)
 
 
 def usages(live: Live, department: int, *, seen: Collection[int] = ()) -> list[PoolUsage]:
-    """The same as `department_usage`, from what has been read already."""
+    """The same as `department_usage`, from a Live that was read before."""
     return [pool_usage(live, department, pool, seen=seen) for pool in live.pools if _concerned(live, department, pool)]
 
 

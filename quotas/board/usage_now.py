@@ -34,8 +34,8 @@ EVER = 2**62
 
 @dataclass(slots=True, eq=False)
 class LiveClaim(ClaimAmounts):
-    """The columns of a claim that the functions below need. A row, not a model: a page reads all that is live, and a model's
-    object costs several times as much."""
+    """The columns of a claim that the functions below need. A plain row: a page reads every live claim, and model objects cost
+    several times as much."""
 
     pk: int
     public_id: str
@@ -67,7 +67,7 @@ class LiveClaim(ClaimAmounts):
 
 @dataclass(slots=True, eq=False)
 class LiveEntry:
-    """An open ledger entry, as a row for the same reason."""
+    """An open ledger entry, a plain row for the same reason."""
 
     claim_id: int
     department_id: int
@@ -85,7 +85,7 @@ AnyClaim = TypeVar("AnyClaim", Claim, LiveClaim)
 
 @dataclass(slots=True)
 class Live:
-    """Everything that holds or waits now, read once; the functions below derive their figures from it."""
+    """All claims that hold or wait now, with quotas and capacity, read once. The functions below derive their figures from it."""
 
     pools: dict[int, Pool]
     departments: dict[int, Department]
@@ -97,14 +97,14 @@ class Live:
     lent: dict[tuple[int, int], list[LiveEntry]] = field(default_factory=lambda: defaultdict(list))
     presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
     stranded: dict[int, int] = field(default_factory=dict)  # claim → its units on cards that are not present
-    books: dict[int, Ledger] = field(default_factory=dict)  # worked out once a pool, as the two below
+    books: dict[int, Ledger] = field(default_factory=dict)  # these four are caches by pool
     on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
     unheld: dict[int, int] = field(default_factory=dict)
     called: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
 
     def subtree(self, department: int) -> list[int]:
         departments = [department]
-        for pk in departments:  # grows while it is walked
+        for pk in departments:  # grows during the loop
             departments += self.children[pk]
         return departments
 
@@ -115,7 +115,7 @@ class Live:
         return (claim for claims in self.claims.values() for claim in claims)
 
     def lent_by(self, department: int, pool: int) -> list[LiveEntry]:
-        """What the department and those below it lend to others."""
+        """Entries of what the department and those below it lend to departments outside."""
         inside = self.subtree(department)
         return [e for pk in inside for e in self.lent.get((pk, pool), ()) if e.department_id not in inside]
 
@@ -127,8 +127,8 @@ class Live:
 
 
 def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
-    """Reads it with nine queries, whatever the size; without claims with six, for ceilings, which depend on quotas
-    and cards only."""
+    """Read pools (None: all) with nine queries, whatever their size. Without claims it takes six: enough for ceilings,
+    which depend on quotas and cards only."""
     wanted = {pool.pk: pool for pool in (Pool.objects.select_related("group__cluster") if pools is None else pools)}
     live = Live(wanted, {department.pk: department for department in Department.objects.all()})
     for department in live.departments.values():
@@ -165,8 +165,7 @@ def _read_presence(live: Live) -> None:
 
 
 def _read_stranded(live: Live) -> None:
-    """Units on cards that are not present, which take nothing of present capacity (units.stranded_units of the
-    engine)."""
+    """Units on cards that are not present, which do not use up present capacity (as quotas.engine.units.stranded_units)."""
     rows = Card.objects.filter(~IS_PRESENT, pool__in=live.pools).values_list(
         "pool_id", "node__name", "index", "healthy", "quarantined"
     )
@@ -184,7 +183,7 @@ def _read_stranded(live: Live) -> None:
 
 
 def _read_claims(live: Live) -> None:
-    """Claims with their people and ledger entries. Joined here: a join in SQL would build each user anew."""
+    """Claims with their users and ledger entries, joined here: a join in SQL would build a user object for each row."""
     rows = Claim.objects.filter(pool__in=live.pools, state__in=LIVE_CLAIMS).values_list(*CLAIM_COLUMNS)
     claims = {row[0]: LiveClaim(*row) for row in rows}
     users = User.objects.in_bulk({claim.user_id for claim in claims.values() if claim.user_id})
@@ -208,8 +207,7 @@ def reserved(claim: LiveClaim) -> int:
 
 
 def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
-    """What the holding recalls of each department still hold after its workloads, and those below, have drawn from
-    them."""
+    """Department → units that its holding recalls still hold after the workloads of it and those below have drawn from them."""
     if pool not in live.called:
         standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
         recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
@@ -218,8 +216,8 @@ def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
 
 
 def _left_of(live: Live, recalls: list[LiveClaim], standing: list[LiveClaim]) -> Mapping[e.DepartmentId, int]:
-    """What is left of the recalls, as the engine computes it: the oldest first, the nearest department's before those
-    above it."""
+    """What is left of the recalls, as the engine computes it: workloads draw from the oldest recall first, and from their own
+    department's before those of departments above it."""
     workloads = [claim for claim in standing if not claim.is_recall]
     tree = [_in_tree(live, department) for department in live.departments.values()]
     return standing_of([_holding_for_engine(live, claim) for claim in (*recalls, *workloads)], EVER, tree).left
@@ -252,8 +250,8 @@ def coming(live: Live, department: int, pool: int) -> int:
 
 
 def leavers(claims: Iterable[AnyClaim]) -> dict[int, list[AnyClaim]]:
-    """Claim id → the leaving claims it waits for: those that leave for it, and those of others from which it gets
-    what is left."""
+    """Claim id → the leaving claims it waits for: those that leave for it, and those that leave for others and release more
+    than these need."""
     claims = list(claims)
     leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
     by_claim: dict[int, dict[str, AnyClaim]] = defaultdict(dict)
@@ -270,7 +268,7 @@ def leavers(claims: Iterable[AnyClaim]) -> dict[int, list[AnyClaim]]:
 def _on_way(live: Live, pool: int) -> dict[int, int]:
     """Claim id → reserved units that leaving claims still occupy.
 
-    What a claim leaves goes first to the claim it leaves for, then to the others that wait for it. Leaving claims
+    The units that a claim releases go first to the claim it leaves for, then to the others that wait for it. Leaving claims
     that only one claim waits for are counted first.
     """
     if pool in live.on_way:
@@ -295,8 +293,7 @@ def recalled(live: Live, department: int, pool: int) -> int:
 
 
 def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
-    """Present units that nobody occupies and that are reserved for nobody, except recalls of the departments in
-    `inside`."""
+    """Present units that are neither occupied nor reserved. What recalls of the departments in `inside` hold counts as free."""
     if pool not in live.unheld:
         claims, on_way = live.claims_of(pool), _on_way(live, pool)
         standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
@@ -308,17 +305,17 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
 
 
 def available(live: Live, department: int, pool: int) -> int:
-    """The most the department may still take: its own and what it may borrow."""
+    """The most units that the department may still take: its own and what it may borrow."""
     return _books(live, pool).available(e.DepartmentId(live.departments[department].slug))
 
 
 def ceiling(live: Live, department: int, pool: int) -> int:
-    """The most it could have in an empty pool with every card present."""
+    """The most units that the department could have in an empty pool with every card present."""
     return _books(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
 
 
 def _books(live: Live, pool: int) -> Ledger:
-    """The engine's ledger of this pool, charged with what holds now."""
+    """The engine's ledger of this pool, charged with what is held now."""
     if pool not in live.books:
         row = live.pools[pool]
         id = e.PoolId(row.slug)

@@ -1,1 +1,1 @@
-"""What a change would do to others: the engine is asked for the plan with and without it."""
+"""What a change would do to others: the difference between the engine's plans with and without it."""

@@ -1,4 +1,4 @@
-"""Alternatives to a decision, in one reader's words: which other victims there were, and why they were not chosen."""
+"""Alternatives to a decision, in words for one reader: which other victims were possible, and why they were not chosen."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from quotas.wording import Teller
 
 MOST = 5
 PLANNED = 10_000
-"""So many claims are planned for one page at most, but for one alternative in any case: about three seconds."""
+"""The most claims that are planned for one page, in all its alternatives: about three seconds. One is always planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """An alternative: without the `spared`, the `others` (nobody, if empty) would have been preempted, and `why` that
-    was not chosen. As this reader may see them."""
+    """An alternative, as this reader may see it: if the `spared` had been spared, the `others` (if any) would have been preempted
+    instead; `why` this was not chosen."""
 
     spared: tuple[str, ...]
     others: tuple[str, ...]
@@ -33,14 +33,14 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Why these victims: who of them was `idle`, as sentences, and the alternatives."""
+    """Why these victims were chosen: sentences about those that were `idle`, and the alternatives."""
 
     idle: tuple[str, ...] = ()
     rows: tuple[Instead, ...] = ()
 
 
 def choice_of(actor: Actor, row: Decision, seen: Collection[int]) -> Choice:
-    """Why this decision's victims were chosen. Raises what `replay.snapshot_of` raises."""
+    """Why this decision's victims were chosen. Raises the errors of `replay.snapshot_of`."""
     victims = list(row.victims.all())
     if not victims:
         return Choice()
@@ -49,7 +49,7 @@ def choice_of(actor: Actor, row: Decision, seen: Collection[int]) -> Choice:
 
 
 def _idle(victims: list[Claim], snapshot: e.Snapshot, seen: Collection[int]) -> Iterator[str]:
-    """What is known of the reader's own work."""
+    """Sentences about the idle victims that the reader may see."""
     since = {claim.id: claim.idle_since for claim in snapshot.claims if claim.idle_since is not None}
     for victim in victims:
         began = since.get(e.ClaimId(victim.public_id))
@@ -79,7 +79,7 @@ def _alternatives_to(
 
 
 def _reason_against(alternative: Alternative, pool: Pool, *, numbers: bool) -> str:
-    """Why the alternative was not chosen. `numbers`: the reader may know runtime and priority of others' work."""
+    """Why the alternative was not chosen. `numbers`: the reader may know the runtime and priority of all its claims."""
     if not alternative.answer.victims:
         return _unless_others_go(alternative.answer)
     if alternative.worse_in is None:

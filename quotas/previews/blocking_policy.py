@@ -30,7 +30,7 @@ class Barred:
     source: str
 
     def sentence(self, department: Department, pool: Pool) -> str:
-        """The rule, whose policy it is, and who can change it."""
+        """A sentence with the rule, the place of its policy and who can change it."""
         where = {
             "quota": _("%(department)s in %(pool)s") % {"department": department.name, "pool": pool.name},
             "department": department.name,
@@ -43,7 +43,7 @@ class Barred:
 def barred(snapshot: e.Snapshot, id: e.ClaimId) -> Barred | None:
     """The rule that keeps a waiting claim of the snapshot from starting or reclaiming; None if no policy does.
 
-    The engine is asked once more for each rule that is stricter than the default.
+    Plans once more for each rule that is stricter than the default.
     """
     claim = next(each for each in snapshot.claims if each.id == id)
     department = next(each for each in snapshot.departments if each.id == claim.department)
@@ -69,7 +69,7 @@ def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
 
 
 def policy_against_reclaim(department: Department, pool: Pool) -> Barred | None:
-    """The policy under which the department cannot reclaim anything it lends; None if it can. It has a quota in the
+    """The policy that does not let the department reclaim anything it lends; None if it can. It must have a quota in the
     pool."""
     policy, source = Scope(department, pool).effective()
     return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None
@@ -78,8 +78,8 @@ def policy_against_reclaim(department: Department, pool: Pool) -> Barred | None:
 def barred_in_queue(claim: Claim) -> Barred | None:
     """As `barred`, but from the claim's last answer and the ledger, because a page cannot plan on each view.
 
-    Not None for a claim inside its guarantee that lacks units others borrow and whose policy restricts reclaiming
-    them.
+    It is not None for a claim within the guarantee that lacks units which others borrow, and whose policy restricts
+    reclaiming them.
     """
     if [reason["code"] for reason in claim.reasons] != [NotEnough.code]:
         return None

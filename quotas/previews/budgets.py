@@ -1,4 +1,4 @@
-"""Whom a budget would hold now, if it were set, changed or removed. Read only; nobody is stopped by a budget."""
+"""Which claims a budget would keep waiting now, if it were set, changed or removed. Read only; a budget stops no workload."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMED = 10
 def preview_budget(
     *, actor: Actor, department: Department, budget: Budget | None, instead_of: Budget | None
 ) -> Preview:
-    """`budget`: as it would be, saved or not; None: `instead_of` would be removed. Checks no rights."""
+    """`budget`: the budget as it would be, saved or not; None: `instead_of` would be removed. Does not check rights."""
     now = timezone.now()
     others = Budget.objects.exclude(pk=instead_of.pk) if instead_of else Budget.objects.all()
     rows = [*others.select_related("department", "pool", "person"), *([budget] if budget else [])]
@@ -57,7 +57,7 @@ def preview_budget(
 def with_budgets(
     snapshot: e.Snapshot, budgets: Iterable[Budget], departments: Sequence[Department], *, now: dt.datetime
 ) -> e.Snapshot:
-    """The snapshot as if these were all budgets, and the departments stood like this."""
+    """The snapshot with these budgets and no others, and with departments in these places of the tree."""
     binding, pools = used_up(budgets, now=now, departments=departments), {None, *(pool.id for pool in snapshot.pools)}
     by_slug = {
         row.slug: tuple(spent for spent in binding.get(row.pk, ()) if spent.pool in pools) for row in departments

@@ -25,7 +25,7 @@ from quotas.previews.effects import Preview, effect_of, preview_of
 def preview_department(*, actor: Actor, department: Department, parent: Department | None, weight: int) -> Preview:
     """Who would be recalled, start or wait at once, and the department's new ceiling. For operators.
 
-    Raises Invalid (below itself, weight), HasWork (the new parent has workloads).
+    Raises NotVisible; Invalid (a parent below the department, or the weight); HasWork (the new parent has workloads).
     """
     actor.require_operator()
     check_move(department, parent)
@@ -44,7 +44,7 @@ def preview_department(*, actor: Actor, department: Department, parent: Departme
 
 
 def preview_pause(*, actor: Actor, department: Department) -> Preview:
-    """Who would wait although about to start or with a promised time. Raises Forbidden."""
+    """Which claims would wait although they are about to start or have a promised time. Raises Forbidden."""
     actor.require(Right.STEER, department)
     now = timezone.now()
     inside = set(Department.objects.filter(pk__in=department.with_teams()).values_list("slug", flat=True))
@@ -59,7 +59,7 @@ def preview_pause(*, actor: Actor, department: Department) -> Preview:
 def breaks_of_change(
     *, actor: Actor, department: Department, parent: Department | None, weight: int
 ) -> Sequence[Break]:
-    """What another parent or weight breaks (settings.DEPARTMENT_BREAKS)."""
+    """What a new parent or weight breaks (settings.DEPARTMENT_BREAKS)."""
     if (parent.pk if parent else None, weight) == (department.parent_id, department.weight):
         return ()
     return preview_department(actor=actor, department=department, parent=parent, weight=weight).breaks
@@ -80,7 +80,7 @@ def with_place(snapshot: e.Snapshot, department: Department, parent: Department 
 
 
 def _moved(department: Department, parent: Department | None) -> list[Department]:
-    """All departments, as they would stand: budgets above bind, and count, what is below."""
+    """All departments after the move: budgets restrict and count the departments below theirs."""
     rows = list(Department.objects.all())
     for row in rows:
         if row.pk == department.pk:
@@ -89,7 +89,7 @@ def _moved(department: Department, parent: Department | None) -> list[Department
 
 
 def _owners(department: Department, parent: Department | None) -> Iterator[str]:
-    """Sentences about whose owners would start or stop managing the department."""
+    """Sentences about the departments whose owners would begin or cease to manage this one."""
     if parent is not None and parent.pk != department.parent_id:
         yield _("The quota owners of %(parent)s would also manage it.") % {"parent": parent.name}
     if department.parent is not None and (parent is None or parent.pk != department.parent_id):
@@ -97,7 +97,7 @@ def _owners(department: Department, parent: Department | None) -> Iterator[str]:
 
 
 def limits(before: e.Snapshot, after: e.Snapshot, department: Department) -> Iterator[tuple[str, Break | None]]:
-    """The new ceilings; where the department already uses more, that is a break."""
+    """Sentences about changed ceilings, with a break where the department already uses more than its new one."""
     id = e.DepartmentId(department.slug)
     for pool in Pool.objects.filter(slug__in=[pool.id for pool in before.pools]):
         old, new = usage_of(before, e.PoolId(pool.slug)), usage_of(after, e.PoolId(pool.slug))

@@ -21,8 +21,7 @@ from quotas.previews.effects import Preview, breaks_of, effect_of, preview_of, s
 
 
 def preview_drain(*, actor: Actor, node: Node) -> Preview:
-    """What runs on the node (it stays until it ends), and whose decision would differ without the node. For
-    operators."""
+    """The claims on the node, which stay until they end, and the claims whose decision would differ without it. For operators."""
     actor.require_operator()
     now = timezone.now()
     groups = PoolGroup.objects.filter(pools__cards__node=node).distinct().order_by("name")
@@ -50,7 +49,7 @@ def preview_drain(*, actor: Actor, node: Node) -> Preview:
 
 
 def shorter(node: Node, card: int | None = None) -> Iterator[Break]:
-    """Pools with more guaranteed than would be present without the node, or that card of it."""
+    """A break for each pool that guarantees more than would be present without the node, or this card of it."""
     if not node.takes_pods:
         return
     place = Q(node=node) if card is None else Q(node=node, index=card)

@@ -1,7 +1,6 @@
-"""The effect of a change now, as far as one reader may see it: the difference between two plans.
+"""The present effect of a change, as far as one reader may see it: the difference between two plans.
 
-Nothing here decides and nothing is written. A change may concern several pool groups; each is planned as it is and as it
-would be.
+Nothing is written. A change may concern several pool groups; each is planned without and with it.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from quotas.wording import clock_of
 
 @dataclass(frozen=True, slots=True)
 class ClaimSide:
-    """One claim as far as the actor may see it: named only if it is of their own departments."""
+    """One claim as far as the actor may see it: it has a name only if they may see its department."""
 
     department: Department
     pool: Pool
     units: int
-    own: bool  # a department the actor sees
+    own: bool  # whether the actor may see the department
     name: str
     workload: str
-    claim: str = ""  # its id, never shown: tells two of the same size apart
+    claim: str = ""  # its public id, never shown: distinguishes two of the same size
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A waiting claim with a promised time that would start later; `then` None: without a promised time."""
+    """A waiting claim that would start later than its promised time; `then` None: it would have no promised time."""
 
     side: ClaimSide
     now: dt.datetime
@@ -48,8 +47,8 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Claims that would be recalled, keep running after all, start, or wait instead. `later`: units that would count
-    as borrowed from then on. `promised_at`: when the last recalled claim would be gone; None if none is recalled."""
+    """Claims that would be recalled, no longer be recalled, start, or wait instead of starting. `later`: units that would count
+    as borrowed from now on. `promised_at`: when the last recalled claim would have left; None if none is recalled."""
 
     stopped: tuple[ClaimSide, ...] = ()
     staying: tuple[ClaimSide, ...] = ()
@@ -58,7 +57,7 @@ class Effect:
     promised_at: dt.datetime | None = None
     later: tuple[tuple[Pool, int], ...] = ()
     late: tuple[Late, ...] = ()
-    impossible: tuple[ClaimSide, ...] = ()  # who waits, and could never run
+    impossible: tuple[ClaimSide, ...] = ()  # waiting claims that could never run
 
     @property
     def is_nothing(self) -> bool:
@@ -75,7 +74,7 @@ class Preview:
     promised_at: dt.datetime | None
     sentence: str
     lines: tuple[str, ...] = ()
-    breaks: tuple[Break, ...] = ()  # what the change takes from somebody
+    breaks: tuple[Break, ...] = ()  # what the change takes away
 
     @property
     def unsaid(self) -> list[str]:
@@ -148,7 +147,7 @@ def side_of(actor: Actor, claim: Claim) -> ClaimSide:
 
 
 def _last(difference: Difference) -> dt.datetime | None:
-    """When the last recalled claim would be gone."""
+    """When the last recalled claim would have left."""
     victims = set(difference.told)
     by = [d.by for d in difference.after.decisions if d.by is not None and victims & set(d.victims)]
     return moment(max(by)) if by else None
@@ -164,10 +163,9 @@ def _later(differences: Iterable[Difference]) -> tuple[tuple[Pool, int], ...]:
 
 
 def breaks_of(effect: Effect) -> Iterator[Break]:
-    """What the change breaks, one sentence for each loss.
+    """What the change takes away, one sentence for each loss.
 
-    Who is about to start changes from second to second, so of waiting claims only the fact is confirmed, not which
-    they are.
+    Which claims are about to start changes every second, so a break of kind "waits" or "late" does not identify its claim.
     """
     for side in effect.stopped:
         yield Break(
@@ -203,7 +201,7 @@ def claim_label(side: ClaimSide) -> str:
 
 
 def preview_of(effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = ()) -> Preview:
-    """The effect as a Preview."""
+    """The effect in sentences, followed by further lines and breaks."""
     sentence, *others = [*_sentences(effect), *lines]
     return Preview(effect.stopped, effect.promised_at, sentence, tuple(others), (*breaks_of(effect), *breaks))
 

@@ -1,4 +1,4 @@
-"""What somebody has queued or running in a department."""
+"""The workloads that a person has queued or running in a department."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preview of other rules of a pool, or another preemption policy. Read only."""
+"""Preview of new rules of a pool, or of a new preemption policy. Read only."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from quotas.rules.recalls import recall_for_engine
 from quotas.spending.balances import balances
 from quotas.wording import clock_of
 
-PROBED = 5  # departments for which a preview asks what a call for the whole guarantee would find
+PROBED = 5  # departments for which a preview plans a recall of the whole guarantee
 
 
 # Rules of a pool ------------------------------------------------------------------------------------------------------
 
 
 def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
-    """Who would be recalled, start or wait at once, and what the rules mean for running work. For operators."""
+    """Which claims would be recalled, start or wait at once, and what the rules mean for running work. For operators."""
     actor.require_operator()
     now = timezone.now()
     snapshot = load_snapshot(pool.group, now=now)
@@ -48,7 +48,7 @@ def preview_rules(*, actor: Actor, pool: Pool, rules: PoolRules) -> Preview:
 
 
 def with_rules(snapshot: e.Snapshot, pool: Pool, rules: PoolRules, *, now: dt.datetime) -> e.Snapshot:
-    """The snapshot with other rules of one pool. Running work keeps the notice and grace it started with."""
+    """The snapshot with new rules of one pool. Running claims keep the notice and grace they started with."""
     order = default_rules()
     order |= {name: value for name in order if (value := getattr(rules, name)) is not None}
     ruled = copy(pool)
@@ -98,7 +98,7 @@ def _protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> str:
 
 
 def less_protected(before: e.Snapshot, after: e.Snapshot, pool: Pool) -> Iterator[Break]:
-    """Claims that were promised a minimum runtime and would lose it."""
+    """A break if fewer running claims than now would be protected by a minimum runtime."""
     if (then := _young(after, pool)) < (now := _young(before, pool)):
         yield Break("protection", _protected(before, after, pool), (pool.slug, now, then))
 
@@ -116,8 +116,7 @@ def _young(snapshot: e.Snapshot, pool: Pool) -> int:
 
 
 def preview_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None) -> Preview:
-    """Who would be recalled, start or wait at once, and how a recall of each department's whole guarantee would fare
-    then.
+    """Which claims would be recalled, start or wait at once, and what recalls of whole guarantees would then achieve.
 
     For operators. Raises NoQuota.
     """
@@ -162,7 +161,7 @@ def _of_department(department: e.Department, pool: Pool | None, policy: e.Policy
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The outcome of a department's recall of all that it is still guaranteed."""
+    """The outcome if a department recalled all of its guarantee that it does not use."""
 
     decision: e.DecisionKind
     stopped: int
@@ -182,7 +181,7 @@ class Call:
         return self.decision in (e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM)
 
     def is_better_than(self, other: Call) -> bool:
-        """Whether the guarantee returns in time here, and later or never there."""
+        """Whether the units come back in time here, and later or not in time there."""
         if not self.comes_in_time or not other.comes_in_time:
             return self.comes_in_time and not other.comes_in_time
         return other.by is not None and (self.by is None or self.by < other.by)
@@ -206,7 +205,7 @@ class Call:
 
 
 def _calls_in(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[tuple[str, Break | None]]:
-    """`calls` of a policy's scope."""
+    """`calls` for the pools and the department of the scope."""
     all_pools = Pool.objects.filter(slug__in=[pool.id for pool in before.pools])
     pools = [scope.pool] if scope.pool is not None else list(all_pools)
     return calls(before, after, pools, scope.department)
@@ -215,8 +214,8 @@ def _calls_in(before: e.Snapshot, after: e.Snapshot, scope: Scope) -> Iterator[t
 def calls(
     before: e.Snapshot, after: e.Snapshot, pools: Sequence[Pool], department: Department | None = None
 ) -> Iterator[tuple[str, Break | None]]:
-    """For each department (or this one) whose recall would fare differently: how; and the breaks where it would be later
-    or have to wait."""
+    """A sentence for each department (or only this one) whose recall would have a different outcome, with a break if the outcome
+    would be worse. At most PROBED departments of each pool are compared."""
     names = dict(Department.objects.values_list("slug", "name"))
     both = sorted({row.id for row in before.departments} & {row.id for row in after.departments})
     for pool in pools:

@@ -40,9 +40,9 @@ def preview_quota(
     lending: Lending | None = None,
     expected_version: int | None = None,
 ) -> Preview:
-    """Who would be recalled and who could start if the quota were this.
+    """Which claims would be recalled, and which could start, with this quota.
 
-    Raises Forbidden and what set_quota would raise: OverPromised, BelowNonPreemptible, OverlappingWindows, Invalid.
+    Raises Forbidden and the errors of set_quota: OverPromised, NothingToSplit, BelowNonPreemptible, OverlappingWindows, Invalid.
     """
     actor.require(Right.STEER, department)
     if lending is not None:
@@ -74,9 +74,9 @@ def preview_quota(
 
 
 def preview_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None) -> Preview:
-    """Who could no longer start if each user of the department might hold this much; None: no cap.
+    """Which claims could no longer start if each user of the department could hold only this much; None: no cap.
 
-    Nobody is stopped for a cap. Raises Forbidden, Invalid.
+    A cap stops no running workload. Raises Forbidden, Invalid.
     """
     actor.require(Right.STEER, department)
     check_not_little(units or 0, pool)
@@ -95,7 +95,7 @@ def _with_cap(department: e.Department, pool: Pool, cap: Mapping[e.PoolId, int])
 
 
 def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: dt.datetime) -> e.Snapshot:
-    """The snapshot with this quota, and with what its windows would recall at once."""
+    """The snapshot with this quota, and with the recalls that its lending windows would create at once."""
     changed = with_quota(snapshot, e.DepartmentId(row.department.slug), e.PoolId(row.pool.slug), quota_of(row, now))
     if lends_otherwise:
         over = {claim.public_id for claim in of_windows(row.department, row.pool)}
@@ -106,10 +106,10 @@ def _with_row(snapshot: e.Snapshot, row: Quota, *, lends_otherwise: bool, now: d
 
 
 def lending_lines(quota: Quota, victims: Collection[str], *, now: dt.datetime) -> tuple[list[str], str]:
-    """Sentences about the lending windows, or about what stays lent above a limit without windows; and once more by itself the
-    one about the next recall of a window ("" if there is none).
+    """Sentences about the lending windows, or about what stays lent above a limit without windows; then, separately, the one
+    about a window's next recall ("" if there is none).
 
-    `victims`: public ids of claims that are recalled at once; their units are idle then and not recalled again.
+    `victims`: public ids of claims that are recalled at once; their units come back then and are not recalled again.
     """
     if not quota.windows:
         return _stays_lent(quota), ""

@@ -25,7 +25,7 @@ from quotas.wording import Teller, named_claims
 
 
 def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: int) -> Preview:
-    """Who would be recalled, and when all units are back. Raises Forbidden, Invalid (more than is guaranteed)."""
+    """Which claims would be recalled, and when all units would be back. Raises Forbidden, Invalid (more than is guaranteed)."""
     actor.require(Right.STEER, department)
     check_not_little(units, pool)
     check_recall(department, pool, units)
@@ -57,8 +57,7 @@ def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: i
 def _cannot_come_back(
     actor: Actor, department: Department, pool: Pool, asked: e.Snapshot, answer: e.Decision
 ) -> Preview:
-    """Why units do not come back (own work, a policy, the engine's reason), and what the recall would do all the
-    same."""
+    """Why the units do not come back (own work, a policy, the engine's reason), and what the recall would do anyway."""
     recall = next(claim for claim in asked.claims if claim.id == answer.claim)
     account = usage_of(asked, recall.pool)[recall.department]
     words = {"department": department.name, "units": amount(recall.units, pool)}

@@ -1,6 +1,6 @@
-"""Preview of several changes at once: the plan as it was before them, and as it is with them. Read only.
+"""Preview of several changes at once: the difference between the plans before and after them. Read only.
 
-Each change is written by its own action; this only compares what the planner would do on both sides.
+Each change is written by its own action; this only compares the two plans.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from quotas.rules.recalls import recall_for_engine
 
 
 class Foresight:
-    """Made before the changes; `preview` is asked after them, in the same transaction."""
+    """Create it before the changes, and call `preview` after them in the same transaction."""
 
     def __init__(self, actor: Actor, groups: Sequence[PoolGroup], *, now: dt.datetime) -> None:
         self._actor, self._groups, self._now = actor, groups, now
         self._before = [self._snapshot(group) for group in groups]
 
     def _snapshot(self, group: PoolGroup) -> e.Snapshot:
-        """With the recalls of lending windows that the next pass would ask for."""
+        """The snapshot with the recalls that the next pass would create for lending windows."""
         group = PoolGroup.objects.select_related("cluster").get(pk=group.pk)
         snapshot = load_snapshot(group, now=self._now)
         quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
@@ -43,8 +43,8 @@ class Foresight:
     def preview(
         self, *, moved: Iterable[str] = (), lending: Iterable[tuple[str, ...]] = (), breaks: Iterable[Break] = ()
     ) -> Preview:
-        """Who would be recalled, start or wait at once, and what it means for whom later. `moved`: slugs of departments with
-        another place or weight; `lending`: (department, pool) that lend otherwise; `breaks`: what else it breaks."""
+        """Which claims would be recalled, start or wait at once, and what changes later. `moved`: slugs of departments with a new
+        parent or weight; `lending`: (department, pool) of changed lending windows; `breaks`: further breaks of the changes."""
         pairs = list(zip(self._before, map(self._snapshot, self._groups), strict=True))
         differences = []
         for before, after in pairs:

@@ -1,4 +1,4 @@
-"""What a report is asked for: a time in the reader's zone, how it is grouped, and what it is narrowed to."""
+"""The parameters of a report: a period in the reader's time zone, the grouping, and filters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KINDS = {  # of workloads, with the words of workloads.models.Kind
 }  # fmt: skip
 FIRST_YEAR = 2000
 LONGEST = 5 * 366
-"""Days that one report covers at most."""
+"""The most days that one report covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`start` up to, not including `end`, in whole seconds. Empty texts and None do not narrow it."""
+    """`start` is included, `end` is not; both are whole seconds. Empty texts and None do not filter."""
 
     start: dt.datetime
     end: dt.datetime
@@ -38,31 +38,31 @@ class Asked:
     person: str = ""
     pool: Pool | None = None
     kind: str = ""
-    range: str = ""  # its name, if it has one
+    range: str = ""  # the name of the period, if it is one of RANGES
 
     @property
     def last_day(self) -> dt.date:
         return timezone.localdate(self.end - dt.timedelta(seconds=1))
 
     def until(self, now: dt.datetime) -> Asked:
-        """Without what is still to come."""
+        """The same, without what is in the future."""
         now = now.replace(microsecond=0)
         return replace(self, end=max(self.start, min(self.end, now)))
 
 
 def midnight(day: dt.date) -> dt.datetime:
-    """The beginning of a day in the reader's zone."""
+    """The beginning of a day in the reader's time zone, as UTC."""
     return timezone.make_aware(dt.datetime.combine(day, dt.time())).astimezone(dt.UTC)
 
 
 def month_of(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
-    """The month with this day, in the reader's zone."""
+    """Beginning and end of the month of this day, in the reader's time zone."""
     first = day.replace(day=1)
     return midnight(first), midnight(first + dt.timedelta(days=calendar.monthrange(day.year, day.month)[1]))
 
 
 def named_range(name: str) -> tuple[dt.datetime, dt.datetime]:
-    """Raises Invalid (range)."""
+    """Beginning and end of one of RANGES. Raises Invalid (range)."""
     today = timezone.localdate()
     if name == "this_month":
         return month_of(today)
@@ -78,7 +78,7 @@ def named_range(name: str) -> tuple[dt.datetime, dt.datetime]:
 
 
 def asked_of(actor: Actor, values: Mapping[str, str], *, by: str = "pool") -> Asked:
-    """From an address. `by`: what it is grouped by unless it says so. Raises Invalid (with the field), NotVisible."""
+    """Read the parameters of a URL. `by`: the default grouping. Raises Invalid (with the field), NotVisible."""
     given = {name: values.get(name, "").strip() for name in ("from", "until", "range", *GROUPS, "group")}
     if given["from"] or given["until"]:
         if given["range"] not in ("", "custom"):
@@ -102,7 +102,7 @@ def asked_of(actor: Actor, values: Mapping[str, str], *, by: str = "pool") -> As
 
 
 def _groups(text: str) -> tuple[str, ...]:
-    """Raises Invalid (group)."""
+    """Read names of GROUPS, separated by commas. Raises Invalid (group)."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     wrong = [name for name in names if name not in GROUPS]
     if wrong or not names:
@@ -114,7 +114,8 @@ def _groups(text: str) -> tuple[str, ...]:
 
 
 def _between(first: str, last: str) -> tuple[dt.datetime, dt.datetime]:
-    """Both are needed: a day in the reader's zone, the last one included; or a time with its zone. Raises Invalid."""
+    """Read `from` and `until`; both are required. Each is a day in the reader's time zone, the last one included, or a time with
+    its zone. Raises Invalid."""
     for name, text in (("from", first), ("until", last)):
         if not text:
             raise Invalid(N_("Enter both ends of the time: from and until."), field=name)
@@ -131,14 +132,14 @@ def _between(first: str, last: str) -> tuple[dt.datetime, dt.datetime]:
 
 
 def _moment(name: str, text: str, days: int) -> dt.datetime:
-    """A day's beginning, so many days later; or the time itself, in whole seconds. Raises Invalid."""
+    """A time in whole seconds; for a day, its beginning plus `days`. Raises Invalid."""
     wrong = Invalid(
         N_("“%(given)s” is no day such as 2026-01-31, nor a time with its zone such as 2026-01-31T18:00:00Z."),
         field=name, given=text[:40],
     )  # fmt: skip
     try:
         is_day = len(text) == 10
-        moment = dt.datetime.fromisoformat(text.replace(" ", "+"))  # an address turns the sign of a zone into a blank
+        moment = dt.datetime.fromisoformat(text.replace(" ", "+"))  # in a URL, the + of a zone becomes a space
     except ValueError:
         raise wrong from None
     last = timezone.localdate().year + 20

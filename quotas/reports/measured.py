@@ -1,7 +1,7 @@
-"""What cards really did, of what was allocated.
+"""How much of their allocated time cards computed.
 
-This is the one place that reports ask. Whoever measures (the setting MEASURED_USE) gives unit-seconds of activity for each
-row's key; what was not measured stays None, which pages call "not measured". It is never 0.
+This is the only source of it in reports. The function that the setting MEASURED_USE names returns unit-seconds of activity for
+the key of each row. What was not measured stays None, never 0; pages show it as "not measured".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Measure = Callable[[dt.datetime, dt.datetime, Sequence[str], Q], Iterator[tuple[
 
 
 def used_by(department_ids: Sequence[int], pool: Pool, start: dt.datetime, end: dt.datetime) -> tuple[int, int] | None:
-    """(active, covered) in unit-seconds of what these departments did in the pool; None: nothing of it was measured."""
+    """Unit-seconds (active, measured) of these departments' use of the pool; None if none of it was measured."""
     if not settings.MEASURED_USE:
         return None
     measure: Measure = import_string(settings.MEASURED_USE)
@@ -41,10 +41,10 @@ def fill_measured(
     pools: dict[int, Pool],
     key: Callable[[dict[str, Any]], tuple[str, ...]],
 ) -> bool:
-    """Fills `measured` and `covered` of the rows that are there. False: nothing is measured in this installation.
+    """Fill `measured` and `covered` of the table's rows. Returns whether anything was measured.
 
-    A measured hour counts where it begins in the time, so a report that begins or ends within an hour may have a little more
-    or less measured than allocated; of what was allocated never more than all is called measured.
+    A measured hour counts if it begins within the period, so a report that begins or ends within an hour may have slightly
+    more or less measured than allocated. `covered` is therefore limited to what was allocated.
     """
     if not settings.MEASURED_USE:
         return False

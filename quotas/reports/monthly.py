@@ -1,4 +1,4 @@
-"""The monthly report: on the first of a month, a department's owners are told what it used in the month before."""
+"""The monthly report: on the first of a month, the owners of a department are notified of what it used in the month before."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from quotas.reports.sums import Row, hours
 from quotas.reports.words import money
 
 LATE = dt.timedelta(days=10)
-"""So long after a month its report is still sent, if nothing ran on the first."""
+"""How long after a month its report is still sent, if it could not be sent on the first."""
 FIGURES = ("own", "borrowed", "lent", "guaranteed", "idle")
 log = structlog.get_logger(__name__)
 
 
 def send_monthly(*, now: dt.datetime) -> int:
-    """Sends what is due and was not sent. Returns of how many departments."""
+    """Send the reports that are due and not yet sent. Returns the number of departments."""
     with timezone.override(zone_of("")):
         this = timezone.localdate(now).replace(day=1)
         start, end = month_of(this - dt.timedelta(days=1))
@@ -41,12 +41,12 @@ def send_monthly(*, now: dt.datetime) -> int:
 
 
 def _send(department: Department, month: dt.date, start: dt.datetime, end: dt.datetime, *, now: dt.datetime) -> bool:
-    """Tells the owners of this very department: those above it have a report of their own, which includes it."""
+    """Notify the owners of this department only: departments above have their own report, which includes it."""
     owners = Membership.objects.filter(department=department, role=Role.OWNER).values("user")
     summed = report(SYSTEM, Asked(start, end, ("department",), department=department), now=now)
     costs = [row.cost for row in summed.totals if row.cost is not None]
     try:
-        with durable():  # the row is written with the messages: both or neither, and once
+        with durable():  # the row and the messages are committed together, so they are sent once
             MonthlyReport.objects.create(department=department, month=month)
             if summed.totals:
                 notices.tell(

@@ -1,7 +1,7 @@
-"""Reports from the database: a constant number of queries, whatever the time and the grouping.
+"""Reports from the database, with a constant number of queries whatever the period and the grouping.
 
-Whole days and hours are read as the meter summed them, the rest from the ledger, so that every report is the ledger to
-the second. Of departments that the reader owns all is counted, elsewhere the reader's own work only.
+Whole days and hours are read from the meter's sums and the rest from the ledger, so every report agrees with the ledger to
+the second. All work counts in departments that the reader owns, elsewhere only the reader's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quotas.spending.source import any_of, metered, of_ledger, period_column, sp
 
 FIELDS = {"department": "department_id", "person": "person", "pool": "pool_id", "kind": "kind"}
 OF_DEPARTMENTS = {"department", "pool"}
-"""Groups in which lending and guarantees have a place: nobody is promised anything as a person."""
+"""Groups to which lending and guarantees apply: persons and kinds of workloads have none."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Report:
     asked: Asked
     rows: list[Row]
     totals: list[Row]  # one for each unit
-    measured: bool  # whether anything is
+    measured: bool  # whether any use was measured
 
     @property
     def priced(self) -> bool:
@@ -50,7 +50,7 @@ class Report:
 
 @dataclass
 class Reader:
-    """Whose work counts for this reader and question."""
+    """Which work counts in this report for this reader."""
 
     actor: Actor
     asked: Asked
@@ -62,7 +62,7 @@ class Reader:
 
     @cached_property
     def inside(self) -> frozenset[int] | None:
-        """The department that it is narrowed to, and all below it; None: all."""
+        """Ids of the department that the report is filtered by, and of all below it; None: all."""
         if self.asked.department is None:
             return None
         children = defaultdict(list)
@@ -76,7 +76,7 @@ class Reader:
 
     @cached_property
     def owned(self) -> frozenset[int] | None:
-        """Of these departments everything counts; None: of all."""
+        """Ids of the departments whose work counts as a whole; None: all."""
         if self.actor.sees_all:
             return self.inside
         rows = frozenset(self.actor.owned.values_list("pk", flat=True))
@@ -84,12 +84,12 @@ class Reader:
 
     @cached_property
     def lends(self) -> bool:
-        """Whether lending and guarantees have a place in it."""
+        """Whether the report has lending and guarantees."""
         narrowed = self.asked.person or self.asked.kind
         return not narrowed and set(self.asked.by) <= OF_DEPARTMENTS and self.owned != frozenset()
 
     def narrowed(self, **names: str) -> Q:
-        """The condition on rows whose department, person, kind and pool are at these lookups (or at their own names)."""
+        """The condition on rows that count. `names`: lookups of department, person, kind and pool, if not these names."""
         at = {name: names.get(name, name) for name in FIELDS}
         allowed = Q() if self.owned is None else Q(**{f"{at['department']}__in": self.owned})
         if self.owned is not None and self.actor.user is not None and not self.actor.sees_all:
@@ -111,7 +111,7 @@ class Reader:
         return Q(**{name: self.asked.pool}) if self.asked.pool else Q()
 
     def key(self, values: dict[str, Any]) -> tuple[str, ...]:
-        """The values of a row, by the names of FIELDS, as the key of its line."""
+        """The key of the line to which a row with these values (by the names of FIELDS) belongs."""
         words = []
         for name in self.asked.by:
             value = values[name]
@@ -124,7 +124,7 @@ class Reader:
 
 
 def report(actor: Actor, asked: Asked, *, now: dt.datetime | None = None) -> Report:
-    """What the reader may see of it."""
+    """The report as far as the reader may see it."""
     now = now or timezone.now()
     asked = asked.until(now)
     reader, table = Reader(actor, asked), Table()
@@ -159,7 +159,7 @@ By = dict[tuple[int, int], int]  # (department, pool) → unit-seconds
 
 
 def _work(reader: Reader, table: Table, spans: Cover, prices: Prices) -> tuple[By, By]:
-    """Fills in what was used and what it cost. Returns what each department used of its own, and what it lent."""
+    """Fill in use and cost. Returns the own use and the lending of each department in each pool."""
     own, lent = defaultdict[tuple[int, int], int](int), defaultdict[tuple[int, int], int](int)
     for values, period, spent in _used(reader, spans, prices):
         pool = reader.pools[values["pool"]]
@@ -207,7 +207,7 @@ def _lent(reader: Reader, spans: Cover) -> Iterator[tuple[int, int, int]]:
 
 
 def _promised(reader: Reader, table: Table, spans: Cover, own: By, lent: By) -> None:
-    """Fills in what was guaranteed, lent and left idle."""
+    """Fill in what was guaranteed, lent and idle."""
     promised = defaultdict[tuple[int, int], int](int)
     condition = reader.of_pool()
     if reader.owned is not None:
@@ -216,7 +216,7 @@ def _promised(reader: Reader, table: Table, spans: Cover, own: By, lent: By) -> 
         sums = metered_rows.filter(condition).values_list("department", "pool").annotate(sum=Sum("guaranteed"))
         for department, pool, spent in sums:
             promised[department, pool] += spent
-    if spans.rest:  # a part of an hour has its part of what was promised in it
+    if spans.rest:  # part of an hour has the same part of its guarantee
         parts = any_of(Q(hour__gt=begin - HOUR, hour__lt=end) for begin, end in spans.rest)
         rows = UsageHour.objects.filter(parts, guaranteed__gt=0, seconds__gt=0).filter(condition)
         for department, pool, hour, seconds, guaranteed in rows.values_list(
@@ -243,7 +243,7 @@ def _started(reader: Reader) -> QuerySet[Claim]:
 
 
 def _percentiles(claims: QuerySet[Claim], names: Collection[str]) -> Iterator[tuple[dict[str, Any], int, float, float]]:
-    """(values, starts, median, 95th percentile in seconds) of each group and unit: one query, sorted by the database."""
+    """(values, starts, median wait, 95th percentile) of each group and unit, in seconds: one query, ranked by the database."""
     by = [*names, "pool__unit"]
     ranked = claims.annotate(
         began=Case(When(queued_at__gt=F("started_at"), then=F("started_at")), default=F("queued_at"),
@@ -278,7 +278,7 @@ def _waits_of_all(reader: Reader, sums: list[Row]) -> None:
 
 
 def _recalls(reader: Reader, table: Table) -> None:
-    """A claim that was told to leave counts once for its own side, and once for each that it was told for."""
+    """A recalled claim counts once as suffered by its own group, and once as caused by each group that it was recalled for."""
     recalls = Decision.victims.through.objects.filter(
         decision__kind="reclaim", decision__at__gte=reader.asked.start, decision__at__lt=reader.asked.end
     ).order_by()
@@ -296,7 +296,7 @@ def _recalls(reader: Reader, table: Table) -> None:
 
 
 def names_of(rows: Iterable[Row], by: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Group → value → what people call it, for the values of these rows. A person whose account is gone is not in it."""
+    """Group → value → display name, for the values of these rows. Users whose account was deleted are missing."""
     values = {name: {row.key[at] for row in rows} for at, name in enumerate(by)}
     names: dict[str, dict[str, str]] = {}
     if "department" in values:

@@ -1,6 +1,6 @@
 """The arithmetic of reports. Pure: whole seconds, whole unit-seconds, and Decimal money.
 
-Amounts of different units are never added up: a row is of one unit, and every unit has its own total.
+Amounts of different units are never added up: each row has one unit, and each unit has its own total.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from decimal import ROUND_HALF_UP, Decimal
 CENT = Decimal("0.01")
 
 PER_HOUR = {"MiB": 1024, "percent": 100}
-"""Units that are one of what an hour is counted in, where that is more than one: GiB-hours, hours of a whole card."""
+"""How many units make one of what hours are counted in, if more than one: GiB-hours, hours of a whole card."""
 
 
 def unit_seconds_an_hour(unit: str) -> int:
-    """Unit-seconds that make one hour in which reports count: a card, replica, slice, GiB or 100 % for an hour."""
+    """Unit-seconds in one hour of a report: an hour of one card, replica, slice, GiB or 100 %."""
     return 3600 * PER_HOUR.get(unit, 1)
 
 
@@ -31,7 +31,7 @@ def hours(unit_seconds: int, unit: str) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of an hour, from a time on. None: it has none."""
+    """The price of an hour, own and borrowed, since a time. None: no charge."""
 
     since: dt.datetime
     own: Decimal | None
@@ -39,10 +39,10 @@ class Price:
 
 
 class Prices:
-    """The prices of each pool over a time, which is cut into periods without a change."""
+    """The prices of each pool in a span of time, which is cut into periods without a change."""
 
     def __init__(self, history: Mapping[int, Sequence[Price]], start: dt.datetime, end: dt.datetime) -> None:
-        """`history`: pool → its prices, oldest first."""
+        """`history`: pool id → its prices, oldest first."""
         self.history = history
         self.cuts = sorted(
             {price.since for prices in history.values() for price in prices if start < price.since < end}
@@ -53,7 +53,7 @@ class Prices:
         return bisect_right(self.cuts, moment)
 
     def of(self, pool: int, period: int, *, own: bool) -> Decimal | None:
-        """What an hour costs in a period."""
+        """The price of an hour in a period; None: no charge."""
         prices = self.history.get(pool, ())
         valid = [price for price in prices if price.since <= self.begins[period]]
         return None if not valid else valid[-1].own if own else valid[-1].borrowed
@@ -64,9 +64,9 @@ class Prices:
 
 @dataclass(slots=True)
 class Row:
-    """One line: `key` are the values it is grouped by, `unit` the pools' unit. Amounts in unit-seconds.
+    """One line. `key`: the values of its groups; `unit`: the unit of its pools. Amounts are in unit-seconds.
 
-    None is not applicable (persons lend nothing) or not known, which is not zero. Waits in seconds, from queued to started.
+    None means not applicable (persons lend nothing) or unknown, not zero. Waits are in seconds, from queued to started.
     """
 
     key: tuple[str, ...]
@@ -76,8 +76,8 @@ class Row:
     lent: int | None = None
     guaranteed: int | None = None
     idle: int | None = None
-    measured: int | None = None  # in which cards computed, of `covered` (quotas/reports/measured.py)
-    covered: int | None = None  # of what was allocated, as far as it was measured
+    measured: int | None = None  # the part of `covered` in which cards computed (quotas/reports/measured.py)
+    covered: int | None = None  # the part of what was allocated that was measured
     starts: int = 0
     median_wait: float | None = None
     long_wait: float | None = None  # 95 of 100 waited no longer
@@ -91,16 +91,16 @@ class Row:
 
     @property
     def is_partly(self) -> bool:
-        """Whether some of what was allocated was not measured."""
+        """Whether more than 5 % of what was allocated was not measured."""
         return self.covered is not None and self.covered < 0.95 * self.allocated
 
     @property
     def cost(self) -> Decimal | None:
-        """Rounded as on an invoice: totals add up what the lines show."""
+        """The cost rounded to cents as on an invoice. Totals add up these rounded costs."""
         return None if self.exact_cost is None else self.exact_cost.quantize(CENT, ROUND_HALF_UP)
 
     def add(self, column: str, value: int | Decimal | None) -> None:
-        """Adds to a column; None adds nothing and leaves one that is not known as it is."""
+        """Add to a column. None adds nothing, so an unknown column stays unknown."""
         if value is not None:
             setattr(self, column, (getattr(self, column) or 0) + value)
 
@@ -113,7 +113,7 @@ class Table:
         return self.rows.setdefault((key, unit), Row(key, unit))
 
     def sorted(self) -> list[Row]:
-        """Unit by unit; within one, who used most first."""
+        """Rows by unit, cards first; within a unit, the largest use first."""
         return sorted(self.rows.values(), key=lambda row: (row.unit != "card", row.unit, -row.allocated, row.key))
 
 
@@ -121,7 +121,7 @@ SUMMED = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "covered"
 
 
 def totals(rows: Iterable[Row]) -> list[Row]:
-    """One row for each unit. Waits are not sums: whoever knows all of them fills those in."""
+    """One row for each unit, without waits, which cannot be added up: the caller fills them in."""
     table = Table()
     for row in rows:
         total = table.row((), row.unit)
@@ -132,10 +132,10 @@ def totals(rows: Iterable[Row]) -> list[Row]:
 
 
 def idle(guaranteed: int, own: int, lent: int) -> int:
-    """What nobody used of a guarantee. Not below zero where the guarantee was lowered meanwhile."""
+    """The part of a guarantee that nobody used. It would be negative if the guarantee was lowered meanwhile."""
     return max(0, guaranteed - own - lent)
 
 
 def rank(percent: int, count: int) -> int:
-    """Which of `count` sorted values is this percentile, by nearest rank, from 1."""
+    """The position, from 1, of this percentile among `count` sorted values, by nearest rank."""
     return max(1, -(-count * percent // 100))

@@ -1,4 +1,4 @@
-"""What people call units, kinds and amounts in reports; and the cells of one line."""
+"""The wording of units, kinds and amounts in reports, and the cells of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRECISION = Decimal("0.0001")
 
 
 def one_hour(unit: str) -> str:
-    """What a price is for."""
+    """What a price is charged for."""
     return {
         "card": _("card and hour"), "MiB": _("GiB and hour"), "slice": _("slice and hour"),
         "replica": _("replica and hour"), "percent": _("whole card and hour"),
@@ -31,7 +31,7 @@ def one_hour(unit: str) -> str:
 
 
 def kind_name(kind: str) -> str:
-    """The kind of a workload; blank where something else was the cause, an owner's recall."""
+    """The name of a kind of workload. An empty kind stands for an owner's recall, which has none."""
     return _(KINDS[kind]) if kind in KINDS else kind or _("recall by an owner")
 
 
@@ -40,13 +40,13 @@ def money(amount: Decimal | None) -> str:
 
 
 def exact_hours(row: Row, name: str) -> Decimal | None:
-    """A figure in hours for programs; the exact unit-seconds stand beside it in the API."""
+    """A figure in hours, for programs. The API also has the exact unit-seconds."""
     value: int | None = getattr(row, name)
     return None if value is None else hours(value, row.unit).quantize(PRECISION)
 
 
 def cells(report: Report) -> Iterator[list[Any]]:
-    """Lines of a table for spreadsheets: the values of the groups, then COLUMNS. Numbers stay numbers; unknown is empty."""
+    """Lines of a table for spreadsheets: the values of the groups, then COLUMNS. Numbers stay numbers; None is unknown."""
     for row in report.rows:
         figures = [exact_hours(row, name) for name in FIGURES]
         waits = [None if wait is None else round(wait) for wait in (row.median_wait, row.long_wait)]

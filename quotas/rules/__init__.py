@@ -1,1 +1,1 @@
-"""What owners and operators set, with its checks and audit entries: quotas, recalls, capacity, policies, draining."""
+"""What owners and operators set, with checks and audit entries: quotas, recalls, capacity, policies, draining."""

@@ -1,4 +1,4 @@
-"""Capacity of pools: nominal size, and nodes taken out of use. For operators."""
+"""The capacity of pools: nominal capacity and drained nodes. For operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPr
 
 
 def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Pool:
-    """Sets a pool's nominal capacity in units. Raises OverPromised, Conflict."""
+    """Set a pool's nominal capacity in units. Raises OverPromised, Conflict."""
     actor.require_operator()
     with durable():
         locked_group(pool.group_id)
@@ -47,7 +47,7 @@ def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Po
 
 
 def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
-    """Raises Conflict, OverPromised."""
+    """Raise Conflict or OverPromised if the pool cannot have this nominal capacity."""
     versions.check({"nominal": pool.nominal}, seen)
     promised = pool.total_guaranteed()
     if promised > nominal:
@@ -55,7 +55,7 @@ def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
 
 
 def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:
-    """Drains a node or puts it back into use. Running work stays; nothing new starts there. Raises Conflict."""
+    """Drain a node or return it to use. Running workloads stay; no new ones start on a drained node. Raises Conflict."""
     actor.require_operator()
     groups = groups_of(node)
     with durable():

@@ -1,6 +1,6 @@
-"""Emptying a node or a card within each claim's contract: notice, grace, and back into the queue.
+"""Empty a node or a card. Each claim gets its notice and grace, and goes back into the queue.
 
-It must be out of use first, so that nothing new starts there. Called under the locks of its pools' groups.
+The node or card must be out of use already, so that nothing new starts there. Call these functions with its pools' groups locked.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from quotas.models import OCCUPYING, Card, Claim, ClaimState, Node
 
 
 def groups_of(node: Node) -> list[int]:
-    """Groups of pools that lose capacity with the node, in the order in which they are locked."""
+    """Ids of the groups whose pools lose capacity with the node, in the order in which to lock them."""
     return sorted(set(Card.objects.filter(node=node, pool__isnull=False).values_list("pool__group", flat=True)))
 
 
 def on_node(node: Node, card: int | None = None) -> list[Claim]:
-    """Claims on the node, or on that card of it, holding or leaving."""
+    """Holding and leaving claims on the node, or on this card of it."""
     rows = Claim.objects.filter(state__in=OCCUPYING, pods__gt=0, pool__group__cluster=node.cluster_id)
     rows = rows.select_related("department", "pool", "user").order_by("public_id")
 
@@ -37,12 +37,12 @@ def leaves_by(claim: Claim, *, now: dt.datetime) -> dt.datetime:
 
 
 def notice_ends(claim: Claim, *, now: dt.datetime) -> dt.datetime:
-    """The same without the minimum runtime, which is no reason to stay on faulty hardware."""
+    """As leaves_by, but without the minimum runtime, which is no reason to stay on faulty hardware."""
     return now + dt.timedelta(seconds=claim.notice)
 
 
 def announce_drain(node: Node, deadlines: dict[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Begins the notice of every preemptible claim on the node; returns {public id: deadline} of all so far."""
+    """Begin the notice of every preemptible claim on the node. Returns `deadlines` (by public id) with the new ones."""
     return announce(on_node(node), deadlines, now=now)
 
 
@@ -53,9 +53,9 @@ def announce(
     now: dt.datetime,
     ends: Callable[..., dt.datetime] = leaves_by,
 ) -> dict[str, str]:
-    """Begins the notice of these claims where they are preemptible; `ends` says when it is over.
+    """Begin the notice of those of these claims that are preemptible; `ends` gives its end. Returns all deadlines.
 
-    A claim whose recall was withdrawn by a plan in between keeps its first deadline.
+    A claim that has a deadline keeps it, even if a plan withdrew its recall meanwhile.
     """
     all_deadlines = dict(deadlines)
     for claim in claims:
@@ -72,13 +72,12 @@ def announce(
 
 
 def withdraw_drain(node: Node, deadlines: Mapping[str, str], *, now: dt.datetime) -> int:
-    """Withdraws the notices on the node; returns how many claims continue."""
+    """Withdraw the notices on the node. Returns the number of claims that continue."""
     return len(withdraw(on_node(node), deadlines, now=now))
 
 
 def withdraw(claims: Iterable[Claim], deadlines: Mapping[str, str], *, now: dt.datetime) -> list[str]:
-    """Withdraws the notices: claims without SIGTERM continue unless their units are no longer their department's to
-    use.
+    """Withdraw the notices. Claims without SIGTERM continue, unless their department may no longer use as many units.
 
     Returns the public ids of those that continue.
     """

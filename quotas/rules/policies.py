@@ -1,5 +1,5 @@
-"""What the operator sets for pools and departments: the contract with borrowers, the order of the queue, and whose work
-may be stopped for whom."""
+"""What operators set for pools and departments: the terms for borrowers, the order of the queue, and which work may be
+preempted for which."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class NoQuota(Problem):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """Times in seconds; `beside_percent` of an even share of a node's CPU and memory; `balance_half_life` None: no fairness over
-    time. The last three hold for the whole pool group; None: the installation's setting."""
+    """Times are in seconds. `beside_percent`: CPU and memory for a card, in percent of an even share of its node's.
+    `balance_half_life` None: no fairness over time. The last three apply to the whole pool group; None: as in the settings."""
 
     notice: int
     grace: int
@@ -59,13 +59,13 @@ class PoolRules:
 
     @staticmethod
     def of(pool: Pool) -> PoolRules:
-        """The pool's present rules."""
+        """The pool's current rules."""
         names = [field.name for field in dataclasses.fields(PoolRules)]
         return PoolRules(**{name: getattr(pool.group if name in GROUPS_OWN else pool, name) for name in names})
 
 
 def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_version: int) -> Pool:
-    """Sets a pool's rules. Notice and grace hold for claims admitted from now on. Raises Stale, NotVisible."""
+    """Set a pool's rules. Notice and grace apply to claims admitted from now on. Raises Stale, NotVisible."""
     actor.require_operator()
     with durable():
         group = locked_group(pool.group_id)
@@ -80,7 +80,7 @@ def set_pool_rules(*, actor: Actor, pool: Pool, rules: PoolRules, expected_versi
         audit.record(actor, "pool.policy_changed", pool.slug, before=before, after=after)
         emit("pool.policy_changed", pool=pool.slug)
         if before["balance_half_life"] != after["balance_half_life"]:
-            # It remembers the sums by this half-life: until then every pass counts from the beginning.
+            # The meter keeps the sums for this half-life. Until it has run, every pass counts from the beginning.
             wake("quotas.meter")
         wake("quotas.plan", group_id=group.pk)
     return Pool.objects.select_related("group__cluster").get(pk=pool.pk)
@@ -130,7 +130,7 @@ class Scope:
 
 
 def policy_json(policy: e.Policy) -> dict[str, Any]:
-    """The policy with every key, because an empty object would mean that none is set."""
+    """The policy with every key: an empty object means that no policy is set."""
     preempt = policy.borrow_preempt
     return {
         "within": policy.within,
@@ -140,8 +140,8 @@ def policy_json(policy: e.Policy) -> dict[str, Any]:
 
 
 def set_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None, expected_version: int) -> None:
-    """Sets the scope's policy; None: the next wider one applies. Raises Stale, NoQuota, NotVisible for anybody but
-    operators."""
+    """Set the scope's policy; None: the policy of the next wider scope applies. Raises Stale, NoQuota; NotVisible unless the
+    actor is an operator."""
     actor.require_operator()
     with durable():
         row = scope.carrier()
@@ -158,7 +158,7 @@ def set_policy(*, actor: Actor, scope: Scope, policy: e.Policy | None, expected_
 
 
 def default_rules() -> dict[str, Any]:
-    """The rules of a pool group that sets none itself."""
+    """The rules of a pool group that sets none of its own."""
     return {
         "fair_sharing": settings.FAIR_SHARING,
         "starvation_after": settings.STARVATION_AFTER,

@@ -1,4 +1,4 @@
-"""Prices of pools, for reports. Each change is a row of its own and counts from its time on."""
+"""Prices of pools, for reports. Each change is a new row and applies from its time on."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PLACES = 6
 
 
 def price_of(pool: Pool) -> PoolPrice:
-    """The present price; one without amounts and with the number 0 if it never had one."""
+    """The current price; if none was ever set, an unsaved one without amounts, number 0."""
     return pool.prices.order_by("number").last() or PoolPrice(pool=pool, number=0, own=None, borrowed=None)
 
 
 def set_price(
     *, actor: Actor, pool: Pool, own: Decimal | None, borrowed: Decimal | None, expected_version: int
 ) -> PoolPrice:
-    """Sets what an hour costs from now on; None: nothing is charged. Raises NotVisible, Stale, Invalid (own, borrowed)."""
+    """Set what an hour costs from now on; None: no charge. Raises NotVisible, Stale, Invalid (own, borrowed)."""
     actor.require_operator()
     for field, amount in (("own", own), ("borrowed", borrowed)):
         _check(field, amount)

@@ -48,13 +48,13 @@ OWNERS_FIELDS = frozenset({"lend_limit", "windows", "zone"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lending:
-    """Lending windows by the wall clock of `zone`."""
+    """Lending windows by the clock of the time zone `zone`."""
 
     windows: tuple[Window, ...] = ()
     zone: str = ""
 
     def columns(self) -> dict[str, Any]:
-        """Values of the quota's columns; no zone without windows."""
+        """Values of the quota's columns; the zone is empty without windows."""
         return {"windows": [windows.to_json(each) for each in self.windows], "zone": self.zone if self.windows else ""}
 
 
@@ -70,11 +70,11 @@ def set_quota(
     lending: Lending | None = None,
     why: str = "",
 ) -> Quota:
-    """Sets all three numbers, and the lending windows if given (else they stay). `expected_version` None creates; else
-    it must be the present one.
+    """Set the three numbers, and the lending windows if they are given. `expected_version`: the current one; None: create.
 
-    Lend limit and windows are their owner's to set; guarantee and borrow limit are the operator's, or an owner's of the
-    parent department, who splits what the parent has: the parent's own guarantee gives and takes the difference.
+    The department's owners set the lend limit and the windows. Operators set everything; so do owners of the parent
+    department, who split the parent's quota: its guarantee falls or rises by the difference.
+
     Raises Stale, OverPromised, NothingToSplit, BelowNonPreemptible, OverlappingWindows, Invalid (windows, zone), Forbidden.
     """
     with durable():
@@ -88,8 +88,8 @@ def set_quota(
 def change_quota(
     *, actor: Actor, department: Department, pool: Pool, why: str = "", giver: Department | None = None, **numbers: Any
 ) -> Quota:
-    """What set_quota does, inside the caller's transaction and under its lock of the pool's group. `giver`: the parent whose
-    guarantee gives or takes the difference, whoever acts."""
+    """set_quota within the caller's transaction, which has locked the pool's group. `giver`: the parent whose guarantee falls or
+    rises by the difference, whoever the actor is."""
     quota, before, after = check_quota(actor=actor, department=department, pool=pool, **numbers)
     guaranteed = numbers["guaranteed"]
     _split(actor, quota, guaranteed, giver)
@@ -123,9 +123,9 @@ def check_quota(
     expected_version: int | None,
     lending: Lending | None = None,
 ) -> tuple[Quota, dict[str, Any] | None, dict[str, Any]]:
-    """Raises Stale, OverlappingWindows, Invalid (windows, zone) or Forbidden if the change may not even be requested.
+    """Return the quota's row (new: version 0) and its values before (None: new) and after the change.
 
-    Takes the row (new: version 0) and its values before (None: new) and after.
+    Raises Stale, OverlappingWindows, Invalid (windows, zone) or Forbidden if the change may not even be requested.
     """
     if lending is not None:
         windows.check(lending.windows, lending.zone)
@@ -141,7 +141,7 @@ def check_quota(
 
 
 def check_sizes(pool: Pool, before: Mapping[str, Any], **sizes: int | None) -> None:
-    """Raises Invalid for a newly entered 1 MiB; a stored one may stay."""
+    """Raise Invalid for an amount that is too small (1 MiB), unless it is stored already."""
     for name, units in sizes.items():
         if before.get(name) != units:
             check_not_little(units, pool, name)
@@ -156,8 +156,7 @@ def _lending(quota: Quota) -> dict[str, Any]:
 
 
 def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    """Raises Forbidden. Owners set the lend limit and windows, owners of the parent split its quota, operators set
-    everything."""
+    """Raise Forbidden unless the actor may make this change: see set_quota."""
     if actor.may(Right.OPERATE, department):
         return None
     changed = {name for name in QUOTA_FIELDS if (before or {}).get(name) != after[name]}
@@ -168,21 +167,19 @@ def _may_set(actor: Actor, department: Department, before: dict[str, Any] | None
 
 
 def may_promise(actor: Actor, department: Department) -> bool:
-    """Whether the actor may set guarantee and borrow limit: an operator, or an owner of the parent, who splits its
-    quota."""
+    """Whether the actor may set guarantee and borrow limit: operators, and owners of the parent, who split its quota."""
     if actor.may(Right.OPERATE, department):
         return True
     return department.parent is not None and actor.may(Right.STEER, department.parent)
 
 
 def giver_of(actor: Actor, department: Department) -> Department | None:
-    """The parent whose guarantee gives what the actor promises; None: it comes from what nobody was promised."""
+    """The parent from whose guarantee the actor's promise is taken; None: it is taken from unassigned capacity."""
     return None if actor.may(Right.OPERATE, department) else department.parent
 
 
 def split_of(actor: Actor, quota: Quota, guaranteed: int, giver: Department | None = None) -> Quota | None:
-    """The parent's quota after its owner gives (or takes back) the difference; None: nothing is split. Raises
-    NothingToSplit."""
+    """The parent's quota, unsaved, after it gives or takes back the difference; None: nothing is split. Raises NothingToSplit."""
     more = guaranteed - (quota.guaranteed if quota.pk else 0)
     parent = giver or giver_of(actor, quota.department)
     if not more or parent is None:
@@ -215,9 +212,9 @@ def _split(actor: Actor, quota: Quota, guaranteed: int, giver: Department | None
 
 
 def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> None:
-    """Raises unless Σ guaranteed ≤ nominal and Σ non-preemptible holding ≤ guaranteed. Called under the group's lock.
+    """Raise OverPromised or BelowNonPreemptible unless Σ guaranteed ≤ nominal and Σ non-preemptible holding ≤ guaranteed.
 
-    `given`: another department's guarantee pays the difference, so the sum is unchanged.
+    Call it with the group locked. `given`: the difference is taken from another guarantee, so the sum is unchanged.
     """
     pool = quota.pool
     promised = pool.total_guaranteed(but=quota.department) + guaranteed
@@ -229,13 +226,13 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
 
 
 def fixed_units(department: Department, pool: Pool) -> int:
-    """Units that the department's non-preemptible workloads and its recalls hold: its guarantee cannot fall below them."""
+    """Units that the department's non-preemptible workloads and recalls hold. Its guarantee cannot be less."""
     holding = Claim.objects.filter(department=department, pool=pool, preemptible=False, state=ClaimState.HOLDING)
     return sum(claim.units for claim in holding)
 
 
 def set_user_cap(*, actor: Actor, department: Department, pool: Pool, units: int | None, seen: str = "") -> None:
-    """Sets how much each user of the department may hold; None: no cap. Raises Conflict, Invalid, Forbidden."""
+    """Set how much each user of the department may hold; None: no cap. Raises Conflict, Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     with durable():
         locked_group(pool.group_id)

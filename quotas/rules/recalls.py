@@ -1,4 +1,4 @@
-"""Recalls: an owner's claim without pods, which reclaims guaranteed units and holds them until a time."""
+"""Recalls: claims without pods by which an owner reclaims guaranteed units and holds them until a given time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def create_recall(
     also: Callable[[Claim], None] | None = None,
     now: dt.datetime | None = None,
 ) -> Claim:
-    """Recalls `units` guaranteed units until a time. `also` runs inside the transaction. Raises Invalid (with
-    numbers), Forbidden."""
+    """Recall `units` guaranteed units until a time (None: until withdrawn). `also` runs within the transaction. Raises
+    Invalid, Forbidden."""
     actor.require(Right.STEER, department)
     now = now or timezone.now()
     check_end(until, now=now)
@@ -58,7 +58,7 @@ def create_recall(
 
 
 def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
-    """Returns the recalled units to the pool; victims that still run continue. Raises OfWindow."""
+    """End a recall: its units go back to the pool, and victims that still run continue. Raises Forbidden, OfWindow."""
     actor.require(Right.STEER, claim.department)
     if claim.is_of_window:
         raise OfWindow(department=claim.department.name)
@@ -73,7 +73,7 @@ def withdraw_recall(*, actor: Actor, claim: Claim) -> Claim:
 def ask_recall(
     actor: Actor, department: Department, pool: Pool, units: int, until: dt.datetime | None, *, now: dt.datetime
 ) -> Claim:
-    """Called under the group's lock. Raises Invalid as check_recall does."""
+    """Create the claim of a recall. Call it with the group locked. Raises Invalid as check_recall does."""
     check_recall(department, pool, units)
     return ask(
         department=department, pool=pool, user=actor.user, name="recall", pods=0, units_per_pod=units, until=until,
@@ -82,7 +82,7 @@ def ask_recall(
 
 
 def check_recall(department: Department, pool: Pool, units: int) -> None:
-    """Raises Invalid if more is recalled than is guaranteed and not yet recalled."""
+    """Raise Invalid if `units` is more than is guaranteed and not yet recalled."""
     quota = Quota.objects.filter(department=department, pool=pool).first()
     guaranteed = quota.guaranteed if quota else 0
     running = live_recalls(department, pool).aggregate(total=Sum("units_per_pod"))["total"] or 0
@@ -97,13 +97,13 @@ def check_recall(department: Department, pool: Pool, units: int) -> None:
 
 
 def check_end(until: dt.datetime | None, *, now: dt.datetime) -> None:
-    """Raises Invalid for an end in the past. None: until it is withdrawn."""
+    """Raise Invalid for an end in the past. None: until it is withdrawn."""
     if until is not None and until <= now:
         raise Invalid(N_("The end of the recall is in the past."), field="until")
 
 
 def recall_for_engine(department: e.DepartmentId, pool: e.PoolId, units: int, now: int) -> e.Claim:
-    """A hypothetical recall, to see what it would do."""
+    """A hypothetical recall, for a preview of what it would do."""
     return e.Claim(
         e.ClaimId(new_id()),
         department,
@@ -127,21 +127,21 @@ def end_recall(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def of_windows(department: Department, pool: Pool) -> QuerySet[Claim]:
-    """Recalls that closing windows of the department have created, there and below."""
+    """Live recalls that closing lending windows have created, in the department and those below it."""
     below = [department.pk]
-    for pk in below:  # grows while it is walked
+    for pk in below:  # grows during the loop
         below += Department.objects.filter(parent=pk).values_list("pk", flat=True)
     return Claim.objects.filter(department__in=below, pool=pool, pods=0, name=WINDOW, state__in=LIVE_CLAIMS)
 
 
 def end_windows(department: Department, pool: Pool, *, now: dt.datetime) -> None:
-    """Ends recalls of windows after the windows were changed: the next pass creates those that are due."""
+    """End the recalls of lending windows after a change of the windows: the next pass creates those that are due."""
     for claim in of_windows(department, pool):
         release(claim, now=now)
 
 
 def end_overdue(*, now: dt.datetime) -> int:
-    """Ends recalls whose time is over, each in its own transaction."""
+    """End recalls whose time is over, each in its own transaction. Returns their number."""
     overdue = Claim.objects.filter(pods=0, state__in=LIVE_CLAIMS, until__lte=now).select_related("pool", "department")
     ended = 0
     for claim in overdue:

@@ -1,1 +1,1 @@
-"""What was used in a time, from the ledger and its sums: the source of reports and budgets."""
+"""What was used in a period, from the ledger and its sums: the source of reports and budgets."""

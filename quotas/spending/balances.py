@@ -1,7 +1,7 @@
 """What departments have borrowed and lent lately in pools with fairness over time (decay.py), read from the ledger.
 
-Beside a pool the sums up to its last final hour are remembered, so that a planning pass asks the database for one more sum, of
-the ledger's last two or three hours. Forgotten, they are counted from the beginning, by the meter's hours, and come to the same.
+Each pool's row keeps the sums up to the last final hour, so that a planning pass only has to query the last two or three
+hours of the ledger. If they are missing, they are recomputed from all metered hours, with the same result.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from quotas.spending.metering import hour_of, whole_second
 from quotas.spending.source import Seconds, any_of, final_until, of_ledger
 
 FEW = 2
-"""Hours that may be missing in what is remembered: that many are after each full hour, until the meter has run."""
+"""Hours that the kept sums may lack: they lack that many after each full hour, until the meter has run."""
 COLUMNS = {"pool": "pool_id", "department": "department_id", "lender": "lender_id"}
 
 
 def lately(pools: Iterable[Pool], *, now: dt.datetime) -> dict[int, Decaying[int]]:
-    """By pool: the sums of its departments at `now`. One query where they are remembered, at most four; none where no pool has a
-    half-life."""
+    """Pool id → the sums of its departments at `now`. One query if the kept sums are recent, at most four; none if no pool has
+    a half-life."""
     return _counted([pool for pool in pools if pool.balance_half_life is not None], whole_second(now), now=now)
 
 
 def balances(
     pools: Iterable[Pool], departments: Iterable[Department], *, now: dt.datetime
 ) -> dict[int, dict[DepartmentId, int]]:
-    """By pool with a half-life, as the engine takes them. `departments`: all of them."""
+    """Pool id → balances as the engine takes them, for pools with a half-life. `departments` must be all departments."""
     by_pool = {pool: sums.balances() for pool, sums in lately(pools, now=now).items()}
     return {
         pool: {DepartmentId(row.slug): of[row.pk] for row in departments if row.pk in of}
@@ -43,7 +43,7 @@ def balances(
 
 
 def remember(*, now: dt.datetime) -> int:
-    """Keeps the sums of final hours beside each pool. What another run has kept meanwhile is as right. Returns how many."""
+    """Keep the sums of final hours with each pool; concurrent runs write the same sums. Returns the number of pools updated."""
     final, done = final_until(now), 0
     if final is None:
         return 0
@@ -59,7 +59,7 @@ def remember(*, now: dt.datetime) -> int:
 
 
 def _remembered(pool: Pool, until: int) -> Decaying[int]:
-    """What is remembered; nothing if it was counted by another half-life, or by a clock that was ahead. Needs a half-life."""
+    """The kept sums; empty if they were counted with another half-life or are later than `until`. The pool has a half-life."""
     sums, half_life = pool.balance_sums, pool.balance_half_life
     if sums and sums["half_life"] == half_life and sums["hour"] <= until:
         return Decaying.from_json(sums)
@@ -67,14 +67,14 @@ def _remembered(pool: Pool, until: int) -> Decaying[int]:
 
 
 def _counted(pools: list[Pool], until: dt.datetime, *, now: dt.datetime) -> dict[int, Decaying[int]]:
-    """The sums of each pool at a whole second. Needs their half-lives."""
+    """Pool id → its sums at a whole second. The pools have half-lives."""
     if not pools:
         return {}
     this = _number(until)
     sums = {pool.pk: _remembered(pool, this - 1) for pool in pools}
     used: dict[tuple[int, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     begin = min(each.hour for each in sums.values())
-    if begin < this - FEW:  # the meter's sums are fewer than the entries
+    if begin < this - FEW:  # metered hours are fewer rows than ledger entries
         final = min(final_until(now) or _begin(pools, until), until)
         begin = _number(final)
         sums = {pool.pk: _remembered(pool, begin) for pool in pools}
@@ -85,7 +85,7 @@ def _counted(pools: list[Pool], until: dt.datetime, *, now: dt.datetime) -> dict
             used[hour, pk][values[0]] = values[1:]
     for (hour, _), values, spent in of_ledger(_hours(_moment(begin), until), Q(pool__in=sums, own=False), COLUMNS):
         pk, number = values["pool"], _number(hour)
-        if number < sums[pk].hour:  # another pool is a few hours behind it
+        if number < sums[pk].hour:  # in its sums already; another pool lacks this hour
             continue
         in_hour = used[number, pk]
         in_hour[values["department"]][0] += spent
@@ -101,7 +101,7 @@ def _counted(pools: list[Pool], until: dt.datetime, *, now: dt.datetime) -> dict
 
 
 def _begin(pools: list[Pool], until: dt.datetime) -> dt.datetime:
-    """The hour in which anything was lent or borrowed first, where no hour is final."""
+    """The hour of the first loan in the pools: where to begin if no hour is final."""
     entries = LedgerEntry.objects.filter(pool__in=pools, own=False, started_at__lt=until)
     oldest = entries.order_by("started_at").values_list("started_at", flat=True).first()
     return hour_of(oldest or until)

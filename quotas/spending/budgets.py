@@ -1,7 +1,7 @@
-"""How much of a budget is used: what reports count, to the second, in hours of whole cards.
+"""How much of a budget is used, in hours of whole cards. The figures are the same as in reports, to the second.
 
-A budget's period is a calendar month, or its term, in the installation's zone. What is used up in it is worked out each time
-it is asked; `remember` keeps, beside the budget, the sum of the hours that are final, so that little is left to add.
+A budget's period is a calendar month, or its term, in the installation's time zone. What is used is computed on each request;
+`remember` keeps the sum of the final hours with the budget, so that little is left to add.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quotas.spending.metering import whole_second
 from quotas.spending.source import final_until, metered, of_ledger, period_column, spans_of
 
 WARN = Fraction(80, 100)
-"""Of the limit."""
+"""The share of the limit at which people are warned."""
 HOUR = 3600
 
 
@@ -34,7 +34,7 @@ HOUR = 3600
 
 
 def period_of(budget: Budget, now: dt.datetime) -> Span | None:
-    """The period that `now` lies in, from its beginning to the beginning of the next; None: the term is not running."""
+    """The period that contains `now`, up to the beginning of the next one; None if the term is not running."""
     zone = zone_of("")
     today = timezone.localdate(now, zone)
     if budget.starts_on is None or budget.ends_on is None:
@@ -47,7 +47,7 @@ def period_of(budget: Budget, now: dt.datetime) -> Span | None:
 
 
 def month_of(now: dt.datetime) -> Span:
-    """The calendar month in the installation's zone."""
+    """The calendar month in the installation's time zone."""
     zone = zone_of("")
     first = timezone.localdate(now, zone).replace(day=1)
     return _midnight(first, zone), _midnight((first + dt.timedelta(days=31)).replace(day=1), zone)
@@ -62,7 +62,7 @@ def _midnight(day: dt.date, zone: dt.tzinfo) -> dt.datetime:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What is used of a budget in its present period: unit-seconds by pool."""
+    """What is used of a budget in its current period. `unit_seconds` is by pool id."""
 
     budget: Budget
     start: dt.datetime
@@ -90,12 +90,12 @@ class Spent:
 
     @property
     def is_near(self) -> bool:
-        """Whether people are warned."""
+        """Whether so much is used that people are warned."""
         return self.share >= WARN
 
 
 class Tree:
-    """Departments and what is below each. Built from rows that somebody has read already, or else from the database."""
+    """The tree of departments, built from rows that the caller has read already, or else from the database."""
 
     def __init__(self, departments: Iterable[Department] | None = None) -> None:
         rows = Department.objects.values_list("pk", "parent_id") if departments is None else None
@@ -115,7 +115,7 @@ class Tree:
 
 @dataclass(slots=True)
 class Question:
-    """What has to be added up for one budget: since when, and what is known until then."""
+    """The sum to compute for one budget: `sums` has the unit-seconds by pool until `since`; later use must be added."""
 
     budget: Budget
     span: Span
@@ -135,7 +135,7 @@ class Question:
         return question
 
     def spent(self, pools: Mapping[int, int]) -> Spent:
-        """`pools`: units of a card by pool."""
+        """The result. `pools`: pool id → units per card."""
         seconds = sum((Fraction(units, pools[pool]) for pool, units in self.sums.items()), Fraction(0))
         return Spent(self.budget, *self.span, dict(self.sums), seconds)
 
@@ -147,8 +147,8 @@ def spent_of(
     departments: Iterable[Department] | None = None,
     remembered: bool = True,
 ) -> list[Spent]:
-    """What is used of each budget whose period is running, at `now`. Constantly many queries; none without a budget.
-    `departments`: all of them, if they are read already. Needs `person` of the budgets."""
+    """What is used at `now` of each budget whose period is running. A constant number of queries; none without such a budget.
+    `departments`: all of them, if the caller has read them. Each budget's `person` should be selected."""
     moment = whole_second(now)
     running = [(budget, span) for budget in budgets if (span := period_of(budget, moment)) is not None]
     if not running:
@@ -161,7 +161,7 @@ def spent_of(
 
 
 def _add_up(questions: list[Question], until: dt.datetime, *, now: dt.datetime) -> None:
-    """Adds to each question what was used from its `since` until then."""
+    """Add to each question what was used from its `since` to `until`."""
     begins = sorted({question.since for question in questions})
     by_department: dict[int, list[Question]] = defaultdict(list)
     by_person: dict[tuple[int, str], list[Question]] = defaultdict(list)
@@ -187,7 +187,7 @@ COLUMNS = {"department": "department_id", "person": "claim__person", "pool": "po
 def _used(
     questions: list[Question], begins: list[dt.datetime], until: dt.datetime, *, now: dt.datetime
 ) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """(values, which of the times that the `begins` cut, unit-seconds)."""
+    """(values of COLUMNS, index into `begins` of the latest one before the use, unit-seconds)."""
     inside = {pk for question in questions for pk in question.departments}
     cuts = begins[1:]
     spans = spans_of(begins[0], until, cuts, now=now)
@@ -205,7 +205,7 @@ def _used(
 def used_up(
     budgets: Iterable[Budget], *, now: dt.datetime, departments: Collection[Department]
 ) -> dict[int, tuple[e.SpentBudget, ...]]:
-    """By department: the budgets that are used up and hold its claims, its own and those of departments above it."""
+    """Department id → the used-up budgets that restrict its claims: its own and those of departments above it."""
     acting = [budget for budget in budgets if budget.action != BudgetAction.NOTHING]
     spent_up = [spent for spent in spent_of(acting, now=now, departments=departments) if spent.is_used_up]
     if not spent_up:  # as in nearly every pass
@@ -219,8 +219,8 @@ def used_up(
 
 
 def for_engine(spent: Spent, department: str) -> e.SpentBudget:
-    """`department`: the slug of the budget's. Hours are whole ones: they are read, not decided on, and a number that moved with
-    every second would be a new answer in each pass."""
+    """`department`: the slug of the budget's department. Hours are rounded down: they are only shown, and a figure that changed
+    every second would give each pass a different answer."""
     budget = spent.budget
     return e.SpentBudget(
         e.DepartmentId(department),
@@ -237,8 +237,8 @@ def for_engine(spent: Spent, department: str) -> e.SpentBudget:
 
 
 def remember(*, now: dt.datetime) -> int:
-    """Keeps beside each budget the sum of the hours that are final since the last time. Sums are made anew from the period's
-    beginning, never incremented; a budget that was changed meanwhile is left for the next time. Returns how many."""
+    """Keep with each budget the sum of its final hours. Sums are recomputed from the beginning of the period, never incremented;
+    a budget that is changed meanwhile is left for the next run. Returns the number of budgets updated."""
     final = final_until(now)
     if final is None:
         return 0
@@ -266,11 +266,12 @@ def remember(*, now: dt.datetime) -> int:
 
 RATE_OF = dt.timedelta(hours=24)
 SHORTEST = dt.timedelta(hours=1)
-"""Of less use nothing is concluded."""
+"""A shorter time is not enough for a rate."""
 
 
 def rates_of(spent: Iterable[Spent], *, now: dt.datetime) -> dict[int, Fraction]:
-    """By budget: cards in use on average in the last 24 hours of its period, as far as it counts them."""
+    """Budget id → the average number of cards in use that it counts, over the last 24 hours or the shorter time since its period
+    began."""
     moment, tree = whole_second(now), Tree()
     questions = []
     for each in spent:

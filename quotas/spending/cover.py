@@ -1,5 +1,4 @@
-"""How a time is covered, without gap or overlap: by whole days, whole hours, and the rest, which is read from the ledger
-itself. Pure."""
+"""Cover a period, without gap or overlap, by whole days, whole hours, and a rest that is read from the ledger itself. Pure."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ Span = tuple[dt.datetime, dt.datetime]
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Spans that together are the time: of whole UTC days, of whole UTC hours, and what is left."""
+    """Spans that together are the period: of whole UTC days, of whole UTC hours, and the rest."""
 
     days: tuple[Span, ...]
     hours: tuple[Span, ...]
@@ -23,9 +22,9 @@ class Cover:
 
 def cover(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, rolled: dt.datetime,
           final: dt.datetime, hours_from: dt.datetime = EPOCH) -> Cover:  # fmt: skip
-    """`rolled`: days before it are summed as days. `final`: hours before it are summed for good. `hours_from`: a whole hour;
-    those before it may be deleted, once they are summed as days. No span of the rest contains one of the `cuts`, and none begins
-    or ends within a day or hour that is read whole. All times in UTC."""
+    """Days before `rolled` are summed as days; the sums of hours before `final` no longer change; hours before `hours_from` (a
+    whole hour) may be deleted already. No span of the rest contains one of the `cuts`, or begins or ends within a day or hour
+    that is read whole. All times in UTC."""
     days: list[Span] = []
     whole: list[Span] = []
     rest: list[Span] = []
@@ -39,7 +38,7 @@ def cover(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, 
 
 
 def _take(spans: list[Span], span: Span, limit: dt.datetime, step: dt.timedelta) -> list[Span]:
-    """Moves the whole steps of a span before `limit` to `spans`, and returns what is left of it."""
+    """Move the whole steps of a span before `limit` to `spans`, and return what is left of the span."""
     begin = _floor(span[0] + step - dt.timedelta(seconds=1), step)
     end = _floor(min(span[1], limit), step)
     if begin >= end:

@@ -1,9 +1,9 @@
-"""What departments have borrowed and lent lately: sums of unit-seconds that lose half of what they have in each half-life. Pure.
+"""What departments have borrowed and lent lately: sums of unit-seconds that are halved in each half-life. Pure.
 
-Use counts by UTC hours. Within an hour it adds up; as an hour ends all that was counted is multiplied by 2^(-1 h ÷ half-life).
-That is the integral of u · 2^((t - now) ÷ half-life), for use spread evenly over its hour and seen from the end of the present
-one, times a constant. All is done in integers, rounded down once an hour, so that it is the same number on every machine,
-whether it was counted on from hour to hour or from the beginning.
+Use is counted by UTC hours. Within an hour it adds up; at the end of each hour, all sums are multiplied by
+2^(-1 h ÷ half-life). Up to a constant factor, this is the integral of u · 2^((t - now) ÷ half-life), for use spread evenly over
+its hour and seen from the end of the current hour. All is computed in integers, rounded down once an hour, so the result is
+the same on every machine, whether it was counted on from hour to hour or from the beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 HOUR = 3600
-FACTOR_BITS, PART_BITS = 32, 20  # of the factor of an hour, and of a unit-second
+FACTOR_BITS, PART_BITS = 32, 20  # fractional bits of the hourly factor, and of a unit-second
 
 
 class Bounds(NamedTuple):
@@ -25,13 +25,13 @@ class Bounds(NamedTuple):
 
 
 HALF_LIFE = Bounds(HOUR, 90 * 24 * HOUR)
-"""In seconds, what one may be."""
+"""The bounds of a half-life, in seconds."""
 
 K = TypeVar("K")
 
 
 class Lately(NamedTuple):
-    """Unit-seconds times 2 to the power of PART_BITS, decayed."""
+    """Decayed unit-seconds, times 2 to the power of PART_BITS."""
 
     borrowed: int = 0
     lent: int = 0
@@ -43,26 +43,27 @@ class Lately(NamedTuple):
 
 @lru_cache(maxsize=64)
 def factor_of(half_life: int) -> int:
-    """What an hour leaves of a sum, times 2 to the power of FACTOR_BITS. In decimals: floats differ between machines."""
+    """The factor by which a sum decays in an hour, times 2 to the power of FACTOR_BITS. In decimals: floats differ between
+    machines."""
     with localcontext() as context:
         context.prec = 40
         return int(Decimal(2) ** (FACTOR_BITS - Decimal(HOUR) / half_life))
 
 
 class Decaying(Generic[K]):
-    """Sums by department (K) as they are in one `hour`, counted from 1970, with what was used in it so far."""
+    """Sums by department (K) in one hour, including its use so far. `hour`: hours since 1970."""
 
     def __init__(self, half_life: int, hour: int, sums: Mapping[K, Lately] = MappingProxyType({})) -> None:
         self.half_life, self.hour = half_life, hour
         self.sums = dict(sums)
 
     def count(self, who: K, *, borrowed: int = 0, lent: int = 0) -> None:
-        """Counts unit-seconds of the present hour."""
+        """Add unit-seconds used in the current hour."""
         sums = self.sums.get(who, Lately())
         self.sums[who] = Lately(sums.borrowed + (borrowed << PART_BITS), sums.lent + (lent << PART_BITS))
 
     def pass_to(self, hour: int) -> None:
-        """Lets time pass until a later hour."""
+        """Decay the sums up to a later hour."""
         factor = factor_of(self.half_life)
         while self.hour < hour and self.sums:
             self.sums = {
@@ -74,15 +75,15 @@ class Decaying(Generic[K]):
         self.hour = max(self.hour, hour)
 
     def balances(self) -> dict[K, int]:
-        """What each has borrowed on average less what it has lent, in thousandths of a unit, but those that are even. Who has
-        always borrowed one unit has 1000 at the end of an hour."""
+        """The average number of units borrowed minus lent, in thousandths; zeros are left out. A department that has always
+        borrowed one unit has 1000 at the end of an hour."""
         hour = Fraction((1 << FACTOR_BITS) - factor_of(self.half_life), HOUR << FACTOR_BITS + PART_BITS)
         net = {who: round((sums.borrowed - sums.lent) * hour * 1000) for who, sums in self.sums.items()}
         return {who: balance for who, balance in net.items() if balance}
 
     @staticmethod
     def by_hours(since: int, until: int) -> Iterator[tuple[int, int]]:
-        """A time in seconds since 1970, as hours with the seconds of it within each."""
+        """Split a span, in seconds since 1970: (hour, seconds of the span in it)."""
         while since < until:
             ends = min(until, (since // HOUR + 1) * HOUR)
             yield since // HOUR, ends - since
@@ -96,6 +97,6 @@ class Decaying(Generic[K]):
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Decaying[int]:
-        """Of departments that are named by numbers."""
+        """Read `to_json` of sums whose keys are department ids."""
         sums = {int(who): Lately(*each) for who, each in data["sums"].items()}
         return Decaying(data["half_life"], data["hour"], sums)

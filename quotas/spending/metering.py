@@ -1,8 +1,8 @@
-"""Metering: the ledger summed by hour and by day, at the grain of reports.
+"""Metering: the ledger summed by hour and by day, in the detail that reports need.
 
-Rows are remade from the ledger, never incremented, so that a run may be killed anywhere, or overlap with another. The
+Rows are recomputed from the ledger, never incremented, so a run may be killed at any point or overlap with another one. The
 ledger is read in whole seconds: an entry counts from the second in which it began to the second in which it ended.
-Parts of a time then add up to the whole, wherever it is cut.
+Therefore the parts of a period add up to the whole, wherever it is cut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quotas.models import LedgerEntry, Quota, UsageDay, UsageHour, WorkDay, Work
 HOUR = dt.timedelta(hours=1)
 DAY = dt.timedelta(days=1)
 REMADE = HOUR
-"""Hours that ended so recently are summed again: a slow transaction may yet write that it began or ended something then."""
+"""Hours that ended so recently are summed again: a slow transaction may still commit an entry that began or ended then."""
 Key = tuple[int, int, str, str, bool, int | None]  # department, pool, person, kind, own, lender
 KEY = ("department", "pool", "person", "kind", "own", "lender")
 COLUMNS = (
@@ -49,7 +49,7 @@ def day_of(moment: dt.datetime) -> dt.datetime:
 
 
 def seconds_within(began: dt.datetime, ended: dt.datetime | None, start: dt.datetime, end: dt.datetime) -> int:
-    """Seconds of an entry (None: it goes on) between two whole seconds."""
+    """Seconds of an entry between two whole seconds, `start` and `end`. `ended` None: the entry is open."""
     last = end if ended is None else min(whole_second(ended), end)
     return max(0, int((last - max(whole_second(began), start)).total_seconds()))
 
@@ -59,13 +59,13 @@ def entries_within(start: dt.datetime, end: dt.datetime) -> QuerySet[LedgerEntry
 
 
 def last_metered(now: dt.datetime) -> dt.datetime | None:
-    """The hour that was metered last, which may go on. What a clock that was ahead has written does not count."""
+    """The last metered hour, which may not be over. Hours in the future, from a clock that was ahead, do not count."""
     return UsageHour.objects.filter(hour__lte=now).order_by("-hour").values_list("hour", flat=True).first()
 
 
 def sum_hours(*, now: dt.datetime) -> int:
-    """Sums every hour since the last one written, the one before, and the current one so far; then whole days. Returns how
-    many hours."""
+    """Sum the hour before the last one written, every hour since, and the current one so far; then whole days. Returns the
+    number of hours."""
     this, last = hour_of(now), last_metered(now)
     oldest = LedgerEntry.objects.order_by("started_at").values_list("started_at", flat=True).first()
     start = last - REMADE if last else hour_of(oldest or this)
@@ -79,26 +79,26 @@ def sum_hours(*, now: dt.datetime) -> int:
 # Old hours ------------------------------------------------------------------------------------------------------------
 
 DAYS_AT_ONCE = 30
-"""Days whose hours one run of the cleanup deletes at most, each in a transaction of its own."""
+"""The most days whose hours one cleanup run deletes, each in its own transaction."""
 
 
 def hours_kept_from(now: dt.datetime) -> dt.datetime:
-    """Hours of work before it are, or may soon be, deleted: METERED_DAYS after their day, which stays summed for good. Whoever
-    reads hours stays a day away from the one that is just being deleted, and from what a shorter setting has deleted before."""
+    """The hour before which WorkHours are deleted, or may be soon: METERED_DAYS after their day, whose sums are kept. Readers
+    stay a day away from the hours that are being deleted, and from those that a shorter setting deleted before."""
     limit = day_of(now - dt.timedelta(days=settings.METERED_DAYS)) + DAY
     oldest = WorkHour.objects.order_by("hour").values_list("hour", flat=True).first()
     return limit if oldest is None else max(limit, oldest)
 
 
 def rolled_until() -> dt.datetime | None:
-    """Days before it are summed as days; None: none is."""
+    """The end of the last day that is summed as a day; None if there is none."""
     last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
     return dt.datetime.combine(last, dt.time(), dt.UTC) + DAY if last else None
 
 
 def forget_old_hours(*, now: dt.datetime) -> int:
-    """Deletes hours of work that are older than METERED_DAYS and summed as days, the oldest day first, DAYS_AT_ONCE at most.
-    Returns how many rows."""
+    """Delete WorkHours that are older than METERED_DAYS and summed as days: the oldest days first, at most DAYS_AT_ONCE.
+    Returns the number of rows."""
     rolled = rolled_until()
     if rolled is None:
         return 0
@@ -123,7 +123,7 @@ def _hours(start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
 
 
 def _sum_hour(hour: dt.datetime, *, until: dt.datetime, closed: bool) -> None:
-    """`closed`: the hour has been summed to its end before. What was promised in it is not what is promised now."""
+    """`closed`: the whole hour was summed before. Then its guarantees stay: today's may differ from those of that hour."""
     seconds = int((until - hour).total_seconds())
     used: dict[Key, int] = defaultdict(int)
     for *key, units, began, ended in entries_within(hour, until).values_list(*COLUMNS).iterator():
@@ -138,7 +138,7 @@ def _sum_hour(hour: dt.datetime, *, until: dt.datetime, closed: bool) -> None:
             sums[quota.department_id, quota.pool_id]["guaranteed"] = quota.guaranteed * seconds
     of_now = [] if closed else ["seconds", "guaranteed"]
     with transaction.atomic():
-        UsageHour.objects.bulk_create(  # in one order: of two runs at once, one waits here for the other
+        UsageHour.objects.bulk_create(  # sorted, so that concurrent runs wait for each other and do not deadlock
             [
                 UsageHour(department_id=d, pool_id=p, hour=hour, seconds=seconds, **columns)
                 for (d, p), columns in sorted(sums.items())
@@ -160,7 +160,7 @@ def _sum_hour(hour: dt.datetime, *, until: dt.datetime, closed: bool) -> None:
 
 
 def _sum_days(this: dt.datetime) -> None:
-    """Sums the days whose hours are final and that are not summed yet."""
+    """Sum the days whose hours are final and that are not summed yet."""
     last = UsageDay.objects.order_by("-day").values_list("day", flat=True).first()
     hours = UsageHour.objects.filter(hour__lt=day_of(this - REMADE))
     if last is not None:

@@ -1,5 +1,5 @@
-"""Where use is read from: whole days and hours as the meter summed them, the rest from the ledger. All that sum it do so
-here, so that they agree to the second."""
+"""Read use: whole days and hours from the meter's sums, the rest from the ledger. Every sum is made here, so that all agree
+to the second."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from quotas.spending.cover import DAY, HOUR, Cover, Span, cover
 from quotas.spending.metering import day_of, hours_kept_from, last_metered, rolled_until
 
 AT_ONCE = 100
-"""Spans that one query of the ledger adds up."""
+"""The most spans that one query of the ledger adds up."""
 
 
 def final_until(now: dt.datetime) -> dt.datetime | None:
-    """Hours before it are summed for good; None: none is."""
+    """The hour before which the sums of hours no longer change; None if there is none."""
     metered_last = last_metered(now)
     return metered_last - HOUR if metered_last else None
 
 
 def spans_of(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], *, now: dt.datetime) -> Cover:
-    """How the time is read now. None of the spans lies across one of the `cuts`."""
+    """The spans in which a period is read now. None of them crosses one of the `cuts`."""
     final = max(start, final_until(now) or start)
     return cover(start, end, cuts, rolled=rolled_until() or start, final=final, hours_from=hours_kept_from(now))
 
@@ -34,7 +34,7 @@ def spans_of(start: dt.datetime, end: dt.datetime, cuts: Iterable[dt.datetime], 
 def metered(
     spans: Cover, days: type[WorkDay | UsageDay] = WorkDay, hours: type[WorkHour | UsageHour] = WorkHour
 ) -> Iterator[tuple[QuerySet[Any], str]]:
-    """The rows of whole days and hours, each with the name of its column of time."""
+    """(rows, name of their time column) of the whole days and of the whole hours."""
     if spans.days:
         within = any_of(Q(day__gte=begin.date(), day__lt=end.date()) for begin, end in spans.days)
         yield days.objects.filter(within), "day"
@@ -50,7 +50,7 @@ def any_of(conditions: Iterable[Q]) -> Q:
 
 
 def period_column(cuts: Sequence[dt.datetime], at: str) -> Any:
-    """Which of the periods between the cuts a day or hour (the column `at`) lies in, from 0: none lies across a cut."""
+    """The number, from 0, of the period between cuts that contains a day or hour. `at`: the time column, "day" or "hour"."""
     cases = [
         When(**{f"{at}__gte": (cut.date() if cut == day_of(cut) else cut.date() + DAY) if at == "day" else cut},
              then=Value(number))
@@ -60,13 +60,13 @@ def period_column(cuts: Sequence[dt.datetime], at: str) -> Any:
 
 
 class Seconds(Func):
-    """A moment in whole seconds since 1970, as `whole_second` rounds it."""
+    """A timestamp in whole seconds since 1970, rounded down as by `whole_second`."""
 
     template = "extract(epoch FROM date_trunc('second', %(expressions)s))::bigint"
     output_field = BigIntegerField()
 
     def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
-        """Of the demo: SQLite writes moments as text, to the second in its first 19 characters."""
+        """For the demo. SQLite stores timestamps as text; the first 19 characters go to the second."""
         template = "CAST(strftime('%%%%s', substr(%(expressions)s, 1, 19)) AS INTEGER)"
         return self.as_sql(compiler, connection, template=template, **more)
 
@@ -74,8 +74,8 @@ class Seconds(Func):
 def of_ledger(
     rest: Collection[Span], condition: Q, columns: dict[str, str]
 ) -> Iterator[tuple[Span, dict[str, Any], int]]:
-    """(span, values, unit-seconds) in each span of the entries with these values together; by the database, in whole seconds as
-    the meter counts them. A query for each AT_ONCE spans: nearly always one."""
+    """(span, values, unit-seconds): the entries' sums by span and by the values of `columns`, computed by the database in whole
+    seconds as the meter counts them. One query for AT_ONCE spans, so nearly always one."""
     spans = [*rest]
     for at in range(0, len(spans), AT_ONCE):
         some = spans[at : at + AT_ONCE]
@@ -89,7 +89,7 @@ def of_ledger(
 
 
 def _spent_in(span: Span) -> Sum:
-    """Unit-seconds of entries between two whole seconds. An entry that goes on (ended_at NULL) ends with the span."""
+    """Unit-seconds of entries between two whole seconds. An open entry (ended_at NULL) counts to the end of the span."""
     begin, end = (int(moment.timestamp()) for moment in span)
     lasts = Least(Coalesce(Seconds("ended_at"), end), end) - Greatest(Seconds("started_at"), begin)
     return Sum(F("units") * Greatest(lasts, 0), output_field=BigIntegerField())
@@ -101,7 +101,7 @@ REMEMBERED = 2 * 86_400  # s
 
 
 class Use(NamedTuple):
-    """Whose use of what: ids, a user name ("": unknown), and whether it was their own or whose."""
+    """Who used what: ids, a user name ("": unknown), and whether it was own quota or which department lent it."""
 
     department: int
     pool: int
@@ -111,8 +111,8 @@ class Use(NamedTuple):
 
 
 def used_ever() -> dict[Use, int]:
-    """Unit-seconds of all that was ever metered. Days are summed for good, so their sum is remembered until there is another
-    day; only hours since then are read each time."""
+    """Unit-seconds of all that was ever metered. Sums of days never change, so their total is cached until there is another day;
+    only the hours since then are read each time."""
     rolled = rolled_until()
     used = dict(_used_in_days(rolled)) if rolled else {}
     hours = WorkHour.objects.filter(hour__gte=rolled) if rolled else WorkHour.objects.all()
