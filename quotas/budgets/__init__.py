@@ -1,1 +1,1 @@
-"""Budgets of GPU-hours: setting them, what that would hold, and telling people (docs/adr/0050)."""
+"""Budgets of GPU-hours: setting them, their states, and notifications (docs/adr/0050)."""

@@ -1,7 +1,7 @@
-"""Budgets: who sets them, what may be set, and whom they warn.
+"""Budgets: who may set them, valid values, and notifications.
 
-A budget takes no capacity and stops nothing that runs; it is one of the rules that the next planning pass reads. So no
-pool group is locked to change it, and every group is planned again after.
+A budget takes no capacity and stops nothing that runs; it is one of the rules that the next planning pass reads. So no pool
+group is locked to change it, and every group is planned again afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quotas.tree import with_above
 log = structlog.get_logger(__name__)
 MOST_HOURS = 1_000_000_000
 LONGEST = 5 * 366
-"""Days of a term, at most."""
+"""The most days of a term."""
 NUMBERS = ("hours", "counts", "action", "starts_on", "ends_on")
 
 
@@ -44,7 +44,7 @@ class BudgetExists(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What can be changed of a budget. Without days it is one of every month."""
+    """The part of a budget that can be changed. Without days it is monthly."""
 
     hours: int
     counts: str = BudgetCounts.ALL
@@ -70,23 +70,23 @@ class Limits:
         }
 
 
-# Who may what ---------------------------------------------------------------------------------------------------------
+# Rights ---------------------------------------------------------------------------------------------------------
 
 
 def may_set(actor: Actor, department: Department, person: User | None) -> bool:
-    """A department's budget is set by whoever sets its quota; those of its people by its owners."""
+    """Whether the actor may set a budget: a department's if they may set its quota, a person's if they own the department."""
     return may_promise(actor, department) if person is None else actor.may(Right.STEER, department)
 
 
 def require_setter(actor: Actor, department: Department, person: User | None) -> None:
-    """Raises NotVisible, Forbidden."""
+    """Raise NotVisible or Forbidden unless `may_set`."""
     if not may_set(actor, department, person):
         actor.require(Right.STEER, department)
         actor.require(Right.OPERATE, department)
 
 
 def visible_budgets(actor: Actor) -> QuerySet[Budget]:
-    """Of departments that the actor sees; of people their own, and all in departments that the actor owns."""
+    """Budgets of departments that the actor may see, the actor's own, and those of people in departments that the actor owns."""
     rows = Budget.objects.select_related("department__parent", "person", "pool")
     if actor.sees_all:
         return rows
@@ -98,7 +98,7 @@ def visible_budgets(actor: Actor) -> QuerySet[Budget]:
 
 
 def budget_for(actor: Actor, public_id: str) -> Budget:
-    """Raises NotVisible."""
+    """The visible budget with this public id. Raises NotVisible."""
     row = visible_budgets(actor).filter(public_id=public_id).first()
     if row is None:
         raise NotVisible
@@ -106,19 +106,19 @@ def budget_for(actor: Actor, public_id: str) -> Budget:
 
 
 def that_bind(actor: Actor, department: Department) -> QuerySet[Budget]:
-    """The visible budgets of a department, of its people, of those above it, and of the actor there."""
+    """The visible budgets of a department, of people in it, of the departments above, and of the actor in those."""
     above = with_above(department)
     return visible_budgets(actor).filter(Q(department=department) | Q(department__in=above, person=None)
                                          | Q(department__in=above, person=actor.user))  # fmt: skip
 
 
-# What may be set ------------------------------------------------------------------------------------------------------
+# Valid values ------------------------------------------------------------------------------------------------------
 
 
 def check(
     department: Department, person: User | None, limits: Limits, *, now: dt.datetime, before: Limits | None
 ) -> None:
-    """Raises Invalid (hours, starts_on, ends_on, person)."""
+    """Raise Invalid (hours, counts, action, starts_on, ends_on, person). `before`: the present limits; None: a new budget."""
     if not 1 <= limits.hours <= MOST_HOURS:
         raise Invalid(
             N_("Enter whole GPU-hours from 1 to %(most)s."), field="hours", most=f"{MOST_HOURS:,}", given=limits.hours
@@ -169,7 +169,7 @@ def _belongs(person: User, department: Department) -> bool:
 def check_new(
     *, actor: Actor, department: Department, limits: Limits, person: User | None = None, pool: Pool | None = None
 ) -> None:
-    """Raises Invalid, BudgetExists, NotVisible, Forbidden."""
+    """Raise Invalid, BudgetExists, NotVisible or Forbidden if the actor cannot create this budget."""
     require_setter(actor, department, person)
     check(department, person, limits, now=timezone.now(), before=None)
     same = Budget.objects.filter(department=department, person=person, pool=pool, starts_on=limits.starts_on)
@@ -178,7 +178,7 @@ def check_new(
 
 
 def check_changed(budget: Budget, limits: Limits) -> None:
-    """Raises Invalid."""
+    """Raise Invalid if the budget cannot have these limits."""
     check(budget.department, budget.person, limits, now=timezone.now(), before=Limits.of(budget))
 
 
@@ -188,7 +188,7 @@ def check_changed(budget: Budget, limits: Limits) -> None:
 def create_budget(
     *, actor: Actor, department: Department, limits: Limits, person: User | None = None, pool: Pool | None = None
 ) -> Budget:
-    """Raises what check_new raises."""
+    """Create a budget. Raises the errors of check_new."""
     check_new(actor=actor, department=department, limits=limits, person=person, pool=pool)
     try:
         with durable():
@@ -200,8 +200,8 @@ def create_budget(
 
 
 def change_budget(*, actor: Actor, budget: Budget, limits: Limits, expected_version: int | None) -> Budget:
-    """Raises Stale, Invalid, BudgetExists, Forbidden. What was told in this period is told again where it comes to pass under
-    the new limits."""
+    """Change a budget. People who were warned in this period are warned again if the new limits are reached. Raises Stale,
+    Invalid, BudgetExists, Forbidden."""
     require_setter(actor, budget.department, budget.person)
     try:
         with durable():
@@ -222,7 +222,7 @@ def change_budget(*, actor: Actor, budget: Budget, limits: Limits, expected_vers
 
 
 def remove_budget(*, actor: Actor, budget: Budget, expected_version: int | None) -> None:
-    """Raises Stale, Forbidden."""
+    """Remove a budget. Raises Stale, Forbidden."""
     require_setter(actor, budget.department, budget.person)
     with durable():
         row = _locked(budget, expected_version)
@@ -231,7 +231,7 @@ def remove_budget(*, actor: Actor, budget: Budget, expected_version: int | None)
 
 
 def _locked(budget: Budget, expected_version: int | None) -> Budget:
-    """Raises NotVisible if somebody removed it, Stale."""
+    """The budget's row, locked. Raises NotVisible if it was removed, Stale."""
     rows = Budget.objects.select_for_update(no_key=True, of=("self",)).select_related("department", "person", "pool")
     row = rows.filter(pk=budget.pk).first()
     if row is None:
@@ -253,11 +253,11 @@ def _record(actor: Actor, row: Budget, what: str, before: Limits | None, after: 
     wake_all()
 
 
-# Telling --------------------------------------------------------------------------------------------------------------
+# Notifications --------------------------------------------------------------------------------------------------------------
 
 
 def concerned(budget: Budget) -> list[User]:
-    """The person, and the owners of the department."""
+    """Who is notified of the budget: its person, and the owners of its department."""
     person = [budget.person] if budget.person else []
     return [*person, *notices.owners_of(budget.department)]
 
@@ -268,8 +268,8 @@ def _facts(budget: Budget) -> dict[str, Any]:
 
 
 def keep(*, now: dt.datetime) -> int:
-    """Tells of budgets that are nearly, or wholly, used up: each once in a period. Then remembers what is final. Killed
-    anywhere, the next run finishes it. Returns how many were told."""
+    """Send a notification, once in a period, for each budget that is nearly or entirely used up. Then keep the final sums. A run
+    that was killed is completed by the next one. Returns the number of budgets notified of."""
     rows = Budget.objects.select_related("department__parent", "person", "pool")
     count = sum(_tell_once(spent) for spent in spent_of(rows, now=now))
     remember(now=now)
@@ -277,7 +277,7 @@ def keep(*, now: dt.datetime) -> int:
 
 
 def _tell_once(spent: Spent) -> bool:
-    """The mark is written with the messages: both or neither."""
+    """Notify people of a budget unless that was done. The mark and the messages are committed together."""
     budget = spent.budget
     if not spent.is_near or budget.reached == spent.start or (budget.warned == spent.start and not spent.is_used_up):
         return False
@@ -286,7 +286,7 @@ def _tell_once(spent: Spent) -> bool:
     with durable():
         same = Budget.objects.filter(pk=budget.pk, version=budget.version, warned=budget.warned, reached=budget.reached)
         if not same.update(**marks):
-            return False  # another process told it, or it was changed: the next run looks again
+            return False  # notified by another process, or changed: the next run checks again
         emit("budget.changed", department=budget.department, budget=budget.public_id)
         notices.tell(
             kind, to=concerned(budget), department=budget.department, **_facts(budget), hours=budget.hours,

@@ -1,4 +1,4 @@
-"""What people fill in to set a budget. Rights are checked by the actions."""
+"""Forms to set a budget. Rights are checked by the actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quotas.models import Budget, BudgetAction, BudgetCounts, Pool
 
 
 class LimitsForm(forms.Form):
-    """What can be changed of a budget; `version` is what the reader saw."""
+    """The part of a budget that can be changed; `version` is that of the budget when the form was shown."""
 
     hours = forms.IntegerField(
         label=_("GPU-hours"), min_value=1, max_value=MOST_HOURS,
@@ -55,7 +55,7 @@ class BudgetForm(LimitsForm):
     field_order = ("person", "pool", "hours")
 
     def __init__(self, *args: Any, department: Department, whole: bool, **kwargs: Any) -> None:
-        """`whole`: whether the reader may set the department's own budget, too."""
+        """`whole`: whether the reader may also set the budget of the department itself."""
         super().__init__(*args, **kwargs)
         del self.fields["version"]
         people: Any = self.fields["person"]
@@ -69,6 +69,6 @@ class BudgetForm(LimitsForm):
             people.help_text = _("The department's own budget is set by whoever sets its quota.")
 
     def budget(self, department: Department) -> Budget:
-        """What would be made; not saved."""
+        """The new budget, not saved."""
         data = self.cleaned_data
         return Budget(department=department, person=data["person"], pool=data["pool"], **self.limits().columns())

@@ -1,4 +1,4 @@
-"""Budgets as people see them: what is used, when it resets, and how it ends if things go on as today."""
+"""The state of budgets as shown to people: what is used, when it resets, and a forecast from the last 24 hours."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """`spent` None: its term is not running. `expected`: GPU-hours at the end of the period at the rate of the last 24 hours;
-    `used_up_at`: when that rate uses it up, if it does before the end. None: too little is known."""
+    """`spent` None: the term is not running. `expected`: GPU-hours at the end of the period at the rate of the last 24 hours;
+    None: not enough data. `used_up_at`: when that rate uses the budget up; None: not within the period, or not enough data."""
 
     budget: Budget
     spent: Spent | None
@@ -47,14 +47,14 @@ class BudgetState:
 
     @property
     def holds(self) -> bool:
-        """Whether it keeps somebody from starting."""
+        """Whether the budget keeps claims waiting."""
         return self.stage is Stage.USED_UP and self.budget.action != BudgetAction.NOTHING
 
     @property
     def share(self) -> float:
         return float(self.spent.share) if self.spent else 0.0
 
-    # Of the drawing, which is 100 wide and whole at the limit, or at what is expected above it.
+    # The drawing is 100 wide; its full width is the limit, or what is used or expected if that is more.
     @property
     def _width(self) -> float:
         return max(float(self.budget.hours), self.used, self.expected or 0.0)
@@ -69,12 +69,12 @@ class BudgetState:
 
     @property
     def mark(self) -> float:
-        """Where the limit is."""
+        """The position of the limit."""
         return round(100 * self.budget.hours / self._width, 2)
 
 
 def states_of(actor: Actor, budgets: Iterable[Budget], *, now: dt.datetime | None = None) -> list[BudgetState]:
-    """In the order of the budgets; constantly many queries."""
+    """The state of each budget, in order; a constant number of queries."""
     now, rows = now or timezone.now(), list(budgets)
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""What is said of budgets before a workload is submitted that they do not hold yet."""
+"""Warnings, before a workload is submitted, about budgets that are nearly used up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quotas.wording import clock_of
 
 
 def warnings_for(actor: Actor, department: Department, pool: Pool, *, now: dt.datetime) -> Iterator[str]:
-    """Sentences on the budgets that what the actor submits would count against, and that are used to 80 % or more."""
+    """Sentences about budgets that the actor's workload would count against and that are used to 80 % or more."""
     whose = Q(person=None) | Q(person=actor.user) if actor.user else Q(person=None)
     rows = that_bind(actor, department).filter(whose, Q(pool=None) | Q(pool=pool))
     for spent in spent_of(rows.select_related("person", "department"), now=now):

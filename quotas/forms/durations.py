@@ -22,14 +22,14 @@ def parts_of(text: str, factors: dict[str, int]) -> int:
     if rest or not pairs or any(unit not in factors for _number, unit in pairs):
         raise ValueError(text)
     total = sum(float(number) * factors[unit] for number, unit in pairs)
-    if total > LARGEST:  # before it is rounded: the float of a long number is infinite
+    if total > LARGEST:  # checked before rounding: the float of a very long number is infinite
         raise ValueError(text)
     return round(total)
 
 
 class DurationField(LineInput):
-    """Seconds from "8h", "90 min", "1d 12h"; a bare number is minutes, or refused where a field `needs_unit`: others read
-    seconds in it. From `least` to `most`. Empty is None."""
+    """Seconds, written as "8h", "90 min" or "1d 12h". A number without a unit is minutes; a field that `needs_unit` refuses it,
+    because people may mean seconds. From `least` to `most`. Empty is None."""
 
     default_error_messages = {
         "shape": _("“%(text)s” is not a valid duration. Examples: 8h, 90 min, 1d 12h."),

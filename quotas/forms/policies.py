@@ -1,4 +1,4 @@
-"""The operator's forms for rules and policies."""
+"""Operators' forms for rules and policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT, ON, OFF = "", "on", "off"
 
 
 class RulesForm(forms.Form):
-    """A pool's contract with borrowers, and the order of its queue."""
+    """A pool's terms for borrowers, and the order of its queue."""
 
     notice = DurationField(
         label=_("Notice"),
@@ -109,7 +109,7 @@ NEVER, LOWER, UP_TO = "never", "lower", "up_to"
 
 
 class PolicyForm(forms.Form):
-    """The preemption policy of a scope. Without `own` the next wider policy applies."""
+    """The preemption policy of a scope. Without `own`, the policy of the next wider scope applies."""
 
     own = forms.ChoiceField(
         label=_("Policy"),
@@ -165,7 +165,7 @@ class PolicyForm(forms.Form):
         return data
 
     def policy(self) -> e.Policy | None:
-        """The policy of a valid form; None: none of its own."""
+        """The policy of a valid form; None: the scope has no policy of its own."""
         data = self.cleaned_data
         if not data["own"]:
             return None

@@ -16,7 +16,7 @@ def _amount(**more: Any) -> forms.DecimalField:
 
 
 class PriceForm(forms.Form):
-    """`version` is the number of the price that the reader saw."""
+    """`version` is the number of the price when the form was shown."""
 
     own = _amount(label=_("Own use"), help_text=_("Inside the guaranteed quota. Leave empty to charge nothing."))
     borrowed = _amount(label=_("Borrowed"), help_text=_("Above the guaranteed quota, while others are idle."))

@@ -22,7 +22,7 @@ from quotas.models import Pool
 
 
 class PoolSelect(forms.Select):
-    """`data-resets` names the field that is reset when a pool with another unit is chosen (static/portal.js)."""
+    """`data-resets`: the name of the field that is reset when a pool with another unit is chosen (static/portal.js)."""
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
@@ -42,7 +42,7 @@ class PoolField(forms.ModelChoiceField):  # type: ignore[type-arg]
 
 
 class AmountField(forms.Field):
-    """An amount of the form's pool as text; cleaned to units, None if it is empty."""
+    """An amount in the form's pool, as text; once cleaned, units, or None if it is empty."""
 
     widget = forms.TextInput
     pool: Pool
@@ -52,7 +52,7 @@ class AmountField(forms.Field):
 
     @property
     def unit(self) -> str:
-        """The unit that a bare number counts."""
+        """The unit of a number without a unit."""
         return counted_in(self.pool)
 
     def prepare_value(self, value: Any) -> Any:
@@ -86,7 +86,7 @@ class AmountsForm(forms.Form):
 
 
 class RecallForm(forms.Form):
-    """`units` is text, and units of the pool once it is clean."""
+    """`units` is text; once cleaned, units of the pool."""
 
     pool = PoolField(
         label=_("Pool"), queryset=Pool.objects.none(), to_field_name="slug", empty_label=None,
@@ -134,7 +134,7 @@ class RecallForm(forms.Form):
 
 
 class QuotaForm(AmountsForm):
-    """All three amounts; `version` is what the reader saw (blank: there was no quota yet)."""
+    """The three amounts; `version` is that of the quota when the form was shown (blank: there was none)."""
 
     guaranteed = AmountField(label=_("Guaranteed"), help_text=_("Available to the department whenever it requests it."))
     borrow_limit = AmountField(
@@ -157,7 +157,7 @@ class QuotaForm(AmountsForm):
 
     def __init__(self, *args: Any, only_lend: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if only_lend:  # a disabled field takes its initial value, whatever is sent
+        if only_lend:  # a disabled field keeps its initial value, whatever is sent
             self.fields["guaranteed"].disabled = True
             self.fields["borrow_limit"].disabled = True
 
@@ -170,7 +170,7 @@ TIME = {"type": "time", "class": "form-control form-control-sm"}
 
 
 class WindowForm(AmountsForm):
-    """One lending window; an empty row is none."""
+    """One lending window, or none if the row is empty."""
 
     days = forms.TypedMultipleChoiceField(
         label=_("Days"),
@@ -200,7 +200,7 @@ class WindowForm(AmountsForm):
         return data
 
     def window(self) -> Window | None:
-        """The window of a valid row. An end of 00:00 is midnight."""
+        """The window of a valid row; None if it is empty or deleted. An end of 00:00 is midnight."""
         data = self.cleaned_data
         if not data.get("days") or data.get("DELETE"):
             return None
@@ -232,7 +232,7 @@ class ZoneForm(forms.Form):
 class CapForm(AmountsForm):
     units = AmountField(label=_("Cap per user"), required=False)
     seen = SeenField()
-    asked: Any = None  # what breaks, and is to be confirmed first
+    asked: Any = None  # what the change breaks, which must be confirmed first
 
 
 class NominalForm(AmountsForm):

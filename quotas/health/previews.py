@@ -1,4 +1,4 @@
-"""Preview of a quarantine: whose work has to leave, by when, and what the pool lacks without the place. Read only."""
+"""Preview of a quarantine: which workloads have to leave, by when, and what the pool then lacks. Read only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quotas.wording import clock_of
 
 
 def preview_quarantine(*, actor: Actor, node: Node, card: int | None) -> Preview:
-    """Raises NotVisible for anybody but operators."""
+    """Preview of quarantining a node, or one card of it. Raises NotVisible unless the actor is an operator."""
     actor.require_operator()
     now = timezone.now()
     there = [claim for claim in on_node(node, card) if claim.state == ClaimState.HOLDING]

@@ -1,8 +1,8 @@
-"""Quarantine: a faulty node or card is taken out of use, and what runs there leaves within its notice.
+"""Quarantine: take a faulty node or card out of use; workloads on it leave within their notice.
 
-Begun by a rule when a sign of a fault appears (`judge`) or by an operator (`quarantine`); ended by the rule when the sign
-has been away for long enough, at the operator's end (`keep`), or by an operator (`put_back`). What it stops counts neither
-as a recall nor as a failure of the workload.
+A rule begins it when a sign of a fault appears (`judge`), or an operator does (`quarantine`). The rule ends it when the sign has
+been absent for long enough; an operator's quarantine ends at its set time (`keep`); an operator can end any (`put_back`). A
+workload that it stops has neither been recalled nor failed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class HasEnded(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a source says of one node: the signs it sees, the places (None: the node) it has looked at, and for how long a sign
-    must be away until its quarantine ends."""
+    """A source's report on one node: the signs it sees, the places it has checked (cards, or None for the node), and how long a
+    sign must be absent before its quarantine ends."""
 
     seen: Mapping[Sign, Reason]
     looked_at: Collection[int | None]
@@ -56,7 +56,7 @@ class Answer:
 
 
 def judge(cluster: Cluster, source: str, answers: Mapping[int, Answer], *, now: dt.datetime) -> int:
-    """Begins and ends quarantines as a source's signs (source/…) say; `answers` by the node's id. Returns how many nodes
+    """Begin and end the quarantines for signs of a source (named source/…). `answers`: by node id. Returns the number of nodes
     changed."""
     rows = _live(source).filter(node__cluster=cluster).values_list("node", "sign", "card", "away_since")
     known: dict[int, dict[Sign, dt.datetime | None]] = defaultdict(dict)
@@ -113,7 +113,7 @@ def place(node: Node, card: int | None) -> str:
 
 
 def check(*, node: Node, card: int | None, why: str, until: dt.datetime | None) -> None:
-    """Raises Invalid, AlreadyQuarantined."""
+    """Raise Invalid or AlreadyQuarantined if this quarantine cannot begin."""
     if not why.strip():
         raise Invalid(N_("Give the reason: it is shown to everybody whose work is stopped."), field="why")
     names.checked_paragraph(why, "why")
@@ -129,7 +129,7 @@ def check(*, node: Node, card: int | None, why: str, until: dt.datetime | None) 
 
 
 def check_card(node: Node, card: int) -> None:
-    """Raises Invalid unless the node has this card and the portal decides which card a workload gets."""
+    """Raise Invalid unless the node has this card and the portal decides which card a workload gets."""
     if not Card.objects.filter(node=node, index=card).exists():
         raise Invalid(N_("%(node)s has no card %(card)s."), field="card", node=node.name, card=card)
     if not cards_are_assigned(node):
@@ -141,14 +141,14 @@ def check_card(node: Node, card: int) -> None:
 
 
 def cards_are_assigned(node: Node) -> bool:
-    """Whether the portal decides which card a workload gets. Kubernetes does not let it: there the device plugin chooses."""
+    """Whether the portal decides which card a workload gets. In Kubernetes the device plugin does."""
     return node.cluster.kind == ClusterKind.EMBEDDED and not node.instances
 
 
 def quarantine(
     *, actor: Actor, node: Node, card: int | None, why: str, until: dt.datetime | None = None, seen: str = ""
 ) -> Quarantine:
-    """Takes a node or card out of use. Raises NotVisible for anybody but operators, Invalid, AlreadyQuarantined,
+    """Take a node or card out of use. Raises NotVisible unless the actor is an operator; Invalid, AlreadyQuarantined,
     Conflict."""
     actor.require_operator()
     now = timezone.now()
@@ -165,8 +165,8 @@ def quarantine(
 
 
 def put_back(*, actor: Actor, row: Quarantine) -> Quarantine:
-    """Ends a quarantine, a rule's too: its sign does not begin another one until it has been away. Raises NotVisible for
-    anybody but operators, HasEnded."""
+    """End a quarantine. If a rule began it, its sign does not begin another one until it has been absent. Raises NotVisible
+    unless the actor is an operator; HasEnded."""
     actor.require_operator()
     now = timezone.now()
     with durable():
@@ -180,7 +180,7 @@ def put_back(*, actor: Actor, row: Quarantine) -> Quarantine:
 
 
 def in_force(node: Node) -> dict[str, Any]:
-    """What a form that begins a quarantine was made for."""
+    """The node's quarantines in force, by which `quarantine` detects that they changed since its form was shown."""
     rows = node.quarantines.filter(ended_at=None).order_by("public_id")
     return {"quarantined": [[row.card, row.sign or row.why] for row in rows]}
 
@@ -193,12 +193,12 @@ def _end(node: Node, row: Quarantine, actor: Actor, *, now: dt.datetime) -> None
     _apply(node, [], [row], actor, now=now)
 
 
-# What follows ---------------------------------------------------------------------------------------------------------
+# Consequences ---------------------------------------------------------------------------------------------------------
 
 
 def keep(*, now: dt.datetime) -> int:
-    """Ends what an operator limited in time, and tells claims that came to a quarantined place since (a preemption that was
-    withdrawn, say). Returns how many quarantines had something to do."""
+    """End operators' quarantines whose time is over, and give notice to claims that hold a quarantined place only since (such as
+    after a withdrawn preemption). Returns the number of quarantines for which something was done."""
     rows = list(Quarantine.objects.filter(ended_at=None).select_related("node__cluster"))
     clusters = {row.node.cluster_id for row in rows}
     staying = Claim.objects.filter(state=ClaimState.HOLDING, pods__gt=0, pool__group__cluster__in=clusters)
@@ -229,14 +229,14 @@ def _is_untold(claim: Claim, row: Quarantine) -> bool:
 
 
 def _locked(pk: int) -> Node:
-    """The node, with the locks on its pools' groups and on its own row."""
+    """The node, after locking its pools' groups and its row."""
     for group_id in groups_of(Node(pk=pk)):
         locked_group(group_id)
     return Node.objects.select_for_update(no_key=True, of=("self",)).select_related("cluster").get(pk=pk)
 
 
 def mark(node: Node) -> None:
-    """Writes on the node and its cards what is quarantined: planning and board read it there."""
+    """Write the marks of quarantines on the node and its cards, where planning and boards read them."""
     places = set(Quarantine.objects.filter(node=node, ended_at=None).values_list("card", flat=True))
     Node.objects.filter(pk=node.pk).exclude(quarantined=None in places).update(quarantined=None in places)
     cards, indexes = Card.objects.filter(node=node), [card for card in places if card is not None]
@@ -247,7 +247,7 @@ def mark(node: Node) -> None:
 def _apply(
     node: Node, began: Collection[Quarantine], ended: Collection[Quarantine], actor: Actor, *, now: dt.datetime
 ) -> None:
-    """All consequences, in the same transaction."""
+    """Write all consequences, in the caller's transaction."""
     if not began and not ended:
         return
     mark(node)
@@ -277,8 +277,8 @@ def _record(what: str, row: Quarantine, actor: Actor) -> None:
 
 
 def _tell(row: Quarantine, *, now: dt.datetime) -> None:
-    """Begins the notice of preemptible claims; the author of any other is informed and decides. Where the cluster chooses the
-    card of a workload, nobody knows whom a single one concerns."""
+    """Begin the notice of preemptible claims; the author of any other claim is notified and decides. If the cluster chooses the
+    cards, it is unknown which claims a single card concerns."""
     if row.card is not None and not cards_are_assigned(row.node):
         return
     claims = on_node(row.node, row.card)
@@ -297,7 +297,7 @@ def _tell(row: Quarantine, *, now: dt.datetime) -> None:
 
 
 def _withdraw(row: Quarantine, *, now: dt.datetime) -> None:
-    """Those that have not been sent SIGTERM continue, unless another quarantine in force covers them: then they are its."""
+    """Let claims that were not sent SIGTERM continue. If another quarantine in force covers a claim, that one takes it over."""
     others = list(Quarantine.objects.filter(node=row.node, ended_at=None))
     free = []
     for claim in on_node(row.node, row.card):
@@ -320,7 +320,7 @@ def _covers(row: Quarantine, claim: Claim) -> bool:
     )
 
 
-# What others ask ------------------------------------------------------------------------------------------------------
+# Queries ------------------------------------------------------------------------------------------------------
 
 
 def that_stops(claim: Claim) -> Quarantine | None:
@@ -335,12 +335,12 @@ def that_stops(claim: Claim) -> Quarantine | None:
 
 
 def still_there(row: Quarantine) -> list[Claim]:
-    """The claims that were told and have not left."""
+    """The claims that were given notice, or whose author was notified, and that have not left."""
     return [claim for claim in on_node(row.node, row.card) if claim.public_id in row.deadlines]
 
 
 def of_nodes(nodes: Iterable[Node]) -> dict[int, list[Quarantine]]:
-    """Quarantines in force by node id: one query for all."""
+    """Node id → quarantines in force: one query for all."""
     by_node: dict[int, list[Quarantine]] = defaultdict(list)
     for row in Quarantine.objects.filter(node__in=list(nodes), ended_at=None).select_related("node", "began_by"):
         by_node[row.node_id].append(row)

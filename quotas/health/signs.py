@@ -1,8 +1,8 @@
 """Which signs of a fault begin and end a quarantine. Pure.
 
-A *sign* says that a node, or one card of it, has a fault: a condition of the node, an XID error, a card that its device
-plugin calls unhealthy. A source of signs answers for places (a card's index, or None for the node); what it did not
-answer for keeps its state, because "not asked" is not "healthy".
+A *sign* indicates a fault of a node or of one of its cards: a node condition, an XID error, a card that its device plugin
+reports as unhealthy. A source of signs answers for places (a card's index, or None for the node). Places without an answer
+keep their state, because "not checked" does not mean "healthy".
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 AWAY = dt.timedelta(minutes=10)
-"""How long a sign must be away until its quarantine ends: a fault that comes and goes would otherwise stop one workload
-after the other. Longer than a node takes to reset a GPU or restart its device plugin."""
+"""How long a sign must be absent before its quarantine ends: an intermittent fault would otherwise stop one workload after
+another. It is longer than a node takes to reset a GPU or restart its device plugin."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sign:
-    """`name` is the same while the fault lasts: source/what. `card` None: the whole node."""
+    """`name`: source/fault, the same while the fault lasts. `card` None: the whole node."""
 
     name: str
     card: int | None = None
@@ -27,9 +27,9 @@ class Sign:
 
 class Step(enum.Enum):
     BEGIN = "begin"  # a new sign: quarantine
-    LEFT = "left"  # it is not there any more: wait whether it comes back
-    BACK = "back"  # it came back in time
-    OVER = "over"  # it has been away for long enough
+    LEFT = "left"  # the sign is absent: wait in case it comes back
+    BACK = "back"  # the sign came back while waiting
+    OVER = "over"  # the sign has been absent for long enough
 
 
 def steps(
@@ -40,8 +40,8 @@ def steps(
     now: dt.datetime,
     away: dt.timedelta = AWAY,
 ) -> dict[Sign, Step]:
-    """What changes. `known`: signs that have not been away for long enough yet, each with the time since which it is away.
-    `answered`: places the source has answered for. `away`: for how long a sign must be away."""
+    """The step of each sign that changes. `known`: signs that are not over, each with the time since which it is absent (None: it
+    is present). `answered`: the places that the source has answered for. `away`: how long a sign must be absent."""
     there = {sign for sign in seen if sign.card in answered}
     changes = dict.fromkeys(there - known.keys(), Step.BEGIN)
     for sign, away_since in known.items():

@@ -1,1 +1,1 @@
-"""How much may be lent when: lending windows and the lend limit that follows from them."""
+"""How much may be lent at which time: lending windows, and the lend limit that follows from them."""

@@ -1,8 +1,8 @@
 """Lending windows: the lend limit as a function of time. Pure: no clock, no database.
 
-A window is in force whenever the wall clock of its zone shows a time in it. So on the night the clocks go forward a window
-inside the skipped hour does not happen, and one inside the repeated hour happens twice. Outside all windows the quota's own
-lend limit holds. Minutes count from midnight; weekdays from Monday = 0, and name the day on which a window begins.
+A window is in force whenever the local time of its zone is within it. So a window inside the hour that is skipped when the
+clocks go forward does not occur, and one inside the hour that is repeated occurs twice. Outside all windows the quota's own
+lend limit applies. Minutes count from midnight; weekdays count from Monday = 0 and are those on which a window begins.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from zoneinfo import ZoneInfo
 DAY = 24 * 60
 WEEK = 7 * DAY
 UTC = ZoneInfo("UTC")
-ROUND = dt.timedelta(days=8)  # a week and whatever a change of the clocks adds: each window has turned once
+ROUND = dt.timedelta(days=8)  # a week, and a day for changes of the clocks: every window begins and ends once
 
-Limit = int | None  # units others may use; None: all
+Limit = int | None  # units that others may use; None: all
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Lend at most `lend_limit` from minute `start` until minute `end` on these weekdays; `end` ≤ `start`: of the
-    next day."""
+    """Lend at most `lend_limit` from minute `start` until minute `end` on these weekdays. If `end` ≤ `start`, it is on the next
+    day."""
 
     days: tuple[int, ...]
     start: int
@@ -52,7 +52,7 @@ class Schedule:
     zone: ZoneInfo = UTC
 
     def at(self, when: dt.datetime) -> Limit:
-        """The limit in force at an aware time."""
+        """The limit in force at a time (with a time zone)."""
         local = when.astimezone(self.zone)
         minute = local.weekday() * DAY + local.hour * 60 + local.minute
         return next((limit for begin, end, limit in self._spans if begin <= minute < end), self.lend_limit)
@@ -83,7 +83,7 @@ class Schedule:
 
     def next_fall(self, after: dt.datetime, lent: int) -> tuple[dt.datetime, Limit] | None:
         """When the limit next falls below `lent` units, as (when, new limit); None if never. A limit that rises but
-        stays below `lent` does not count: it recalls nothing."""
+        stays below `lent` does not count, because nothing is recalled."""
         before = self.at(after)
         for when, limit in self.changes(after):
             if height(limit) < min(height(before), lent):
@@ -118,7 +118,7 @@ def height(limit: Limit) -> float:
 
 
 def overlap(windows: tuple[Window, ...]) -> tuple[Window, Window] | None:
-    """Two windows (or one twice) that are in force at the same minute of the week; None if there are none."""
+    """Two windows that are in force at the same minute of the week (or one window twice); None if there are none."""
     spans = sorted(((*span, n) for n, window in enumerate(windows) for span in window.spans()))
     for (_, end, first), (begin, _, second) in pairwise(spans):
         if begin < end:

@@ -1,8 +1,8 @@
-"""Lending windows applied: what the planner may lend, what is recalled when a window closes, and who is affected when.
+"""Apply lending windows: what the planner may lend, what is recalled when a window closes, and who is affected when.
 
-What closes at T is promised back at T. So the planner lends nothing new that could not be back by then (minimum runtime,
-notice and grace before T), and one notice and grace before T the owner recalls what it then no longer lends, by the usual
-contract. That recall holds the units until more may be lent again.
+If a window closes at T, its units are back at T. So the planner makes no new loan that could not be back by then (minimum
+runtime, notice and grace before T), and one notice and grace before T, the units that will no longer be lent are recalled on
+the usual terms. That recall holds the units until more may be lent again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from quotas.models import WINDOW, Claim, LedgerEntry, Pool, PoolGroup, Quota
 from quotas.tree import upwards
 
 MOST_WINDOWS = 20
-SLACK = dt.timedelta(seconds=15)  # the beat comes every few seconds
+SLACK = dt.timedelta(seconds=15)  # planning passes are a few seconds apart
 
 
 def schedule_of(quota: Quota) -> Schedule:
@@ -37,7 +37,7 @@ def schedule_of(quota: Quota) -> Schedule:
 
 
 def from_json(data: dict[str, Any]) -> Window:
-    """Windows from the quota's stored JSON, with times in minutes of the day."""
+    """A window from the quota's stored JSON, with times in minutes of the day."""
     return Window(tuple(data["days"]), data["start"], data["end"], data["lend_limit"])
 
 
@@ -51,7 +51,7 @@ class OverlappingWindows(Invalid):
 
 
 def check(windows: tuple[Window, ...], zone: str) -> None:
-    """Raises OverlappingWindows, Invalid (windows, zone)."""
+    """Raise OverlappingWindows or Invalid (windows, zone) for invalid windows."""
     for window in windows:
         if not window.days or not set(window.days) <= set(range(7)) or len(set(window.days)) != len(window.days):
             raise Invalid(N_("List the weekdays on which the window begins, each once."), field="windows")
@@ -69,7 +69,7 @@ def check(windows: tuple[Window, ...], zone: str) -> None:
 
 
 def when_of(window: Window) -> str:
-    """Mon–Fri 09:00–18:00, in the reader's language."""
+    """The window in the reader's language, such as "Mon–Fri 09:00–18:00"."""
     runs: list[list[int]] = []
     for day in sorted(window.days):
         if runs and day == runs[-1][-1] + 1:
@@ -82,12 +82,12 @@ def when_of(window: Window) -> str:
 
 
 def time_of_day(minute: int) -> str:
-    """Minute of the day → 09:00; the end of the day is 24:00."""
+    """A minute of the day as a time such as 09:00; the end of the day is 24:00."""
     return f"{minute // 60:02}:{minute % 60:02}"
 
 
 def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
-    """The lend limit for the planner now: no more than work admitted now could return in time."""
+    """The lend limit for the planner now: only what could be back before a window closes."""
     if not quota.windows:
         return quota.lend_limit
     pool = quota.pool
@@ -96,7 +96,7 @@ def planned_limit(quota: Quota, now: dt.datetime) -> Limit:
 
 
 def most_lent(quota: Quota) -> Limit:
-    """The largest lend limit of any window, for work that can only run in another window; None without windows."""
+    """The largest lend limit at any time, by which the engine recognises work that can run later; None without windows."""
     if not quota.windows:
         return None
     most = schedule_of(quota).most
@@ -108,7 +108,7 @@ def most_lent(quota: Quota) -> Limit:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A recall caused by a closing window: `units` of the department until more may be lent again."""
+    """A recall that a closing window requires: `units` for the department, until more may be lent again."""
 
     department: e.DepartmentId
     pool: e.PoolId
@@ -117,7 +117,7 @@ class Due:
 
 
 def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
-    """Creates the recalls that are due, under the group's lock. True: the snapshot must be loaded again."""
+    """Create the recalls that are due; call it with the group locked. Returns whether the snapshot must be loaded again."""
     if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
         return False  # no quota has windows
     quotas = Quota.objects.filter(pool__group=group).exclude(windows=[]).select_related("department", "pool")
@@ -135,7 +135,7 @@ def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bo
 
 
 def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> list[Due]:
-    """The recalls needed now so that each quota lends no more than it may once its notice has passed."""
+    """The recalls needed now so that no quota lends more than it may when notice and grace are over."""
     parents = {department.id: department.parent for department in snapshot.departments}
     pools = {pool.id: pool for pool in snapshot.pools}
     by_pool: dict[str, list[Quota]] = defaultdict(list)
@@ -146,7 +146,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
         pool = pools[e.PoolId(slug)]
         ledger = _asked(snapshot, pool)
         if not ledger.above:
-            continue  # without borrowers the guaranteed units are free, and the lend limit keeps them free
+            continue  # without borrowers, guaranteed units are free, and the lend limit keeps them free
         end = now + _longest(snapshot, pool) + SLACK
         rows.sort(key=lambda quota: -_depth(parents, e.DepartmentId(quota.department.slug)))
         for quota in rows:
@@ -160,7 +160,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
 
 
 def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
-    """The ledger with pending recalls counted as if they held their units."""
+    """The ledger as if pending recalls without a reservation held their units."""
     ledger = usage_of(snapshot, pool.id)
     for claim in snapshot.claims:
         waits = claim.state is e.ClaimState.PENDING and claim.reserved is None
@@ -170,7 +170,7 @@ def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
 
 
 def _longest(snapshot: e.Snapshot, pool: e.Pool) -> dt.timedelta:
-    """The longest notice plus grace of the claims that run in the pool, frozen when each of them started."""
+    """The longest notice plus grace of the claims that hold in the pool, as frozen at their admission."""
     holding = (claim for claim in snapshot.claims if claim.pool == pool.id and claim.state is e.ClaimState.HOLDING)
     times = [notice_of(c, pool, snapshot.settings) + grace_of(c, pool, snapshot.settings) for c in holding]
     return dt.timedelta(seconds=max(times, default=0))
@@ -182,10 +182,10 @@ def _depth(parents: dict[e.DepartmentId, e.DepartmentId | None], department: e.D
 
 
 def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.DepartmentId, int]]:
-    """(department, units) of the recalls with which all but `limit` of the subtree of `top` is used or held by
-    itself."""
+    """(department, units) of recalls after which the subtree of `top` uses or holds all of its guarantee but `limit`. Adds them
+    to the ledger."""
     accounts = [top]
-    for account in accounts:  # grows while it is walked
+    for account in accounts:  # grows during the loop
         accounts += account.children
     for account in sorted(accounts, key=lambda each: (-each.own_left, each.id)):
         units = min(top.promised - limit - top.usage, account.own_left)
@@ -194,12 +194,12 @@ def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.Departme
             yield account.id, units
 
 
-# Who is concerned -----------------------------------------------------------------------------------------------------
+# Who is affected -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """When borrowed units may have to be returned because `lender` then lends at most `limit`."""
+    """The time at which borrowed units may have to be returned, because `lender` then lends at most `limit`."""
 
     at: dt.datetime
     lender: Department
@@ -207,9 +207,9 @@ class Return:
 
 
 def next_return(borrower: Department, pool: Pool, asked: dict[str, int], *, now: dt.datetime) -> Return | None:
-    """The earliest closing window that affects the borrower; `asked`: lender's slug → units. None: no window does.
+    """The earliest closing window that affects the borrower; None if none does. `asked`: lender's slug → units to borrow.
 
-    Other borrowers of the same lenders count too: not everything fits when less is lent.
+    Loans to other borrowers count too: they may not all fit when less is lent.
     """
     quotas = {q.department_id: q for q in Quota.objects.filter(pool=pool).exclude(windows=[]).select_related("pool")}
     if not quotas:

@@ -1,2 +1,1 @@
-"""The planning pass: lock, snapshot, the engine's plan and its records; claims, ledger entries and replay of old
-passes."""
+"""The planning pass: lock, snapshot, the engine's plan and its records; claims, ledger entries and replay of old passes."""

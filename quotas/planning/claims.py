@@ -1,6 +1,6 @@
-"""A claim's life outside the plan: created, leaving, released. Freeing capacity needs no lock.
+"""Changes of claims outside a plan: created, leaving, released. Freeing capacity needs no lock.
 
-All three are compare-and-set and may be called twice; they run inside the caller's transaction.
+The functions run in the caller's transaction. `mark_leaving` and `release` are compare-and-set and may be called twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quotas.models import Claim, ClaimState, LedgerEntry, PoolGroup
 
 
 def ask(**fields: Any) -> Claim:
-    """Creates a pending claim; the next pass answers it."""
+    """Create a pending claim, which the next pass answers."""
     if fields.get("user"):
         fields["person"] = fields["user"].username
     claim = insert(Claim(**fields))
@@ -26,7 +26,7 @@ def ask(**fields: Any) -> Claim:
 
 
 def mark_leaving(claim: Claim, *, now: dt.datetime) -> bool:
-    """Marks that SIGTERM is being sent, which cannot be undone. True if the claim was occupying capacity."""
+    """Mark that SIGTERM is being sent, which cannot be undone. True if the claim occupied capacity and was not marked yet."""
     changed = Claim.objects.filter(
         pk=claim.pk, state__in=[ClaimState.HOLDING, ClaimState.LEAVING], term_at=None
     ).update(state=ClaimState.LEAVING, term_at=now, leave_by=now)
@@ -34,7 +34,7 @@ def mark_leaving(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def release(claim: Claim, *, now: dt.datetime) -> bool:
-    """Frees what the claim held, or ends its request. True the first time."""
+    """Free what the claim held, or end its request. True the first time."""
     if (
         not Claim.objects.filter(pk=claim.pk)
         .exclude(state=ClaimState.RELEASED)
@@ -48,6 +48,6 @@ def release(claim: Claim, *, now: dt.datetime) -> bool:
 
 
 def wake_all() -> None:
-    """Wakes the planning of all pool groups after a change that concerns every pool (a paused department, a weight)."""
+    """Wake the planning of all pool groups, after a change that affects every pool (a paused department, a weight)."""
     for pk in PoolGroup.objects.values_list("pk", flat=True):
         wake("quotas.plan", group_id=pk)

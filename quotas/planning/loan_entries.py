@@ -1,4 +1,4 @@
-"""The ledger: who uses whose units from when until when. Settled after each pass from the claims as they are."""
+"""The ledger: who uses whose units from when until when. It is settled after each pass, from the claims as they are."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Source = tuple[str, bool, str]  # claim, own, lender's slug ("" = own, or unassi
 
 
 def settle(group: PoolGroup, *, now: dt.datetime) -> int:
-    """Ends entries that no longer hold and begins new ones, under the group's lock. Returns how many changed."""
+    """End entries that no longer apply and begin new ones. Call it with the group locked. Returns how many changed."""
     return settle_as(group, load_snapshot(group, now=now), (), now=now)
 
 
 def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, now: dt.datetime) -> int:
-    """The same as `settle`, from a snapshot loaded under the same lock and the rows admitted since.
+    """The same as `settle`, from a snapshot that was loaded under the same lock and the claims admitted since.
 
-    Claims released since are still in the snapshot: nothing begins for them, and their entries have ended with them.
+    Claims released since are still in the snapshot: no entries begin for them, and their entries ended on release.
     """
     admitted = {claim.public_id: (claim.pk, claim.pool_id, claim.department_id) for claim in new}
     claims_now = tuple(
@@ -49,8 +49,8 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, n
 def _begin(
     due: Mapping[Source, int], admitted: Mapping[str, tuple[int, int, int]], over: Collection[int], now: dt.datetime
 ) -> int:
-    """Begins entries. `over`: the entries that have just ended."""
-    claims = dict(admitted)  # their claim, pool and department
+    """Begin entries. `over`: ids of the entries that have just ended."""
+    claims = dict(admitted)  # public id → (claim, pool, department)
     if others := {claim for claim, _, _ in due} - set(admitted):
         occupying = Claim.objects.filter(public_id__in=others, state__in=OCCUPYING)
         rows = occupying.values_list("public_id", "pk", "pool_id", "department_id")
@@ -70,8 +70,8 @@ def _begin(
 
 
 def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
-    """Sets `lent_since` of new entries to the start of the loan between the same two departments in the same pool, if
-    one runs or has just ended (`over`): which claims use the units may change without interrupting the loan."""
+    """Set `lent_since` of new entries to the start of a loan between the same departments in the same pool that runs or has
+    just ended (`over`): other claims may use the units without interrupting the loan."""
     if not new:
         return
     before = LedgerEntry.objects.filter(
@@ -90,14 +90,14 @@ Entry = tuple[int, Source, int]  # primary key, whose, units
 
 
 def _entries(group: PoolGroup) -> Iterator[Entry]:
-    """Entries that have not ended."""
+    """The open entries of the group's pools."""
     rows = LedgerEntry.objects.filter(pool__group=group, ended_at=None).order_by("pk")
     for pk, claim, own, lender, units in rows.values_list("pk", "claim__public_id", "own", "lender__slug", "units"):
         yield pk, (claim, own, lender or ""), units
 
 
 def sources(snapshot: e.Snapshot) -> dict[Source, int]:
-    """(claim, own, lender) → units: where the units that workloads occupy now come from."""
+    """(claim, own, lender) → units: the source of the units that workloads occupy now."""
     running = (claim for claim in snapshot.claims if claim.state is not e.ClaimState.PENDING and not claim.is_recall)
     own = {claim.id: claim.units for claim in running}
     units_by_source: dict[Source, int] = {}

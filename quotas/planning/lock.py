@@ -12,7 +12,7 @@ LOCKED = Prepared(
 
 
 def locked_group(group_id: int) -> PoolGroup:
-    """Takes the lock on the pool group's row. Raises Busy, DoesNotExist."""
+    """Lock the pool group's row. Raises Busy, DoesNotExist."""
     group = LOCKED.first(group_id)
     if group is None:
         raise PoolGroup.DoesNotExist(group_id)

@@ -22,7 +22,7 @@ def packed(data: e.Snapshot | e.Plan) -> bytes:
 
 
 def _written(data: e.Snapshot | e.Plan) -> bytes:
-    """As `snapshot_to_json` and `plan_to_json` say."""
+    """The JSON of `snapshot_to_json` or `plan_to_json`."""
     if isinstance(data, e.Plan):
         return orjson.dumps(plan_to_json(data))
     return orjson.dumps(data, default=one_level, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -30,7 +30,7 @@ def _written(data: e.Snapshot | e.Plan) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A pass planned again; `recorded` is its original plan as JSON values (None: from before plans were stored)."""
+    """A pass planned again. `recorded`: its original plan as JSON values (None: the pass is from before plans were stored)."""
 
     plan_pass: PlanPass
     snapshot: e.Snapshot
@@ -40,7 +40,7 @@ class Replay:
 
     @property
     def differing(self) -> list[str]:
-        """Claims that were answered differently, or withdrawn only in one of the two plans."""
+        """Claims that were answered differently, or withdrawn in only one of the two plans."""
         then, now = self.recorded or {"decisions": [], "withdrawn": []}, plan_to_json(self.plan)
         old, new = ({d["claim"]: d for d in plan["decisions"]} for plan in (then, now))
         answered = {claim for claim in {*old, *new} if old.get(claim) != new.get(claim)}
@@ -48,14 +48,14 @@ class Replay:
 
 
 class NotKept(ValueError):
-    """The pass is so old that its snapshot is gone; its decisions stay in the log."""
+    """The snapshot of so old a pass was deleted; its decisions stay in the log."""
 
     def __init__(self) -> None:
         super().__init__(f"it was kept for {settings.PLAN_DAYS} days (PLAN_DAYS)")
 
 
 def forget_old(*, now: dt.datetime) -> int:
-    """Deletes snapshots and plans older than PLAN_DAYS; decisions stay. Returns how many."""
+    """Delete snapshots and plans older than PLAN_DAYS; decisions stay. Returns how many."""
     old = PlanPass.objects.filter(at__lt=now - dt.timedelta(days=settings.PLAN_DAYS)).exclude(snapshot=b"")
     return old.update(snapshot=b"", plan=b"")
 
@@ -72,7 +72,7 @@ def snapshot_of(plan_pass: PlanPass) -> e.Snapshot:
 
 
 def replay(plan_pass: PlanPass) -> Replay:
-    """Plans the stored snapshot again. Raises what `snapshot_of` raises."""
+    """Plan the stored snapshot again. Raises the errors of `snapshot_of`."""
     snapshot = snapshot_of(plan_pass)
     plan = decide(snapshot)
     recorded = zlib.decompress(plan_pass.plan) if plan_pass.plan else None

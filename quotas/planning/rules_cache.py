@@ -1,11 +1,11 @@
-"""A cache, for each process, of a pool group's rules: pools, departments, quotas, caps, nodes and cards.
+"""A cache in each process of a pool group's rules: pools, departments, quotas, caps, budgets, nodes and cards.
 
-They are thousands of rows that hardly ever change, and reading them would be two thirds of an idle pass (docs/adr/0041).
-PostgreSQL stamps every version of a row: `xmin` is the transaction that wrote it, `ctid` where that version lies; no two
-versions of a row share both. So a pass asks, under the lock and in one statement, for one hash over the stamps, and reads
-the rows again only when it has changed. Nothing has to tell this process of a change, and nobody can forget to.
+They are thousands of rows that hardly ever change, and reading them would take two thirds of an idle pass (docs/adr/0041).
+PostgreSQL stamps every version of a row: `xmin` is the transaction that wrote it, `ctid` its location; no two versions of a row
+share both. So a pass queries, under the lock and in one statement, a hash of all stamps, and reads the rows again only if the
+hash has changed. No code has to notify this process of a change.
 
-SQLite has no such stamps: there they are read each time.
+SQLite has no such stamps, so there the rows are read each time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _last: dict[int, tuple[Stamp, Any]] = {}  # by the pool group's id; replaced, ne
 
 
 def stamp(*rows: tuple[type[Model], str, Sequence[int]]) -> Stamp | None:
-    """One stamp for all rows of some tables that a condition (SQL with its numbers) selects, in one query.
+    """One stamp for selected rows of several tables, in one query. `rows`: (model, SQL condition, its parameters).
 
-    For each table: the number of rows and the sum of 64-bit hashes of their keys and row stamps. None if the database
-    has none.
+    It has, for each table, the number of rows and the sum of 64-bit hashes of their keys and row stamps. None if the
+    database has no row stamps.
     """
     if connection.vendor != "postgresql":
         return None

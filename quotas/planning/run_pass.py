@@ -1,7 +1,7 @@
-"""One planning pass over a pool group: lock, load, decide, record. The shell around the engine.
+"""One planning pass over a pool group: lock, load, let the engine decide, record.
 
-Nothing here decides. What the plan says is written by compare-and-set: a claim that meanwhile was cancelled or released
-keeps its own fate, and the next pass sees it.
+The plan is written by compare-and-set: a claim that was cancelled or released meanwhile stays so, and the next pass takes that
+into account.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from quotas.planning.replay import packed
 from quotas.planning.snapshot import load_snapshot, moment
 
 log = structlog.get_logger(__name__)
-FEW = 4  # claims are read one by one, by a statement that is compiled already
-MANY, AT_ONCE = 4, 100  # admissions from which on they are written together, and how many in one statement
-TOGETHER = 1_000  # claims that are locked by one statement
+FEW = 4  # up to so many claims are read one by one, with a statement that is compiled already
+MANY, AT_ONCE = 4, 100  # from so many admissions on they are written together; the most in one statement
+TOGETHER = 1_000  # the most claims that one statement locks
 SHOWN = ("decision", "own", "borrowed", "reasons", "position", "ahead", "waiting_on", "reserved", "promised_at")
 
 
 def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
-    """Answers every pending claim of one pool group and records the answers. Raises Busy."""
+    """Answer every pending claim of one pool group and record the answers. Raises Busy."""
     began = time.perf_counter()
     with durable():
         group = locked_group(group_id)
@@ -69,7 +69,7 @@ def record(
     now: dt.datetime,
     milliseconds: int = 0,
 ) -> list[Decision]:
-    """Writes the plan's changes; returns the new rows of the decision log."""
+    """Write the plan's changes. Returns the new rows of the decision log."""
     ids = {d.claim for d in plan.decisions} | {v for d in plan.decisions for v in (*d.victims, *d.waiting_on)}
     rows = _claims(ids | {*plan.withdrawn})
     recorder = Recorder(group, snapshot, plan, {row.public_id: row for row in rows}, now)
@@ -99,27 +99,27 @@ def _claims(ids: Collection[e.ClaimId]) -> Iterable[Claim]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A claim that keeps waiting, its position and reasons, and whether they are new."""
+    """A claim that keeps waiting, with its new answer."""
 
     claim: Claim
     decision: e.Decision
-    values: dict[str, Any]  # fields of the claim that show its answer
-    news: bool
+    values: dict[str, Any]  # the claim's fields of SHOWN
+    news: bool  # whether the decision or reservation changed, not only the position or reasons
 
 
 class Recorder:
-    """Writes one plan; exists as long as its transaction."""
+    """Writes one plan, within one transaction."""
 
     def __init__(
         self, group: PoolGroup, snapshot: e.Snapshot, plan: e.Plan, claims: dict[str, Claim], now: dt.datetime
     ) -> None:
         self.group, self.snapshot, self.plan, self.claims, self.now = group, snapshot, plan, claims, now
         self.changes: list[tuple[Decision, list[Claim]]] = []
-        self.admitted: set[e.ClaimId] = set()  # or tried to be, together
+        self.admitted: set[e.ClaimId] = set()  # those that admit_all has handled
         self.waiting: list[Waiting] = []
 
     def admit_all(self, decisions: Sequence[e.Decision]) -> None:
-        """Admits all claims whose answers differ in their placement only, with three statements."""
+        """Admit claims together: one statement locks them, and one updates all whose answers differ only in placement."""
         wanted = {self.claims[decision.claim].pk: decision for decision in decisions}
         rows = Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING)
         groups: dict[bytes, list[int]] = defaultdict(list)
@@ -145,7 +145,7 @@ class Recorder:
             self._queue(claim, decision)
 
     def withdraw(self, claim_id: str) -> None:
-        """Lets the victim continue, unless SIGTERM is already being sent."""
+        """Let the victim continue, unless SIGTERM is already being sent."""
         claim = self.claims[claim_id]
         if self._change(claim, {"state": ClaimState.LEAVING, "term_at": None}, state=ClaimState.HOLDING,
                         leave_by=None, held_for=None):  # fmt: skip
@@ -169,7 +169,7 @@ class Recorder:
         } | self._answer_fields(decision)  # fmt: skip
 
     def _queue(self, claim: Claim, decision: e.Decision) -> None:
-        """Waiting, reserved or impossible for now: the claim stays pending with its reasons."""
+        """Record that the claim stays pending (waiting, reserved or impossible for now), with its reasons."""
         kind, values = decision.decision.value, self._answer_fields(decision)
         reserved = self._reserved(decision)
         values |= {"reserved": reserved, "promised_at": moment(decision.by) if decision.by is not None else None}
@@ -186,9 +186,9 @@ class Recorder:
             self._log(claim, kind, decision_to_json(decision), victims)
 
     def queue_all(self) -> None:
-        """Writes the waiting claims that have no victims, all together: when one starts, thousands move up by one.
+        """Write all waiting claims without victims together: when one claim starts, thousands move up by one.
 
-        A new answer is an event of its workload; changed positions are one event of their department.
+        A new answer is an event of its workload; changed positions are one event for each department.
         """
         pending = self._still_pending([each.claim.pk for each in self.waiting if each.news])
         rows = [(each.claim.pk, [*map(each.values.get, SHOWN), self.now]) for each in self.waiting]
@@ -208,7 +208,7 @@ class Recorder:
             emit_all(events)
 
     def _still_pending(self, claims: Sequence[int]) -> set[int]:
-        """Those of these claims that are still pending, locked."""
+        """Lock those of these claims that are still pending, and return their ids."""
         rows = (
             Claim.objects.select_for_update(no_key=True, of=("self",)).filter(state=ClaimState.PENDING).order_by("pk")
         )
@@ -216,14 +216,14 @@ class Recorder:
         return {pk for part in parts for pk in rows.filter(pk__in=part).values_list("pk", flat=True)}
 
     def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
-        """Begins the victim's notice: it is leaving now, and what it frees belongs to the beneficiary."""
+        """Begin the victim's notice: it is leaving now, and what it frees is kept for the beneficiary."""
         leave_by = self.now + dt.timedelta(seconds=victim.notice)
         return self._change(
             victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
         )
 
     def _change(self, claim: Claim, condition: dict[str, Any], **values: Any) -> bool:
-        """Compare-and-set of one claim; wakes the reconciler if its state changed."""
+        """Compare-and-set one claim. If its state changed, wake the reconciler (for a recall: emit an event)."""
         if not Claim.objects.filter(pk=claim.pk, **condition).update(**values):
             return False
         if "state" in values and claim.is_recall:
@@ -258,7 +258,7 @@ class Recorder:
         self.changes.append((row, victims or []))
 
     def written(self, milliseconds: int) -> list[Decision]:
-        """Writes the decision log and the pass; returns the rows, none if nothing changed."""
+        """Write the decision log and the pass. Returns the rows; none if nothing changed."""
         if not self.changes:
             return []
         plan_pass = PlanPass.objects.create(

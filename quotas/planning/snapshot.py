@@ -1,4 +1,4 @@
-"""Database rows → the engine's Snapshot, in a constant number of queries. Decisions use only one loaded under the lock.
+"""Database rows → the engine's Snapshot, in a constant number of queries. Decisions use only snapshots loaded under the lock.
 
 Ids in a snapshot are slugs (departments, pools) and public ids (claims); times are whole seconds since 1970.
 """
@@ -29,7 +29,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: bool = True) -> e.Snapshot:
-    """All input of one pass over this pool group; without `claims`, the rules and nodes only."""
+    """All input of one pass over this pool group. `claims` False: only its rules and nodes."""
     rules = rules_of(group)
     budgets = used_up(rules.budgets, now=now, departments=rules.departments)
     lately = balances(rules.pools, rules.departments, now=now)
@@ -39,14 +39,13 @@ def load_snapshot(group: PoolGroup, *, now: dt.datetime, id: str = "", claims: b
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything but the claims: rows, and nodes by pool as the engine takes them. Immutable by convention, because
-    it is cached."""
+    """Everything but the claims: rows, and nodes by pool as the engine takes them. Do not change it: it is cached."""
 
     pools: tuple[Pool, ...]
     departments: tuple[Department, ...]
     quotas: tuple[Quota, ...]
     caps: tuple[UserCap, ...]
-    budgets: tuple[Budget, ...]  # of these pools, and of all
+    budgets: tuple[Budget, ...]  # for these pools, and for all pools
     nodes: Mapping[int, tuple[e.Node, ...]]
 
 
@@ -60,8 +59,8 @@ def snapshot_of(
     now: dt.datetime,
     id: str = "",
 ) -> e.Snapshot:
-    """The rules and nodes as the engine takes them, without claims. `group` and `rules` need not be as they are stored.
-    `lately`: the balances of pools with fairness over time."""
+    """The snapshot of rules and nodes, without claims. `group` and `rules` may differ from what is stored. `lately`: balances of
+    pools with fairness over time."""
     return e.Snapshot(
         id=id or group.name,
         now=seconds(now),
@@ -73,7 +72,7 @@ def snapshot_of(
 
 
 def rules_of(group: PoolGroup) -> Rules:
-    """From the database, or as they were read the last time if nothing has changed since."""
+    """The group's rules: from the database, or from the cache if nothing has changed."""
     of_pools = "pool_id IN (SELECT id FROM quotas_pool WHERE group_id = %s)"
     stamp = rules_cache.stamp(
         (Pool, "group_id = %s", [group.pk]), (Department, "true", []), (Quota, of_pools, [group.pk]),
@@ -137,7 +136,7 @@ def _pools(
 
 
 def _nodes(pools: Sequence[Pool]) -> dict[int, tuple[e.Node, ...]]:
-    """Pool id → its nodes by name. Cards come as tuples, because a cluster has thousands of them."""
+    """Pool id → its nodes, sorted by name. Cards are read as tuples, because a cluster has thousands of them."""
     cards: dict[tuple[int, int], dict[int, e.Card]] = defaultdict(dict)
     names = ("pool_id", "node_id", "index", "units", "cores", "healthy", "quarantined", "outside", "outside_cores")
     for pool_id, node_id, index, units, cores, healthy, quarantined, outside, more in Card.objects.filter(
@@ -158,7 +157,7 @@ NO_CARD = e.Card(units=0)
 
 
 def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
-    """A quarantined card stays in the list with 0 units, so that the indexes of the others do not move."""
+    """Unusable cards stay in the list with 0 units, so that the indexes of the others do not change."""
     usable = node.takes_pods
     instances = _less(node.instances, node.outside.get("instances"))
     return e.Node(
@@ -174,7 +173,7 @@ def _node(node: Node, cards: dict[int, e.Card], *, fixed: bool) -> e.Node:
 
 
 def _left(node: Node, resource: str) -> int | None:
-    """What a node has after pods that the portal did not start: its kubelet counts them too."""
+    """What a node has left after pods that the portal did not start, which its kubelet counts too."""
     has: int | None = getattr(node, resource)
     return None if has is None else max(0, has - node.outside.get(resource, 0))
 
@@ -211,7 +210,7 @@ def _departments(
 
 
 def lowest_caps(caps: Iterable[Mapping[K, int]]) -> dict[K, int]:
-    """A cap holds for all teams below: the smallest one for each pool."""
+    """The smallest cap for each pool: a cap applies to all teams below, too."""
     lowest: dict[K, int] = {}
     for each in caps:
         for pool, units in each.items():
@@ -247,10 +246,10 @@ MOMENTS = {"submitted_at", "queued_at", "started_at", "checkpointed_at", "idle_s
 
 
 class Seconds(Func):
-    """A moment as whole seconds since 1970. The database counts them sooner than thousands of datetimes are made: without
-    this and AsWritten, reading 2,000 claims takes twice as long."""
+    """A timestamp in whole seconds since 1970, computed by the database to avoid thousands of datetime objects: without this
+    and AsWritten, reading 2,000 claims takes twice as long."""
 
-    output_field = Field()  # of no kind: an integer as it comes
+    output_field = Field()  # without conversion: the integer as the database returns it
     template = "FLOOR(EXTRACT(EPOCH FROM %(expressions)s))::bigint"
 
     def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
@@ -258,7 +257,7 @@ class Seconds(Func):
 
 
 class AsWritten(Func):
-    """JSON as its text."""
+    """A JSON column as text, parsed by orjson."""
 
     output_field = Field()
     template = "%(expressions)s"
@@ -277,7 +276,7 @@ def _read_claim(values: tuple[Any, ...]) -> e.Claim:
 
 
 def claim_of(claim: Claim) -> e.Claim:
-    """One claim, saved or not, for questions such as "what would happen to it?"."""
+    """One claim, saved or not, for previews."""
     row = {column: getattr(claim, column) for column in CLAIM_COLUMNS if "__" not in column}
     row |= {column: None if row[column] is None else seconds(row[column]) for column in MOMENTS}
     return _claim(
@@ -324,7 +323,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         held_for=e.ClaimId(row["held_for__public_id"]) if row["held_for__public_id"] else None,
         reserved=reservation_of(row["reserved"]) if row["reserved"] else None,
         placement=places_of(row["placement"]) if row["placement"] else None,
-        # Frozen at admission; a pending claim takes its pool's as they are now.
+        # Frozen at admission; for a pending claim the pool's current values apply.
         notice=None if pending else row["notice"],
         grace=None if pending else row["grace"],
     )

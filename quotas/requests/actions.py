@@ -1,8 +1,8 @@
-"""Requests for more quota: a department asks, whoever may promise decides, for good or for a term.
+"""Requests for more quota: a department asks for it; an operator or an owner of its parent decides, for good or for a term.
 
-Approving changes the quota in the same transaction, under the lock of the pool's group, so that no two approvals promise
-the same units. When a term ends the quota falls back, and work above it is recalled with notice like any borrowed work.
-`run_terms` begins, announces and ends terms; what a kill interrupts it does again.
+Approval changes the quota in the same transaction, with the pool's group locked, so that no two approvals promise the same
+units. When a term ends, the quota falls back, and work above it is recalled with notice like any borrowed work.
+`run_terms` begins, announces and ends terms; a run that was killed is completed by the next one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from quotas.rules.quotas import change_quota, check_sizes, fixed_units, giver_of
 log = structlog.get_logger(__name__)
 
 REMINDERS = (30, 14, 7, 1)
-"""Days before the end of a term at which people are reminded of it."""
+"""How many days before the end of a term people are reminded of it."""
 LONGEST_TERM = dt.timedelta(days=20 * 366)
 MOST_OPEN = 20
-"""Open requests of one department at a time."""
+"""The most open requests of one department at a time."""
 MOST_COMMENTS = 100
-"""Comments on one request."""
+"""The most comments on one request."""
 WHY = N_("Say in a sentence what it is for: whoever decides reads it.")
 NOT_BEGUN = [RequestState.OPEN, RequestState.SCHEDULED]
-"""They change nothing yet."""
+"""States in which a request has not changed the quota yet."""
 
 
 class AlreadyDecided(Problem):
@@ -66,11 +66,11 @@ class AlreadyRequested(Problem):
     message = N_("%(department)s has an open request for the same already. Comment on it, or withdraw it first.")
 
 
-# What is, and who may decide ------------------------------------------------------------------------------------------
+# The present value, and who may decide ------------------------------------------------------------------------------------------
 
 
 def present_value(department: Department, pool: Pool, wanted: str) -> int | None:
-    """What the department has now, in units; None: no borrow limit."""
+    """The department's present guarantee or borrow limit (`wanted`), in units; None: no borrow limit."""
     quota = Quota.objects.filter(department=department, pool=pool).first() or Quota(guaranteed=0)
     value: int | None = getattr(quota, wanted)
     return value
@@ -88,13 +88,13 @@ def to_decide(actor: Actor) -> QuerySet[QuotaRequest]:
 
 
 def deciders_of(department: Department) -> list[User]:
-    """Who is told of a request: the parent's owners, who can split what they have; else the operators."""
+    """Who is notified of a request: the parent's owners, who can split its quota; without any, the operators."""
     owners = notices.owners_of(department.parent) if department.parent else []
     return owners or list(User.operators())
 
 
 def require_decider(actor: Actor, request: QuotaRequest) -> None:
-    """Raises NotVisible or Forbidden."""
+    """Raise NotVisible or Forbidden unless the actor may decide the request."""
     actor.require(Right.SEE, request.department)
     if not may_promise(actor, request.department):
         actor.require(Right.STEER, request.department)
@@ -102,7 +102,7 @@ def require_decider(actor: Actor, request: QuotaRequest) -> None:
 
 
 def require_voice(actor: Actor, request: QuotaRequest) -> None:
-    """Whether the actor may comment: who may submit in the department, or approve. Raises NotVisible, Forbidden."""
+    """Raise NotVisible or Forbidden unless the actor may comment: those who may submit in the department, or decide."""
     if not may_promise(actor, request.department):
         actor.require(Right.SUBMIT, request.department)
 
@@ -114,7 +114,7 @@ def check_request(
     department: Department, pool: Pool, wanted: str, units: int | None, starts_at: dt.datetime | None,
     ends_at: dt.datetime | None, *, now: dt.datetime,
 ) -> int | None:  # fmt: skip
-    """The present value. Raises Invalid (units, starts_at, ends_at) with the numbers that would do."""
+    """Return the present value. Raises Invalid (units, starts_at, ends_at) with the numbers that would be valid."""
     before = present_value(department, pool, wanted)
     check_amount(pool, wanted, units, before)
     check_sizes(pool, {}, units=units)
@@ -123,7 +123,7 @@ def check_request(
 
 
 def check_amount(pool: Pool, wanted: str, units: int | None, before: int | None) -> None:
-    """Raises Invalid (units): no more than there is, or more than the pool has."""
+    """Raise Invalid (units) unless the total is more than the present value and at most what the pool has."""
     sizes: dict[str, Any] = {"field": "units", "now": before, "unit": pool.unit, "now_size": exact(before or 0, pool)}
     if wanted == Wanted.BORROW_LIMIT:
         if before is None:
@@ -146,7 +146,7 @@ def check_amount(pool: Pool, wanted: str, units: int | None, before: int | None)
 
 
 def check_term(starts_at: dt.datetime | None, ends_at: dt.datetime | None, *, now: dt.datetime) -> None:
-    """Raises Invalid (starts_at, ends_at)."""
+    """Raise Invalid (starts_at, ends_at) if the term is in the past, in the wrong order or too far in the future."""
     if ends_at is not None and ends_at <= max(now, starts_at or now):
         raise Invalid(N_("The end must be in the future, and after the beginning."), field="ends_at")
     for name, moment in (("starts_at", starts_at), ("ends_at", ends_at)):
@@ -165,8 +165,8 @@ def ask_for_quota(
     starts_at: dt.datetime | None = None,
     ends_at: dt.datetime | None = None,
 ) -> QuotaRequest:
-    """`units` is the total that the department would have; None: no borrow limit. Raises Invalid, TooManyRequests,
-    AlreadyRequested (sent twice), Forbidden."""
+    """Request a total of `units`; None: no borrow limit. Raises Invalid, TooManyRequests, AlreadyRequested (such as a form sent
+    twice), Forbidden."""
     actor.require(Right.SUBMIT, department)
     now = timezone.now()
     starts_at = starts_at if starts_at is not None and starts_at > now else None
@@ -181,7 +181,7 @@ def ask_for_quota(
 
 
 def renew(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
-    """Asks for the same amount for as long again. Raises NoTerm, Invalid when a renewal waits already, Forbidden."""
+    """Request the same amount for another term of this length. Raises NoTerm, Invalid (one is requested already), Forbidden."""
     actor.require(Right.SUBMIT, request.department)
     request = QuotaRequest.objects.select_related("department__parent", "pool__group", "renews").get(pk=request.pk)
     if request.state != RequestState.GRANTED or request.ends_at is None or request.applied_at is None:
@@ -203,7 +203,7 @@ def renew(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
 def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
     department, pool = row.department, row.pool
     with durable():
-        # The bound holds for all who ask at once.
+        # Locked, so that concurrent requests cannot exceed MOST_OPEN.
         Department.objects.select_for_update(no_key=True).get(pk=department.pk)
         open_ones = QuotaRequest.objects.filter(department=department, state=RequestState.OPEN)
         same = open_ones.filter(pool=pool, wanted=row.wanted, units=row.units, ends_at=row.ends_at)
@@ -220,7 +220,7 @@ def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
 
 
 def _said(text: str, field: str, asks: str) -> str:
-    """The text as it is kept. Raises Invalid: with the sentence `asks` for none, else for what cannot be seen in it."""
+    """The text, stripped. Raises Invalid: with the message `asks` if it is empty, or for invisible characters."""
     text = text.strip()
     if not text:
         raise Invalid(asks, field=field)
@@ -239,14 +239,14 @@ def _audited(row: QuotaRequest) -> dict[str, Any]:
 
 
 def _tell(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User | None = None, **facts: Any) -> None:
-    """Notifies the people, each once, without the one who acts (`but`), and the department's webhooks."""
+    """Notify each of the people once, except the actor (`but`), and the department's webhooks."""
     about = {"request": row.public_id, "pool": row.pool.name, "unit": row.pool.unit}
     facts |= about | {"what": row.wanted, "wanted": row.units}
     notices.tell(kind, to=[user for user in people if user != but], department=row.department, **facts)
 
 
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
-    """Raises Invalid, NotVisible, Forbidden."""
+    """Add a comment. Raises Invalid, NotVisible, Forbidden."""
     require_voice(actor, request)
     text = _said(text, "text", N_("Write something."))
     with durable():
@@ -260,7 +260,7 @@ def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment
 
 
 def _concerned(row: QuotaRequest) -> list[User]:
-    """Its author, who has commented, and while it is open whoever may decide it."""
+    """The author, all who have commented, and, while the request is open, those who may decide it."""
     voices = User.objects.filter(pk__in=row.comments.values("author"), is_active=True)
     author = [row.author] if row.author else []
     return [*author, *voices, *(deciders_of(row.department) if row.is_open else [])]
@@ -278,8 +278,8 @@ def approve(
     note: str = "",
     expected_version: int,
 ) -> QuotaRequest:
-    """Grants a total of `units` (less than was asked, if wanted) until `ends_at` (None: for good), at once or from the
-    request's own beginning. Raises AlreadyDecided, Stale, Invalid, OverPromised, NothingToSplit, Forbidden."""
+    """Grant a total of `units`, which may be less than requested, until `ends_at` (None: for good), at once or from the
+    requested beginning. Raises AlreadyDecided, Stale, Invalid, OverPromised, NothingToSplit, Forbidden."""
     require_decider(actor, request)
     now = timezone.now()
     with durable():
@@ -297,7 +297,7 @@ def approve(
 
 
 def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: int) -> QuotaRequest:
-    """Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
+    """Deny a request. Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
     require_decider(actor, request)
     note = _said(note, "note", N_("Give the reason: the requester reads it."))
     with durable():
@@ -308,7 +308,7 @@ def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: in
 
 
 def withdraw(*, actor: Actor, request: QuotaRequest) -> QuotaRequest:
-    """By its author or an owner, as long as it changes nothing yet. Raises AlreadyDecided, Forbidden."""
+    """Withdraw a request that has not changed the quota yet, as its author or an owner. Raises AlreadyDecided, Forbidden."""
     actor.require_own_or_steer(request.department, request.author)
     with durable():
         row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
@@ -349,16 +349,16 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
 
 
 def check_grant(row: QuotaRequest, units: int | None) -> None:
-    """Whether so much may be granted: more than there is, or, for a renewal, than there was without the grant. Raises
-    Invalid (units)."""
+    """Raise Invalid (units) unless this total is more than the present value; for a renewal, more than the value without the
+    grant."""
     old = _running(row.renews)
     before = old.replaced if old else present_value(row.department, row.pool, row.wanted)
     check_amount(row.pool, row.wanted, units, before)
 
 
 def value_after(row: QuotaRequest, units: int | None) -> int | None:
-    """What the quota would be with a total of `units` granted now. A renewal adds or takes only what differs from the grant
-    that it prolongs: what others have added since stays."""
+    """The quota's value if a total of `units` were granted now. A renewal only adds or subtracts its difference from the grant
+    that it prolongs, so later changes stay."""
     old, value = _running(row.renews), present_value(row.department, row.pool, row.wanted)
     if old is None:
         return units
@@ -368,8 +368,8 @@ def value_after(row: QuotaRequest, units: int | None) -> int | None:
 
 
 def _apply(actor: Actor, row: QuotaRequest, *, now: dt.datetime) -> None:
-    """Changes the quota, and notes what has to be given back at the end. One that begins later never lowers what there is by
-    then. Raises what change_quota raises."""
+    """Change the quota, and note how much to give back at the end. A request that was scheduled never lowers the value. Raises
+    the errors of change_quota."""
     old, before = _running(row.renews), present_value(row.department, row.pool, row.wanted)
     value = value_after(row, row.granted)
     if row.state == RequestState.SCHEDULED:
@@ -389,7 +389,7 @@ def _apply(actor: Actor, row: QuotaRequest, *, now: dt.datetime) -> None:
 
 
 def _running(row: QuotaRequest | None) -> QuotaRequest | None:
-    """The grant, if it still runs. Read anew: the caller holds the lock of the pool's group."""
+    """The grant, if it still runs. It is read again, because the caller has locked the pool's group since."""
     return QuotaRequest.objects.filter(pk=row.pk, state=RequestState.GRANTED).first() if row else None
 
 
@@ -401,7 +401,7 @@ def _set(actor: Actor, row: QuotaRequest, value: int | None) -> None:
 
 
 def numbers_with(row: QuotaRequest, value: int | None) -> dict[str, Any]:
-    """The quota with `value` for the number that is requested, as change_quota and preview_quota take it."""
+    """Arguments for change_quota and preview_quota that set only the requested number, to `value`."""
     quota = Quota.objects.filter(department=row.department, pool=row.pool).first()
     numbers: dict[str, Any] = {"guaranteed": 0, "borrow_limit": None, "lend_limit": None}
     numbers |= {name: getattr(quota, name) for name in numbers if quota}
@@ -412,7 +412,7 @@ def numbers_with(row: QuotaRequest, value: int | None) -> dict[str, Any]:
 
 
 def run_terms(*, now: dt.datetime) -> int:
-    """Begins, announces and ends the terms that are due; each in a transaction of its own. How many it changed."""
+    """Begin, announce and end the terms that are due, each in its own transaction. Returns how many requests changed."""
     due = Q(state=RequestState.SCHEDULED, starts_at__lte=now) | Q(state=RequestState.GRANTED, ends_at__lte=now)
     soon = Q(state=RequestState.GRANTED, ends_at__gt=now, ends_at__lte=now + dt.timedelta(days=REMINDERS[0]))
     changed = 0
@@ -428,7 +428,7 @@ def run_terms(*, now: dt.datetime) -> int:
 
 def _run_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
     if row.state == RequestState.SCHEDULED and row.ends_at is not None and row.ends_at <= now:
-        row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""  # there was never enough for it
+        row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""  # it could never begin
         _tell_term(row, "quota.term_missed")
     elif row.state == RequestState.SCHEDULED and row.starts_at is not None and row.starts_at <= now:
         _apply(SYSTEM, row, now=now)
@@ -439,14 +439,14 @@ def _run_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
         row.reminded = days
         _tell_term(row, "quota.term_ending")
     else:
-        return False  # others have done it
+        return False  # another process was faster
     row.version += 1
     row.save()
     return True
 
 
 def _reminder(row: QuotaRequest, *, now: dt.datetime) -> int | None:
-    """The last of REMINDERS that is over: so many days, or fewer, are left. A term shorter than that needs no such reminder."""
+    """The smallest of REMINDERS that is at least the days left; None if more days are left than any of them."""
     if row.ends_at is None:
         return None
     left = row.ends_at - now
@@ -454,8 +454,8 @@ def _reminder(row: QuotaRequest, *, now: dt.datetime) -> int | None:
 
 
 def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
-    """What it added goes back, as far as nobody has taken it back before and no later grant promises it; the latter gives it
-    back in turn. Work that must not be stopped keeps its units until it ends: then the rest goes back."""
+    """End a grant: give back what it added, unless it was taken back before or a later grant promises it, which gives it back
+    in turn. Non-preemptible work keeps its units until it ends; then the rest is given back."""
     later = QuotaRequest.objects.filter(
         department=row.department, pool=row.pool, wanted=row.wanted, state=RequestState.GRANTED,
         applied_at__gt=row.applied_at,
@@ -475,8 +475,8 @@ def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
 
 
 def _give_back(row: QuotaRequest, heir: QuotaRequest | None) -> bool:
-    """Lowers the guarantee by what the grant added; False where non-preemptible work holds some of it. What a later grant, the
-    `heir`, promises stays, and is the heir's to give back."""
+    """Lower the guarantee by what the grant added; False if non-preemptible work holds some of it. What a later grant, the
+    `heir`, promises stays; the heir gives it back."""
     value = present_value(row.department, row.pool, row.wanted) or 0
     fixed, floor = fixed_units(row.department, row.pool), max(row.replaced or 0, heir.granted or 0 if heir else 0)
     back = min(row.raised_by, max(0, value - max(floor, fixed)))
@@ -492,7 +492,7 @@ def _give_back(row: QuotaRequest, heir: QuotaRequest | None) -> bool:
 
 
 def _wait_for_fixed(row: QuotaRequest) -> bool:
-    """Whether that is news, or more has gone back."""
+    """Note that non-preemptible work delays the end. Returns whether anything changed."""
     stored = QuotaRequest.objects.get(pk=row.pk)
     row.delayed = "below_non_preemptible"
     if (stored.delayed, stored.raised_by) == (row.delayed, row.raised_by):
@@ -503,7 +503,7 @@ def _wait_for_fixed(row: QuotaRequest) -> bool:
 
 
 def _note_delay(pk: int, problem: Problem) -> bool:
-    """A term that is due cannot begin, or end, yet: said once, and tried again each minute."""
+    """Note that a due term cannot begin or end yet. People are notified once for each cause; it is retried every minute."""
     with durable():
         row = _locked(pk)
         if row.delayed == problem.code:
@@ -523,7 +523,7 @@ def _tell_term(row: QuotaRequest, kind: str) -> None:
 
 
 def request_for(actor: Actor, public_id: str, department: Department | None = None) -> QuotaRequest:
-    """The request, if the actor sees its department. Raises NotVisible."""
+    """The request with this public id. Raises NotVisible if the actor may not see its department."""
     rows = QuotaRequest.objects.select_related("department__parent", "pool__group", "author", "decided_by", "renews")
     row = rows.filter(public_id=public_id, **({"department": department} if department else {})).first()
     if row is None:
@@ -533,5 +533,5 @@ def request_for(actor: Actor, public_id: str, department: Department | None = No
 
 
 def open_units(pool: Pool) -> int:
-    """Units that nobody is promised: what an operator may still give."""
+    """Unassigned capacity: units that an operator may still guarantee."""
     return pool.nominal - pool.total_guaranteed()

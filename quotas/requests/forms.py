@@ -1,4 +1,4 @@
-"""What people fill in to request quota, and to decide a request. Amounts are totals in the pool's unit."""
+"""Forms to request quota and to decide a request. Amounts are totals in the pool's unit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quotas.models import Pool, Quota, QuotaRequest, Wanted
 
 
 class TotalSelect(PoolSelect):
-    """Choosing a pool begins the amount again with what is guaranteed there now, and a card more."""
+    """Choosing a pool resets the amount to the department's guarantee there plus one card."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,12 +34,12 @@ class TotalSelect(PoolSelect):
 
 
 def first_total(pool: Pool, present: int, more: int = 0) -> int:
-    """What a request begins with: so many units `more` than present (0: one card), as far as the pool has them."""
+    """The initial total of a request: `present` plus `more` (0: plus one card), but at most what the pool has."""
     return max(present, min(pool.nominal, present + (more or pool.units_per_card)))
 
 
 class RequestForm(forms.Form):
-    """`units` is an amount in words, and the wanted total in units once it is clean (None: no borrow limit)."""
+    """`units` is text such as "10 GiB"; once cleaned, the requested total in units (None: no borrow limit)."""
 
     pool = PoolField(
         label=_("Pool"), queryset=Pool.objects.all(), to_field_name="slug", empty_label=None,
@@ -85,7 +85,7 @@ class RequestForm(forms.Form):
         return data
 
     def asked(self) -> dict[str, Any]:
-        """As ask_for_quota takes it."""
+        """The arguments for ask_for_quota."""
         data = self.cleaned_data
         return {
             "pool": data["pool"], "wanted": data["wanted"], "units": data["units"], "why": data["why"],
@@ -94,11 +94,11 @@ class RequestForm(forms.Form):
 
 
 FIELDS = {"starts_at": "starts_on", "ends_at": "ends_on", "guaranteed": "units", "borrow_limit": "units"}
-"""Which field of the forms shows what an action says about a moment, or about the quota that would be changed."""
+"""Argument of an action → form field that shows its errors."""
 
 
 class DecisionForm(AmountsForm):
-    """How much is approved, and until when; `version` is what the reader saw."""
+    """How much is approved, and until when; `version` is that of the request when the form was shown."""
 
     units = AmountField(label=_("Approve a total of"), required=False)
     ends_on = DayField(

@@ -1,4 +1,4 @@
-"""What approving a request for quota would do to others, were it granted now."""
+"""What granting a request for quota now would do to others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from quotas.requests.actions import check_grant, numbers_with, value_after
 
 
 def preview_of_grant(actor: Actor, request: QuotaRequest, units: int | None) -> Preview | None:
-    """`units`: the approved total. None for one that begins later. Raises Invalid (units), and
-    what preview_quota raises."""
+    """Preview of granting a total of `units`; None for a request that begins later. Raises Invalid (units), and
+    the errors of preview_quota."""
     if request.state == RequestState.SCHEDULED:
         return None
     check_grant(request, units)

@@ -1,4 +1,4 @@
-"""What a department made of a pool lately, allocated and used: what whoever decides a request looks at."""
+"""How a department has used a pool lately: information for those who decide a request."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quotas.models import Claim, Pool, UsageHour
 from quotas.reports.measured import used_by
 
 DAYS = 30
-LATEST = 5000  # so many starts are looked at
+LATEST = 5000  # the most starts that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """GPU-hours of whole cards in the last DAYS days, of the department and all below it; waits in seconds from queued to
-    started, of each attempt, None where nothing started. `used` is how long cards computed in `measured` GPU-hours of what
-    was allocated; None: nothing was measured."""
+    """Use of the department and all below it in the last DAYS days, in GPU-hours of whole cards. Waits of attempts are in
+    seconds, from queued to started; None: nothing started. `used`: the GPU-hours of the `measured` ones in which cards
+    computed; None: nothing was measured."""
 
     guaranteed: float
     own: float
@@ -29,7 +29,7 @@ class Record:
     lent: float
     starts: int
     median_wait: float | None
-    long_wait: float | None  # 95 of 100 waited less
+    long_wait: float | None  # the 95th percentile
     used: float | None
     measured: float
 
@@ -39,12 +39,12 @@ class Record:
 
     @property
     def share(self) -> float | None:
-        """Of the time in which it is known."""
+        """The share of the measured time in which cards computed."""
         return self.used / self.measured if self.used is not None and self.measured else None
 
 
 def record_of(department: Department, pool: Pool) -> Record:
-    """Four queries."""
+    """The department's record in the pool. Four queries."""
     now = timezone.now()
     since = now - dt.timedelta(days=DAYS)
     inside = department.with_teams()
