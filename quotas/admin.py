@@ -1,4 +1,4 @@
-"""The records of quotas, to look at."""
+"""The records of quotas in the admin site, read only."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from portal.text.words import exact
 from quotas.models import Pool
 
 NUMBER = r"(?P<number>\d+/\d+|[1-9]\d{0,2}(?:,\d{3})+|\d+(?:[.,]\d+)?)"
-THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")  # as pages write them; any other comma is a decimal one
+THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+")  # as pages write thousands; any other comma is a decimal comma
 AMOUNT = re.compile(rf"{NUMBER}\s*(?P<unit>[^\d\s.,/]*)")
 WORDS = {"half": "1/2", "a half": "1/2", "quarter": "1/4", "a quarter": "1/4", "third": "1/3", "a third": "1/3",
          "half a card": "1/2", "a quarter of a card": "1/4", "半张": "1/2", "半张卡": "1/2", "半": "1/2"}  # fmt: skip
@@ -23,9 +23,9 @@ REPLICAS = {"replica", "replicas", "份", "副本", "个副本"}
 SLICES = {"slice", "slices", "切片", "个切片"}
 LARGEST = 2**31 - 1
 LEAST_MIB = 256
-"""Of GPU memory; a CUDA context alone takes more. Whoever writes less has mistaken the unit."""
+"""The least amount of GPU memory in MiB. A CUDA context alone takes more, so a smaller amount has the wrong unit."""
 LONGEST = 60
-"""Characters of an amount; text that long is none, and numbers of thousands of digits are not even read."""
+"""The most characters of an amount; longer text is refused without parsing, because it may be thousands of digits."""
 
 
 def parts(text: str) -> tuple[Fraction, str] | None:
@@ -41,10 +41,10 @@ def parts(text: str) -> tuple[Fraction, str] | None:
 
 
 def units_of(text: str, pool: Pool, least: int = 1) -> int:
-    """The amount in the pool's unit. A bare number counts GiB in a pool of memory, else the pool's unit.
+    """The amount in the pool's unit. A number without a unit is GiB in a pool of memory, else in the pool's unit.
 
-    Raises Invalid (units), also for fewer units than `least` (0 or 1), and for part of a unit: whoever writes 9.5 cards is not
-    given 10. Only memory is rounded up, to a MiB.
+    Raises Invalid (units), also for fewer units than `least` (0 or 1) and for fractions of a unit: 9.5 cards do not become 10.
+    Only memory is rounded up, to a MiB.
     """
     amount = parts(text) if len(text) <= LONGEST else None
     units = None if amount is None else _in_units(*amount, pool)
@@ -65,7 +65,7 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
 
 
 def not_whole(text: str, becomes: int, pool: Pool, field: str = "units") -> Invalid:
-    """The refusal of an amount that would have to be rounded up to `becomes` units."""
+    """The error for an amount that would have to be rounded up to `becomes` units."""
     return Invalid(
         N_("%(text)s is no whole number of %(unit)s: enter %(size)s, or less."),
         code="not_whole", field=field, text=text.strip(), unit=counted_in(pool), size=exact(becomes, pool), becomes=becomes,
@@ -73,7 +73,7 @@ def not_whole(text: str, becomes: int, pool: Pool, field: str = "units") -> Inva
 
 
 def check_not_little(units: int | None, pool: Pool, field: str = "units") -> None:
-    """Raises Invalid for 1 MiB where 1 GiB must be meant; zero and "no limit" are fine."""
+    """Raise Invalid for a few MiB, where GiB must be meant. Zero and None (no limit) are valid."""
     if pool.unit == "MiB" and units and units < LEAST_MIB:
         meant = units if units * 1024 <= pool.units_per_card else 1
         raise Invalid(
@@ -108,7 +108,7 @@ def _in_units(number: Fraction, unit: str, pool: Pool) -> Fraction | None:
 
 
 def written(units: int, pool: Pool) -> str:
-    """An amount as text that `units_of` reads back to exactly the same units."""
+    """An amount as text that `units_of` parses to exactly the same units."""
     return exact(units, pool) if pool.unit == "MiB" else str(units)
 
 
@@ -118,7 +118,7 @@ def first_amount(pool: Pool) -> str:
 
 
 def counted_in(pool: Pool) -> str:
-    """The unit that a bare number counts."""
+    """The unit of a number without a unit."""
     return {
         "card": _("cards"), "replica": _("replicas"), "slice": _("slices"), "percent": _("percent of a card"), "MiB": "GiB",
     }.get(pool.unit, pool.unit)  # fmt: skip

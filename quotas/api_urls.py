@@ -1,4 +1,4 @@
-"""The addresses of quotas below `/api/v1/`."""
+"""URLs of quotas below `/api/v1/`."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def pools(now: usage_now.Live) -> Iterator[Metric]:
 
 
 def quarantined() -> GaugeMetricFamily:
-    """By cluster, and what: nodes as a whole, or single cards."""
+    """Quarantined nodes and quarantined cards of each cluster."""
     gauge = GaugeMetricFamily("portal_quarantined", "Nodes and cards that are quarantined.", labels=["cluster", "what"])
     for cluster in Cluster.objects.filter(active=True):
         nodes = Node.objects.filter(cluster=cluster, quarantined=True)
@@ -126,7 +126,7 @@ def passes() -> Iterator[Metric]:
 
 
 def metered() -> Iterator[Metric]:
-    """Unit-seconds since the installation began, as they are metered: the sums of the ledger in whole seconds."""
+    """Metered unit-seconds since the installation began."""
     of_departments = CounterMetricFamily(
         "portal_used_unit_seconds", "Unit-seconds used of one's own, borrowed, and lent to others.",
         labels=["pool", "department", "unit", "share"],

@@ -40,12 +40,12 @@ class Cluster(models.Model):
 
 
 class PoolGroup(models.Model):
-    """Pools that share nodes, planned together. Its row is the lock for everything that makes capacity less available."""
+    """Pools that share nodes and are planned together. Its row is the lock for everything that makes capacity less available."""
 
     name = models.SlugField(max_length=60, unique=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="groups")
     planned_at = models.DateTimeField(null=True, editable=False)  # end of the last pass
-    # null: as the installation's settings say
+    # null: as in the installation's settings
     fair_sharing = models.BooleanField(_("fair sharing"), null=True, blank=True)
     starvation_after = models.PositiveIntegerField(_("starvation after (s)"), null=True, blank=True)
     restart_cost = models.PositiveIntegerField(_("restart cost (s)"), null=True, blank=True)
@@ -66,12 +66,12 @@ class Pool(models.Model):
     units_per_card = models.PositiveIntegerField(default=1)
     nominal = models.PositiveIntegerField(_("nominal capacity"))  # what may be promised, in units
     mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
-    card_cores = models.PositiveIntegerField(null=True, blank=True)  # percent of compute that each gives out; null: 100
-    card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as its nodes tell
+    card_cores = models.PositiveIntegerField(null=True, blank=True)  # percent of compute of each card; null: 100
+    card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as reported by its nodes
     cpu_per_card = models.PositiveIntegerField(
         null=True, blank=True
-    )  # millicores: an even share of its nodes, the least
-    memory_per_card = models.PositiveIntegerField(null=True, blank=True)  # MiB of the machine, likewise
+    )  # millicores: the smallest even share of its nodes
+    memory_per_card = models.PositiveIntegerField(null=True, blank=True)  # MiB of the node's memory, likewise
     beside_percent = models.PositiveIntegerField(_("CPU and memory per card (%)"), default=100)  # 0: nobody is charged
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
@@ -79,10 +79,8 @@ class Pool(models.Model):
     max_reclaims = models.PositiveIntegerField(_("maximum recalls"), default=10)
     balance_half_life = models.PositiveIntegerField(
         _("half-life of balances (s)"), null=True, blank=True
-    )  # null: who borrows is served by what it borrows now, or by priority
-    balance_sums = models.JSONField(
-        default=dict, blank=True, editable=False
-    )  # remembered by quotas/spending/balances.py
+    )  # null: borrowers are ordered by what they borrow now, or by priority
+    balance_sums = models.JSONField(default=dict, blank=True, editable=False)  # kept by quotas/spending/balances.py
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # of notice … policy: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -101,13 +99,13 @@ class Pool(models.Model):
         return cpu * self.beside_percent // 100, memory * self.beside_percent // 100
 
     def total_guaranteed(self, *, but: Department | None = None) -> int:
-        """Units guaranteed to all departments together, without those of the department with this id."""
+        """Units guaranteed to all departments together. `but`: a department to leave out."""
         rows = self.quotas.all() if but is None else self.quotas.exclude(department=but)
         return rows.aggregate(total=models.Sum("guaranteed"))["total"] or 0
 
     @property
     def back_within(self) -> int:
-        """Seconds in which lent units come back when their owner asks for them."""
+        """Seconds within which lent units come back after a recall."""
         return self.notice + self.grace
 
     def card_hours(self, unit_seconds: float) -> float:
@@ -123,11 +121,11 @@ class Node(models.Model):
     sharing = models.CharField(max_length=40, blank=True)
     product = models.CharField(max_length=100, blank=True)
     because = models.CharField(max_length=200, blank=True)  # why this sharing system was derived
-    because_of = models.JSONField(default=dict, blank=True)  # the same to be translated: {"message", "params"}
+    because_of = models.JSONField(default=dict, blank=True)  # the same, for translation: {"message", "params"}
     held_back = models.CharField(max_length=300, blank=True)  # why it takes no new pods, as discovered
-    held_back_by = models.JSONField(default=list, blank=True)  # the same, each reason to be translated
-    conflicts = models.JSONField(default=list, blank=True)  # other systems whose marks it bears and must not
-    drained = models.BooleanField(default=False)  # the operator takes it out
+    held_back_by = models.JSONField(default=list, blank=True)  # the same, each reason for translation
+    conflicts = models.JSONField(default=list, blank=True)  # other sharing systems whose marks it has
+    drained = models.BooleanField(default=False)  # by an operator
     quarantined = models.BooleanField(default=False, editable=False)  # a Quarantine of the whole node is in force
     present = models.BooleanField(default=True)  # the cluster still lists it
     lost_since = models.DateTimeField(null=True, blank=True)
@@ -135,10 +133,10 @@ class Node(models.Model):
     domain = models.CharField(max_length=100, blank=True)
     cpu_milli = models.PositiveIntegerField(null=True)
     memory_mib = models.PositiveIntegerField(null=True)
-    pods = models.PositiveIntegerField(null=True)  # most that its kubelet runs at once
-    devices = models.JSONField(default=dict, blank=True)  # what else pods may ask of it: {"rdma/hca": 8}
-    # Of all this, what pods have that the portal did not start: {"cpu_milli", "memory_mib", "pods", "devices", "instances"},
-    # and, as "standing", the CPU and memory of those that are there for good.
+    pods = models.PositiveIntegerField(null=True)  # the most that its kubelet runs at once
+    devices = models.JSONField(default=dict, blank=True)  # other resources that pods may request: {"rdma/hca": 8}
+    # The part of the above that pods use which the portal did not start: {"cpu_milli", "memory_mib", "pods", "devices",
+    # "instances"}, and as "standing" the CPU and memory of those that stay permanently.
     outside = models.JSONField(default=dict, blank=True)
     labels = models.JSONField(default=dict, blank=True)
     seen_at = models.DateTimeField(default=timezone.now)
@@ -156,7 +154,7 @@ class Node(models.Model):
 
 
 class Card(models.Model):
-    """A card belongs to one pool. Unhealthy (as the cluster says) or quarantined, it is no present capacity."""
+    """A card; it belongs to one pool. If the cluster reports it unhealthy, or it is quarantined, it is not present capacity."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="cards")
     pool = models.ForeignKey(Pool, null=True, on_delete=models.SET_NULL, related_name="cards")
@@ -166,7 +164,7 @@ class Card(models.Model):
     uuid = models.CharField(max_length=80, blank=True)
     healthy = models.BooleanField(default=True)
     quarantined = models.BooleanField(default=False, editable=False)  # a Quarantine of this card is in force
-    outside = models.PositiveIntegerField(default=0)  # units that pods have which the portal did not start
+    outside = models.PositiveIntegerField(default=0)  # units used by pods that the portal did not start
     outside_cores = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -182,29 +180,30 @@ class Card(models.Model):
 
 
 class Quarantine(models.Model):
-    """A node, or one card of it, taken out of use because of a fault (quotas/health/quarantines.py). Rows that have ended
-    are the history.
+    """A node, or one card of it, taken out of use because of a fault (quotas/health/quarantines.py). Ended rows are the
+    history.
 
-    A rule's row stays with its sign until that has been away for a while (`sign_over_at`): if an operator ends the
-    quarantine before, the same sign does not begin another one. An operator's row has no sign, and ends both at once.
+    A rule's row belongs to its sign until that has been absent for long enough (`sign_over_at`): if an operator ends the
+    quarantine before, the same sign does not begin another one. An operator's row has no sign; its `sign_over_at` is set
+    when it ends.
     """
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="quarantines")
     card = models.PositiveSmallIntegerField(null=True, blank=True)  # its index; null: the whole node
     sign = models.CharField(max_length=160, blank=True)  # source/name, such as condition/GpuMemWatch; "": an operator
-    reason = models.JSONField(default=dict, blank=True)  # of a rule: {"message", "params"}, translated when it is shown
+    reason = models.JSONField(default=dict, blank=True)  # of a rule: {"message", "params"}, translated for display
     why = models.TextField(max_length=500, blank=True, validators=[names.paragraph])  # of an operator
     began_at = models.DateTimeField(default=timezone.now)
     began_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
-    until = models.DateTimeField(null=True, blank=True)  # an operator's row ends then by itself
-    away_since = models.DateTimeField(null=True, blank=True)  # the sign is not there, but not yet for long enough
+    until = models.DateTimeField(null=True, blank=True)  # when an operator's row ends automatically
+    away_since = models.DateTimeField(null=True, blank=True)  # the sign is absent since then
     sign_over_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)  # in force until then
+    ended_at = models.DateTimeField(null=True, blank=True)  # null: in force
     ended_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
     deadlines = models.JSONField(
         default=dict
-    )  # {public id of a claim: its deadline; null: not preemptible, only informed}
+    )  # {public id of a claim: its deadline; null: non-preemptible, its author was informed}
 
     class Meta:
         ordering = ["-public_id"]
@@ -232,7 +231,7 @@ class Quarantine(models.Model):
 
     @property
     def is_overruled(self) -> bool:
-        """Whether an operator put it back into service though its sign is still there."""
+        """Whether an operator ended it although its sign is still present."""
         return self.ended_at is not None and self.sign_over_at is None
 
     @property
@@ -241,13 +240,12 @@ class Quarantine(models.Model):
 
     @property
     def sentence(self) -> dict[str, Any]:
-        """Its reason as a sentence to be translated."""
+        """Its reason, as a sentence to translate."""
         return self.reason or {"message": "%(why)s", "params": {"why": self.why}}
 
 
 class OutsidePod(models.Model):
-    """A pod that the portal did not start, and its use of one pool. The portal never touches it and charges it to
-    nobody."""
+    """A pod that the portal did not start, and its use of one pool. The portal never changes it, and charges nobody for it."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="outside_pods")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="outside_pods")
@@ -256,7 +254,7 @@ class OutsidePod(models.Model):
     name = models.CharField(max_length=253)
     owner_kind = models.CharField(max_length=63, blank=True)
     units = models.PositiveIntegerField()
-    seen_at = models.DateTimeField(default=timezone.now)  # for the first time
+    seen_at = models.DateTimeField(default=timezone.now)  # when it was first seen
 
     class Meta:
         ordering = ["node", "namespace", "name"]
@@ -274,8 +272,8 @@ class Quota(models.Model):
     guaranteed = models.PositiveIntegerField(_("guaranteed"), default=0)
     borrow_limit = models.PositiveIntegerField(_("borrow limit"), null=True, blank=True)  # null: no limit
     lend_limit = models.PositiveIntegerField(_("lend limit"), null=True, blank=True)  # null: all
-    windows = models.JSONField(default=list, blank=True)  # times of another lend limit (quotas/lending/windows.py)
-    zone = models.CharField(max_length=50, blank=True)  # of the windows' wall clock
+    windows = models.JSONField(default=list, blank=True)  # lending windows (quotas/lending/windows.py)
+    zone = models.CharField(max_length=50, blank=True)  # time zone of the windows
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # the ETag
     updated_at = models.DateTimeField(auto_now=True)
@@ -303,7 +301,7 @@ class UserCap(models.Model):
 
 
 class BudgetAction(models.TextChoices):
-    """What a budget that is used up does. Running work is never stopped by one."""
+    """What happens when a budget is used up. It never stops running work."""
 
     NOTHING = "nothing", _("Nothing: only warn")
     NO_BORROWING = "no_borrowing", _("No borrowing: only what fits inside the guaranteed quota starts")
@@ -317,14 +315,14 @@ class BudgetCounts(models.TextChoices):
 
 class Budget(models.Model):
     """GPU-hours that a department with its teams, or one person in it, may use in each calendar month, or in one term
-    (`starts_on` to `ends_on`, both included). Days begin in the installation's zone. What was used is never kept here:
-    `counted` only remembers a sum of hours that are final (quotas/spending/budgets.py)."""
+    (`starts_on` to `ends_on`, both included). Days begin in the installation's time zone. What was used is not stored here;
+    `counted` only caches the sum of final hours (quotas/spending/budgets.py)."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="budgets")
     person = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="budgets")
     pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="budgets")  # null: all
-    hours = models.PositiveIntegerField(_("GPU-hours"))  # of whole cards; a part of a card counts its part
+    hours = models.PositiveIntegerField(_("GPU-hours"))  # of whole cards; a part of a card counts as that part
     counts = models.CharField(_("Counts"), max_length=10, choices=BudgetCounts.choices, default=BudgetCounts.ALL)
     action = models.CharField(
         _("When it is used up"), max_length=12, choices=BudgetAction.choices, default=BudgetAction.NO_BORROWING
@@ -332,7 +330,7 @@ class Budget(models.Model):
     starts_on = models.DateField(null=True, blank=True)  # null: every month
     ends_on = models.DateField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
-    # The beginning of the period for which people were told, so that they are told once.
+    # The beginning of the period for which people were notified, so that they are notified once.
     warned = models.DateTimeField(null=True, blank=True, editable=False)
     reached = models.DateTimeField(null=True, blank=True, editable=False)
     counted = models.JSONField(default=dict, blank=True, editable=False)
@@ -378,11 +376,11 @@ class RequestState(models.TextChoices):
 
 
 class QuotaRequest(models.Model):
-    """A department asks for more of a pool, for good or for a term (quotas/requests/actions.py).
+    """A department's request for more of a pool, for good or for a term (quotas/requests/actions.py).
 
-    `units` and `granted` are the wanted and the approved total, in the pool's unit; null is no limit. What a grant added to
-    the guarantee is `raised_by`: so much goes back when its term ends, to the `giver` whose guarantee it came from (null:
-    to the pool). A granted borrow limit stands in place of `replaced`.
+    `units` and `granted` are the requested and the approved total, in the pool's unit; null is no limit. `raised_by` is what
+    the grant added to the guarantee, which goes back at the end of the term to the `giver` from whose guarantee it came
+    (null: the pool). `replaced` is the value before the grant.
     """
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
@@ -391,7 +389,7 @@ class QuotaRequest(models.Model):
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     wanted = models.CharField(max_length=12, choices=Wanted.choices, default=Wanted.GUARANTEED)
     units = models.PositiveIntegerField(null=True, blank=True)
-    before = models.PositiveIntegerField(null=True, blank=True)  # the value when it was asked; null: no limit
+    before = models.PositiveIntegerField(null=True, blank=True)  # the value at the time of the request; null: no limit
     why = models.TextField(max_length=1000, validators=[names.paragraph])
     starts_at = models.DateTimeField(null=True, blank=True)  # null: as soon as it is approved
     ends_at = models.DateTimeField(null=True, blank=True)  # null: for good
@@ -400,16 +398,16 @@ class QuotaRequest(models.Model):
     granted = models.PositiveIntegerField(null=True, blank=True)
     decided_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     decided_at = models.DateTimeField(null=True)
-    note = models.TextField(max_length=1000, blank=True, validators=[names.paragraph])  # of who decided
+    note = models.TextField(max_length=1000, blank=True, validators=[names.paragraph])  # by the person who decided
     raised_by = models.PositiveIntegerField(default=0)
     replaced = models.PositiveIntegerField(null=True)
     giver = models.ForeignKey(Department, null=True, on_delete=models.SET_NULL, related_name="+")
     applied_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
-    reminded = models.PositiveSmallIntegerField(null=True)  # days before the end of which the last reminder told
+    reminded = models.PositiveSmallIntegerField(null=True)  # days before the end, of the last reminder
     delayed = models.SlugField(
         max_length=60, blank=True, db_index=False
-    )  # why a term that is due did not begin, or end, yet
+    )  # why a term that is due has not begun or ended yet
     created_at = models.DateTimeField(default=timezone.now)
     version = models.PositiveIntegerField(default=1)
 
@@ -428,12 +426,12 @@ class QuotaRequest(models.Model):
 
     @property
     def lasts_until(self) -> dt.datetime | None:
-        """The last second of the term: a day's end reads as that day, not as the next."""
+        """The last second of the term, so that the end of a day is shown as that day and not as the next."""
         return self.ends_at - dt.timedelta(seconds=1) if self.ends_at else None
 
 
 class RequestComment(models.Model):
-    """What people say to each other about a request."""
+    """A comment on a request."""
 
     request = models.ForeignKey(QuotaRequest, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -454,13 +452,13 @@ class ClaimState(models.TextChoices):
     RELEASED = "released", _("released")
 
 
-WINDOW = "lending window"  # the name of a recall that a closing lending window asks for
+WINDOW = "lending window"  # the name of recalls that closing lending windows create
 LIVE_CLAIMS = [ClaimState.PENDING, ClaimState.HOLDING, ClaimState.LEAVING]
 OCCUPYING = [ClaimState.HOLDING, ClaimState.LEAVING]
 
 
 class ClaimAmounts:
-    """What follows from a claim's columns: for the model, and for rows of it that are read without one."""
+    """Values derived from a claim's columns, for the model and for plain rows."""
 
     __slots__ = ()
     name: Any
@@ -479,7 +477,7 @@ class ClaimAmounts:
 
     @property
     def on_card(self) -> int:
-        """Units that a pod takes of its card, or of its cards together."""
+        """Units that a pod occupies on its card, or on its cards together."""
         return int(self.units_per_pod if self.asked_per_pod is None else self.asked_per_pod)
 
     @property
@@ -499,19 +497,19 @@ class Claim(ClaimAmounts, models.Model):
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="claims")
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="claims")
     user = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="claims")
-    person = models.CharField(max_length=150, blank=True)  # the user's name then: it stays when the account is gone
+    person = models.CharField(max_length=150, blank=True)  # user name; it stays when the account is deleted
     workload = models.CharField(max_length=26, blank=True, db_index=True)  # public id; blank: a recall
     kind = models.CharField(max_length=12, blank=True)  # of the workload; blank: a recall
     name = models.CharField(max_length=100)
     pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField()  # the charge
-    asked_per_pod = models.PositiveIntegerField(null=True)  # of its card, if compute makes the charge larger
+    asked_per_pod = models.PositiveIntegerField(null=True)  # occupied on its card, if compute makes the charge larger
     cores_per_pod = models.PositiveIntegerField(null=True)
     profile = models.CharField(max_length=40, blank=True)
     same_domain = models.BooleanField(default=False)
     cpu_milli = models.PositiveIntegerField(null=True)
     memory_mib = models.PositiveIntegerField(null=True)
-    devices = models.JSONField(default=dict)  # of its node, for each pod: {"rdma/hca": 1}
+    devices = models.JSONField(default=dict)  # resources of the node for each pod: {"rdma/hca": 1}
     priority = models.IntegerField(default=0)
     preemptible = models.BooleanField(default=True)
     own_only = models.BooleanField(default=False)
@@ -526,17 +524,17 @@ class Claim(ClaimAmounts, models.Model):
     backoff_until = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     checkpointed_at = models.DateTimeField(null=True)
-    checkpoint_every = models.PositiveIntegerField(null=True)  # s between its last two; null: fewer were seen
-    idle_since = models.DateTimeField(null=True)  # by measurement; null: it is busy, or nothing is known
+    checkpoint_every = models.PositiveIntegerField(null=True)  # s between its last two; null: there were fewer
+    idle_since = models.DateTimeField(null=True)  # by measurement; null: busy, or not measured
     leave_by = models.DateTimeField(null=True)  # end of its notice: SIGTERM is due, and its grace begins
-    term_at = models.DateTimeField(null=True)  # SIGTERM was sent: no way back to holding
+    term_at = models.DateTimeField(null=True)  # SIGTERM was sent: it cannot go back to holding
     held_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="held_by")
     released_at = models.DateTimeField(null=True)
-    until = models.DateTimeField(null=True)  # a recall ends then by itself
+    until = models.DateTimeField(null=True)  # when a recall ends automatically
     reserved = models.JSONField(null=True)  # {"units": 4, "places": […]}
     placement = models.JSONField(null=True)  # [{"pod": 0, "node": "n1", "cards": [0, 1]}]
 
-    # The last answer, for pages and API: never decided on.
+    # The last answer, for pages and API; it is no input of decisions.
     decision = models.CharField(max_length=12, blank=True)
     own = models.PositiveIntegerField(default=0)
     borrowed = models.PositiveIntegerField(default=0)
@@ -544,7 +542,7 @@ class Claim(ClaimAmounts, models.Model):
     position = models.PositiveIntegerField(null=True)
     ahead = models.JSONField(default=list)
     promised_at = models.DateTimeField(null=True)
-    waiting_on = models.JSONField(default=list)  # public ids: who must be gone, held for it or for others
+    waiting_on = models.JSONField(default=list)  # public ids of leaving claims, held for it or for others
     answered_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -584,7 +582,7 @@ class PlanPass(models.Model):
 
 
 class Decision(models.Model):
-    """A decision that changed something. Append-only; readers see their own side of it."""
+    """A decision that changed something. Append-only; readers see only what concerns their departments."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     plan_pass = models.ForeignKey(PlanPass, on_delete=models.CASCADE, related_name="decisions")
@@ -606,7 +604,7 @@ class Decision(models.Model):
 class LedgerEntry(models.Model):
     """Who used whose units from when until when. Use in unit-seconds is units × duration.
 
-    `own`: inside the user's own guarantee. Otherwise borrowed; `lender` null: from unassigned capacity.
+    `own`: within the department's guarantee. Otherwise borrowed; `lender` null: from unassigned capacity.
     """
 
     claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="ledger")
@@ -617,7 +615,7 @@ class LedgerEntry(models.Model):
     units = models.PositiveIntegerField()
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    lent_since = models.DateTimeField(null=True)  # before it began, the department had units of the lender since then
+    lent_since = models.DateTimeField(null=True)  # when the loan began, with other entries
 
     class Meta:
         verbose_name_plural = "ledger entries"
@@ -645,12 +643,12 @@ class LedgerEntry(models.Model):
 
 
 class UsageHour(models.Model):
-    """Metering: unit-seconds of one department in one pool in one hour, summed from the ledger. Rows may be remade."""
+    """Metering: unit-seconds of one department in one pool in one hour, summed from the ledger. Rows may be recomputed."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="usage_hours")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
     hour = models.DateTimeField()
-    seconds = models.PositiveIntegerField(default=3600)  # of the hour that are summed: fewer while it runs
+    seconds = models.PositiveIntegerField(default=3600)  # seconds summed: fewer in the current hour
     guaranteed = models.PositiveBigIntegerField(default=0)  # unit-seconds promised
     own = models.PositiveBigIntegerField(default=0)
     borrowed = models.PositiveBigIntegerField(default=0)
@@ -665,12 +663,12 @@ class UsageHour(models.Model):
 
 
 class Work(models.Model):
-    """Metering: unit-seconds that one person's workloads of one kind used in one pool over a time, from one source, as in
-    the ledger: `own`; or borrowed from `lender`, null being the unassigned capacity. Rows are remade, never incremented."""
+    """Metering: unit-seconds that one person's workloads of one kind used in one pool in a period, from one source. As in the
+    ledger, it is `own`, or borrowed from `lender` (null: unassigned capacity). Rows are recomputed, never incremented."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
-    person = models.CharField(max_length=150, blank=True)  # blank: nobody known
+    person = models.CharField(max_length=150, blank=True)  # blank: unknown
     kind = models.CharField(max_length=12, blank=True)
     own = models.BooleanField()
     lender = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -691,7 +689,7 @@ class WorkHour(Work):
 
 
 class WorkDay(Work):
-    """The same, of a whole day in UTC whose hours are final: reports read days where they can."""
+    """The same for a whole day in UTC whose hours are final: reports read days where possible."""
 
     day = models.DateField()
 
@@ -700,8 +698,8 @@ class WorkDay(Work):
 
 
 class UsageDay(models.Model):
-    """Unit-seconds promised to a department in a pool on a day in UTC. Written together with the day's WorkDay rows: a day
-    that is here has them all."""
+    """Unit-seconds guaranteed to a department in a pool on a day in UTC. Written together with the day's WorkDay rows, so all
+    of them exist if this does."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -716,8 +714,8 @@ class UsageDay(models.Model):
 
 
 class PoolPrice(models.Model):
-    """What an hour of a pool costs from a time on, in the installation's currency, for each card, GiB, slice or replica
-    (quotas/reports/units.py). None: it has no price. Append-only; `number` counts a pool's prices from 1 and is its ETag."""
+    """The price of an hour in a pool since a time, in the installation's currency, for each card, GiB, slice or replica
+    (quotas/reports/sums.py). None: no charge. Append-only; `number` counts a pool's prices from 1 and is its ETag."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="prices")
     number = models.PositiveIntegerField()
@@ -735,7 +733,7 @@ class PoolPrice(models.Model):
 
 
 class MonthlyReport(models.Model):
-    """A department's owners were sent the report of this month. Written with the messages, so that they go out once."""
+    """A record that a department's owners were sent this month's report. Committed with the messages, so they are sent once."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+")
     month = models.DateField()  # its first day

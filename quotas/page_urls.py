@@ -1,4 +1,4 @@
-"""Pages of quotas: departments' boards and rules, pools, decisions, and the operator's pages about them."""
+"""URLs of pages: departments' boards and rules, pools, decisions, and operators' pages about them."""
 
 from __future__ import annotations
 

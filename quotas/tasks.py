@@ -20,7 +20,7 @@ from quotas.requests import actions as quota_requests
 from quotas.rules import recalls
 from quotas.spending import balances, metering
 
-PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the beat's interval: a group that others just planned can wait
+PLANNED_WITHIN = dt.timedelta(seconds=4)  # less than the interval of plan_all: a group that was just planned can wait
 
 
 @shared_task(name="quotas.plan", autoretry_for=(Busy,), retry_backoff=1, retry_kwargs={"max_retries": 3})
@@ -30,13 +30,13 @@ def plan(*, group_id: int, **_: Any) -> None:
 
 @shared_task(name="quotas.plan_all")
 def plan_all(*, tick: bool = False, **_: Any) -> None:
-    """Plans all pool groups, in case a hint was lost; also ends recalls and quarantines whose time is over."""
+    """Plan all pool groups, in case a hint was lost; also end recalls and quarantines whose time is over."""
     with claimed_tick("quotas.plan_all", tick=tick) as run:
         if run:
             recalls.end_overdue(now=timezone.now())
             quarantines.keep(now=timezone.now())
             now = timezone.now()
-            lately = now - PLANNED_WITHIN, now  # a time to come was written by a clock that is ahead
+            lately = now - PLANNED_WITHIN, now  # a time in the future comes from a clock that is ahead
             for group_id in (
                 PoolGroup.objects.exclude(planned_at__range=lately).order_by("pk").values_list("pk", flat=True)
             ):
@@ -53,7 +53,7 @@ def meter(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.terms")
 def terms(*, tick: bool = False, **_: Any) -> None:
-    """Granted quotas begin, are announced to end, and end."""
+    """Begin, announce and end the terms of granted requests."""
     with claimed_tick("quotas.terms", tick=tick) as run:
         if run:
             quota_requests.run_terms(now=timezone.now())
@@ -61,7 +61,7 @@ def terms(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.budgets")
 def keep_budgets(*, tick: bool = False, **_: Any) -> None:
-    """People are told of budgets that are nearly, or wholly, used up."""
+    """Notify people of budgets that are nearly or entirely used up."""
     with claimed_tick("quotas.budgets", tick=tick) as run:
         if run:
             budgets.keep(now=timezone.now())
@@ -69,7 +69,7 @@ def keep_budgets(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.monthly")
 def monthly(*, tick: bool = False, **_: Any) -> None:
-    """On the first of the month, owners are sent the report of the last one."""
+    """On the first of a month, send owners the report of the month before."""
     with claimed_tick("quotas.monthly", tick=tick) as run:
         if run:
             send_monthly(now=timezone.now())
@@ -77,7 +77,7 @@ def monthly(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="quotas.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Deletes snapshots of old passes, and metered hours that are kept as days."""
+    """Delete snapshots of old passes, and old metered hours whose days are summed."""
     with claimed_tick("quotas.clean_up", tick=tick) as run:
         if run:
             replay.forget_old(now=timezone.now())

@@ -1,4 +1,4 @@
-"""Walking the tree of departments after reading all of them."""
+"""The tree of departments."""
 
 from __future__ import annotations
 

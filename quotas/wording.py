@@ -1,4 +1,4 @@
-"""The engine's answers in the reader's words: amounts, local times, and only names that the reader may see."""
+"""The engine's answers in words for one reader: with amounts, local times, and only names that the reader may see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOON = dt.timedelta(minutes=10)
 
 
 class _Names:
-    """What the engine's ids are called; how a claim and a pool are called is said below."""
+    """Names for the engine's ids; subclasses add those of claims and pools."""
 
     @cached_property
     def departments(self) -> dict[str, str]:
@@ -49,7 +49,7 @@ class _Names:
 
 
 class Teller(_Names):
-    """Words for one reader. `named`: public ids of claims that the sentences will name. Three queries in all."""
+    """Sentences for one reader. `named`: public ids of the claims that the sentences mention. Three queries in all."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
         self.actor, self.named = actor, set(named)
@@ -89,7 +89,7 @@ class Teller(_Names):
 
 
 def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
-    """The claims that the sentences of these reasons name."""
+    """Public ids of the claims that the sentences of these reasons mention."""
     return {
         claim
         for reason in reasons
@@ -103,8 +103,8 @@ def named_claims(reasons: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def clock(seconds: int) -> str:
-    """Seconds since 1970 → a time in the reader's zone, with its date if it is not today. To the second only near now: what is
-    later is by the end of that minute, for nothing may be promised too early."""
+    """Seconds since 1970 → a time in the reader's time zone, with its date if it is not today. It has seconds if it is near now;
+    a later time is rounded up to the minute, so that nothing is promised too early."""
     at, now = moment(seconds), timezone.now()
     if at - now > SOON:
         at += dt.timedelta(seconds=59)
@@ -118,7 +118,7 @@ def clock_of(when: dt.datetime) -> str:
 
 
 def lends(quota: Quota, *, now: dt.datetime) -> str:
-    """What the quota's department lends now, and what from when; the end of a sentence."""
+    """What the quota's department lends now and after the next change, as the end of a sentence."""
     schedule, pool = schedule_of(quota), quota.pool
     limit, change = schedule.at(now), schedule.next_change(now)
     if change is None:
@@ -139,7 +139,7 @@ def window_in_words(window: Window, pool: Pool | None) -> str:
 
 
 def return_sentence(due: Return, pool: Pool) -> str:
-    """When a borrower may have to return units because a lending window closes."""
+    """A sentence that tells a borrower when a lending window closes and units may be recalled."""
     text = (
         _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")
         if due.limit
@@ -149,13 +149,13 @@ def return_sentence(due: Return, pool: Pool) -> str:
 
 
 def _lent(limit: int | None, pool: Pool, everything: str, some: str, nothing: str, **words: str) -> str:
-    """One of three whole sentences depending on the limit, because languages differ in how they say "nothing"."""
+    """One of three texts, depending on the limit, because languages express "nothing" differently."""
     text = everything if limit is None else some if limit else nothing
     return text % (words | {"limit": amount(limit, pool)})
 
 
 def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
-    """One sentence for each of the three rules."""
+    """One sentence for each of the policy's three rules."""
     reclaim = {
         "any": _("Within its guaranteed quota, it reclaims from any borrower."),
         "lower_priority": _(
@@ -184,7 +184,7 @@ def policy_sentences(policy: e.Policy) -> tuple[str, ...]:
 
 
 class Words(_Names):
-    """Words for the claims of snapshots of one pool group. Two queries, and one for department names."""
+    """Sentences about the claims in snapshots of one pool group. Three queries in all."""
 
     def __init__(self, *snapshots: e.Snapshot) -> None:
         self.claims = {claim.id: claim for snapshot in snapshots for claim in snapshot.claims}
@@ -196,11 +196,11 @@ class Words(_Names):
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Names of the workloads; a hypothetical claim goes by its id."""
+        """Claim id → workload name; hypothetical claims have none."""
         return dict(Claim.objects.filter(public_id__in=self.claims).values_list("public_id", "name"))
 
     def claim(self, id: str) -> str:
-        """The claim's name, person and amount."""
+        """The claim's name, department and amount."""
         claim = self.claims.get(e.ClaimId(id))
         if claim is None:
             return id
@@ -212,7 +212,7 @@ class Words(_Names):
         return self._reader(unit, self.claim, lambda slug: self.pools.get(slug, slug))
 
     def of_plan(self, plan: e.Plan) -> Iterator[str]:
-        """One line for each answer."""
+        """One line for each decision and each withdrawn recall."""
         for decision in plan.decisions:
             reader = self.reader(self.claims[decision.claim].pool)
             reasons = [sentence(reason, reader=reader) for reason in decision.reasons]
@@ -223,7 +223,7 @@ class Words(_Names):
             yield "Nobody waits."
 
     def of_difference(self, difference: Difference, standing: Standing) -> list[str]:
-        """`standing`: claims on the nodes that the change drains."""
+        """Sentences about a change. `standing`: claims on the nodes that it drains."""
         sentences = [*self._of_nodes(standing)]
         for pool in self.units:
             in_pool = self._in(difference, pool)

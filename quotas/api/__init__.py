@@ -1,2 +1,1 @@
-"""The REST API of quotas: guaranteed quota, use, loans, recalls and decisions. Amounts are accompanied by their
-`unit`."""
+"""The REST API of quotas: guaranteed quota, use, loans, recalls and decisions. Amounts come with their `unit`."""

@@ -1,4 +1,4 @@
-"""`budgets/` and `departments/{d}/budgets/`: GPU-hours that a department or a person may use, and what is used of them."""
+"""`budgets/` and `departments/{d}/budgets/`: GPU-hours that a department or a person may use, and how much is used."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class BudgetIn(LimitsIn):
 
 
 def person_of(username: str | None, department: Department) -> User | None:
-    """Raises Invalid (person)."""
+    """The user with this name. Raises Invalid (person)."""
     if username is None:
         return None
     user = User.objects.filter(username=username).first()
@@ -154,7 +154,7 @@ class BudgetsView(ApiView):
 
 
 class Budgets(BudgetsView):
-    """Of departments that you see; of people your own, and all in departments that you own."""
+    """Budgets of departments that you may see, your own, and those of people in departments that you own."""
 
     @extend_schema(operation_id="budgets_list", responses=BUDGET_PAGE,
                    parameters=[OpenApiParameter("mine", bool, description="Only your own.")])  # fmt: skip
@@ -212,7 +212,7 @@ class BudgetView(BudgetsView):
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def put(self, request: Request, budget: str) -> Response:
-        """All limits; those that are absent are as by default. Department, person and pool stay as they are."""
+        """Sets all limits; absent ones get their defaults. Department, person and pool do not change."""
         row = budgets.budget_for(self.actor, budget)
         budgets.require_setter(self.actor, row.department, row.person)
         limits, version = Limits(**self.read(LimitsIn)), self.version()
@@ -231,7 +231,7 @@ class BudgetView(BudgetsView):
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def delete(self, request: Request, budget: str) -> Response:
-        """Whom it held may start again, which may be at the expense of who borrows now."""
+        """Workloads that the budget kept waiting may start, possibly by reclaiming from present borrowers."""
         row = budgets.budget_for(self.actor, budget)
         budgets.require_setter(self.actor, row.department, row.person)
         version = self.version()

@@ -1,4 +1,4 @@
-"""`decisions/` and `loans/`: the decision log and the ledger, each reader from their own side."""
+"""`decisions/` and `loans/`: the decision log and the ledger, as far as each reader may see them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
         return reader
 
     def asked(self, row: Decision) -> bool:
-        """Whether the reader is on the asking claim's side; a victim's side learns for whom and how much, not more."""
+        """Whether the reader may see the requesting claim; others (of a victim's department) see only for whom and how much."""
         return row.department_id in self.reader.seen
 
     @extend_schema_field(SideOut)
@@ -77,7 +77,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
 
 
 def decisions_of(actor: Actor) -> QuerySet[Decision]:
-    """Decisions whose asking claim or victims belong to the actor's departments."""
+    """Decisions whose requesting claim or victims belong to the actor's departments."""
     rows = Decision.objects.select_related("claim__department", "claim__pool", "pool", "plan_pass")
     rows = rows.prefetch_related("victims__department", "victims__pool")
     if actor.sees_all:
@@ -147,7 +147,7 @@ class LoanOut(serializers.ModelSerializer[LedgerEntry]):
 
 
 class Loans(ApiView):
-    """Who has borrowed from whom, newest first. Outside your departments only who, how much and since when."""
+    """Who has borrowed from whom, newest first. Outside your departments, workloads are not named."""
 
     @extend_schema(
         operation_id="loans_list",

@@ -1,4 +1,4 @@
-"""`departments/{d}/preview/`: what moving a department, or another weight, would change. Nothing is changed."""
+"""`departments/{d}/preview/`: what moving a department or changing its weight would do. Read only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`…/policy/`: whose work may be stopped for whom, set for a pool, a department, or a department in one pool."""
+"""`…/policy/`: which work may be preempted for which, set for a pool, a department, or a department in one pool."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PolicyOut(serializers.Serializer[Any]):
 
 
 class PolicyView(ApiView):
-    """Members read the policies of their departments, everybody those of pools; operators set them."""
+    """Members can read the policies of their departments, and everybody those of pools. Operators set them."""
 
     dry_runs = frozenset({"put", "delete"})
 
@@ -96,7 +96,7 @@ class PolicyView(ApiView):
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def delete(self, request: Request, department: str = "", pool: str = "") -> Response:
-        """The next wider policy counts again; the answer says which."""
+        """Then the policy of the next wider scope applies: see `set_at` in the answer."""
         return self.change(self.scope(department, pool), None)
 
 

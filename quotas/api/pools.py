@@ -1,4 +1,4 @@
-"""`pools/` and `nodes/`: what there is, how much of it is free, and the operator's rules for it."""
+"""`pools/` and `nodes/`: capacity, how much of it is free, and operators' rules for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DepartmentShareOut(serializers.Serializer[Any]):
 
 
 class BalanceOut(serializers.Serializer[Any]):
-    """GPU-hours, of which half counts after each half-life."""
+    """GPU-hours, halved after each half-life."""
 
     department = serializers.CharField(source="department.slug")
     lent = serializers.FloatField()
@@ -117,9 +117,9 @@ def _rule(name: str, **more: Any) -> serializers.IntegerField:
 
 
 class PoolChange(Strict):
-    """Notice and grace hold for what is admitted from now on: they are frozen at admission. Fair sharing, starvation and
-    restart cost hold for all pools that share nodes; null: as the installation is set. With `balance_half_life` who lent more
-    than it borrowed lately borrows first in this pool, and fair sharing does not apply; null: off."""
+    """Notice and grace apply to workloads admitted from now on: they are frozen at admission. Fair sharing, starvation and
+    restart cost apply to all pools that share nodes; null: as in the installation's settings. With `balance_half_life`,
+    departments that lent more than they borrowed lately borrow first in this pool, and fair sharing does not apply; null: off."""
 
     notice = _rule("notice")
     grace = _rule("grace")
@@ -198,7 +198,7 @@ class PoolCapacity(ApiView):
 
 
 class PriceOut(serializers.ModelSerializer[PoolPrice]):
-    """What an hour costs, for each card, GiB, slice, replica or (percent) whole card. null: nothing is charged."""
+    """What an hour costs, for each card, GiB, slice, replica or (percent) whole card. null: no charge."""
 
     class Meta:
         model = PoolPrice
@@ -236,7 +236,7 @@ class PoolPriceView(ApiView):
 
     @extend_schema(operation_id="pools_set_price", request=PriceIn, responses=PricesOut, parameters=[IF_MATCH])
     def put(self, request: Request, pool: str) -> Response:
-        """It counts from now on. The ETag is the number of the price; `"0"` before the first."""
+        """The price applies from now on. The ETag is the number of the price; `"0"` before the first."""
         self.actor.require_operator()
         row, values = pool_for(pool), self.read(PriceIn)
         return self.answer(prices.set_price(actor=self.actor, pool=row, **values, expected_version=self.version() or 0))

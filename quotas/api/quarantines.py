@@ -1,4 +1,4 @@
-"""`quarantines/`: nodes and cards that are out of use because of a fault, and those that were. For operators."""
+"""`quarantines/`: nodes and cards that are or were out of use because of a fault. For operators."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Quarantines(ApiView):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Nothing new starts there; what runs there has its notice, is queued again, and nothing is counted against it."""
+        """No new workload starts there. Running ones get notice and are queued again, and nothing is counted against them."""
         asked = self.read(QuarantineIn)
         node = Node.objects.select_related("cluster").filter(pk=asked["node"]).first()
         if node is None:
@@ -139,6 +139,6 @@ class QuarantineView(ApiView):
 
     @extend_schema(operation_id="quarantines_end", responses={204: None})
     def delete(self, request: Request, quarantine: str) -> Response:
-        """Puts it back into service; what was told and has not left may stay. 409 if it has already ended."""
+        """Ends the quarantine; workloads with notice that have not left may stay. 409 if it has already ended."""
         quarantines.put_back(actor=self.actor, row=self.quarantine(quarantine))
         return Response(status=204)

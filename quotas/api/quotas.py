@@ -1,4 +1,4 @@
-"""`departments/{d}/quotas/`, `…/user_caps/` and `…/usage/`: what is promised to a department, and what it uses."""
+"""`departments/{d}/quotas/`, `…/user_caps/` and `…/usage/`: a department's quotas and caps, and what it uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST = 2**31 - 1
 
 
 def pool_for(slug: str) -> Pool:
-    """The pool; pools are visible to everyone. Raises NotVisible."""
+    """The pool with this slug; everybody may see pools. Raises NotVisible."""
     pool = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
     if pool is None:
         raise NotVisible
@@ -92,7 +92,7 @@ class QuotaInWithReason(QuotaIn):
 
 
 class StoppedOut(serializers.Serializer[Any]):
-    """One who would be told to go, as the reader may know it."""
+    """A workload or recall that would have to release capacity, as far as the reader may see it."""
 
     department = serializers.CharField(source="department.slug")
     pool = serializers.CharField(source="pool.slug")
@@ -103,7 +103,7 @@ class StoppedOut(serializers.Serializer[Any]):
 
 
 class BreakOut(serializers.Serializer[Any]):
-    """One thing that the change takes from somebody."""
+    """One thing that the change takes away."""
 
     kind = serializers.ChoiceField(
         [
@@ -124,7 +124,7 @@ class BreakOut(serializers.Serializer[Any]):
 
 
 class PreviewOut(serializers.Serializer[Any]):
-    """What would happen; nothing has."""
+    """What the change would do. Nothing has been changed."""
 
     unit = serializers.CharField(allow_null=True, help_text="null: several pools are concerned.")
     stopped = StoppedOut(many=True)
@@ -289,7 +289,7 @@ class UsagesOut(serializers.Serializer[Any]):
 
 
 class Usage(ApiView):
-    """One row a pool, the department with everything below it."""
+    """One row for each pool: use of the department and all below it."""
 
     @extend_schema(
         operation_id="usage_read", responses=UsagesOut, parameters=[OpenApiParameter("pool", OpenApiTypes.STR)]

@@ -1,4 +1,4 @@
-"""Reasons and claims as one reader may see them: ids of other departments' workloads are left out."""
+"""Reasons and claims as far as one reader may see them: ids of other departments' workloads are left out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REASONS = {
 
 
 class Reader:
-    """What one reader may see of the claims that answers name, read with one query."""
+    """What one reader may see of the claims that answers mention, read with one query."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:
         self.actor, self.named = actor, set(named)
@@ -46,7 +46,7 @@ class Reader:
         return self.actor.seen
 
     def side(self, claim: Claim) -> dict[str, Any]:
-        """The claim's department and amount; for its own people also the workload."""
+        """The claim's department and amount; and its workload, if the reader may see the department."""
         known = claim.department_id in self.seen
         return {
             "department": claim.department.slug,
@@ -85,7 +85,7 @@ class Reader:
 
 
 class SideOut(serializers.Serializer[Any]):
-    """One claim as the reader may see it."""
+    """One claim as far as the reader may see it."""
 
     department = serializers.CharField()
     units = serializers.IntegerField()

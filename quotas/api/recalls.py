@@ -1,4 +1,4 @@
-"""`recalls/`: an owner reclaims guaranteed units, and follows their return."""
+"""`recalls/`: reclaim guaranteed units as an owner, and follow their return."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RecallOut(serializers.ModelSerializer[Claim]):
 
 
 def serializer_context(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
-    """What RecallOut needs to know of all these recalls, read at once."""
+    """The context of RecallOut for all these recalls, read at once."""
     awaited = {id for recall in recalls for id in recall.waiting_on}
     leaving = Claim.objects.filter(Q(held_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
     return {"reader": Reader(actor), "leavers": leavers([*recalls, *leaving.select_related("department", "pool")])}
@@ -121,7 +121,7 @@ class Recalls(ApiView):
         if self.flag("dry_run"):
             check_end(until, now=timezone.now())
             return preview_answer(preview_recall(**asked, units=values["units"]), asked["pool"], facts)
-        if self.confirmed:  # what was shown is what is done; to stop borrowers is what a recall says by itself
+        if self.confirmed:  # optional here: a recall is expected to stop borrowers
             foreseen = preview_recall(**asked, units=values["units"])
             confirm.require(foreseen.breaks, self.confirmed, facts=facts)
         answered: dict[str, Any] = {}
@@ -150,6 +150,6 @@ class RecallView(ApiView):
 
     @extend_schema(operation_id="recalls_withdraw", responses={204: None})
     def delete(self, request: Request, recall: str) -> Response:
-        """What was told to go and is still there goes on. Withdrawing twice is harmless."""
+        """Victims that have not left continue. Withdrawing twice is harmless."""
         withdraw_recall(actor=self.actor, claim=self.recall(recall, Right.STEER))
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""`quota_requests/` and `departments/{d}/quota_requests/`: asking for more quota, and deciding what is asked."""
+"""`quota_requests/` and `departments/{d}/quota_requests/`: request more quota, and decide requests."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def answer(row: QuotaRequest, status: int = 200) -> Response:
 
 
 def read_amount(values: dict[str, Any], pool: Pool) -> None:
-    """Puts `units` in place of an `amount` in words. Raises Invalid (amount)."""
+    """Replace an `amount` in words by `units`. Raises Invalid (amount)."""
     if "amount" in values:
         try:
             values["units"] = units_of(values.pop("amount"), pool, least=0)
@@ -162,7 +162,7 @@ class QuotaRequestView(ApiView):
 
     @extend_schema(operation_id="quota_requests_withdraw", responses={200: QuotaRequestOut}, request=None)
     def delete(self, request: Request, quota_request: str) -> Response:
-        """It stays in the history as withdrawn."""
+        """The request stays in the history, as withdrawn."""
         row = quota_requests.request_for(self.actor, quota_request)
         return answer(quota_requests.withdraw(actor=self.actor, request=row))
 
@@ -216,7 +216,7 @@ class QuotaRequestRenewal(ApiView):
     )
     @idempotent
     def post(self, request: Request, quota_request: str) -> Response:
-        """Requests the same amount for as long again."""
+        """Requests the same amount for another term of the same length."""
         self.read(Empty)
         row = quota_requests.request_for(self.actor, quota_request)
         return answer(quota_requests.renew(actor=self.actor, request=row), 201)

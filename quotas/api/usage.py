@@ -1,4 +1,4 @@
-"""`usage/`: what was used, lent and left idle over a time, and what it cost."""
+"""`usage/`: what was used, lent and left idle in a period, and what it cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 5000
 
 
 class UnitSecondsOut(serializers.Serializer[Any]):
-    """Whole seconds times the pool's unit: they add up exactly."""
+    """Whole seconds times units of the pool, which add up exactly."""
 
     own = serializers.IntegerField()
     borrowed = serializers.IntegerField()
@@ -36,8 +36,8 @@ class UnitSecondsOut(serializers.Serializer[Any]):
 
 
 class UsageReportRowOut(serializers.Serializer[Any]):
-    """Hours of cards, slices, replicas, of a GiB where `unit` is MiB, of a whole card where it is percent. null: does not
-    apply, or is not known."""
+    """Hours of cards, slices or replicas; of a GiB if `unit` is MiB; of a whole card if it is percent. null: not applicable, or
+    unknown."""
 
     department = serializers.CharField(required=False, help_text="Where it is grouped by it.")
     person = serializers.CharField(required=False, help_text="Where it is grouped by it; empty: unknown.")
@@ -88,13 +88,13 @@ PARAMETERS = [
 
 
 class UsageReport(ApiView):
-    """Own work; of departments that you own, everybody's; for operators everything. Operators and owners read the same as
-    on the page *Usage*."""
+    """Your own work, and all work in departments that you own; for operators, all work. The figures are those of the page
+    *Usage*."""
 
     @extend_schema(operation_id="usage_report", responses=UsageReportOut, parameters=PARAMETERS)
     def get(self, request: Request) -> Response:
         limit = self.number("limit", 500, MOST) or 500
-        chosen = self.user.time_zone  # a token brings no zone of its own
+        chosen = self.user.time_zone  # requests with a token have no time zone of their own
         with timezone.override(zone_of(chosen) if chosen else timezone.get_current_timezone()):
             asked = asked_of(self.actor, {name: str(value) for name, value in request.query_params.items()})
             answer = _answer(report(self.actor, asked), limit)

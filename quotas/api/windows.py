@@ -1,4 +1,4 @@
-"""Lending windows as the API writes them: names of weekdays, times of day."""
+"""Lending windows in the API: names of weekdays, times of day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|24:00")
 
 
 class TimeOfDay(serializers.CharField):
-    """09:00, at the minute; 24:00 is the end of the day."""
+    """A time such as 09:00, without seconds; 24:00 is the end of the day."""
 
     def to_internal_value(self, data: Any) -> Any:
         text = super().to_internal_value(data)

@@ -1,5 +1,4 @@
-"""Changes of a snapshot written as words, as `manage.py plan --what-if` takes them: another quota, drained nodes, a request,
-other settings."""
+"""Changes of a snapshot written as words, for `manage.py plan --what-if`: a quota, drained nodes, a request, settings."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -21,22 +20,22 @@ CHANGES = """quota DEPARTMENT POOL guaranteed=8 lend_limit=null
 drain NODE …
 request DEPARTMENT POOL units_per_pod=4 pods=2
 settings notice=300 grace=60 fair_sharing=true"""
-"""How a change is written; keys and values are those of the JSON of a quota and of a claim."""
+"""How changes are written. Keys and values are those of the JSON of quotas, claims and settings."""
 
 QUOTA_WORDS = tuple(f.name for f in fields(Quota))
 SETTING_WORDS = tuple(f.name for f in fields(Settings))
 OF_POOLS = ("notice", "grace", "policy")
-"""Settings that a pool may have of its own."""
+"""Settings that a pool can override."""
 REQUEST_WORDS = (
     "units_per_pod", "pods", "profile", "cores_per_pod", "asked_per_pod", "cpu_milli", "memory_mib", "devices", "same_domain",
     "user", "priority", "own_only", "preemptible", "min_runtime", "max_runtime", "notice", "grace", "id", "submitted_at",
     "queued_at", "backoff_until",
 )  # fmt: skip
-"""Keys of a claim that has not started."""
+"""Keys of a pending claim."""
 
 
 def with_change(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
-    """The snapshot with one change (CHANGES). Raises SnapshotError, which names the word."""
+    """The snapshot with one change (see CHANGES). Raises SnapshotError that names the word."""
     match words:
         case ["quota", department, pool, *pairs]:
             given = _pairs(pairs, QUOTA_WORDS)
@@ -57,13 +56,13 @@ def with_change(snapshot: Snapshot, words: Sequence[str]) -> Snapshot:
 
 
 def drained(changes: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The nodes that these changes drain, each once."""
+    """The names of the nodes that these changes drain, without duplicates."""
     return tuple(dict.fromkeys(name for words in changes if words[:1] == ["drain"] for name in words[1:]))
 
 
 def _with_written_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, given: Json) -> Snapshot:
-    """Keys that are not given stay as they are. Refused as when the quota is written: when more is promised than there is, or
-    less than work holds that must not be stopped."""
+    """Change the given keys of a quota. As when a real quota is set, raises SnapshotError if more is promised than there is, or
+    less than non-preemptible work holds."""
     present = next(other.quotas.get(pool, Quota()) for other in snapshot.departments if other.id == department)
     quota = quota_from_json({**record_to_json(present), **given}, f"quota {department} {pool}")
     changed = with_quota(snapshot, department, pool, quota)
@@ -81,7 +80,7 @@ def _with_written_quota(snapshot: Snapshot, department: DepartmentId, pool: Pool
 
 
 def _with_settings(snapshot: Snapshot, given: Json) -> Snapshot:
-    """Settings that are not given stay as they are; those of pools hold in all of them."""
+    """Change the given settings; those that pools can override change in all pools."""
     nothing = {"id": snapshot.id, "now": snapshot.now, "pools": [], "departments": [], "claims": []}
     settings = parse_snapshot({**nothing, "settings": {**record_to_json(snapshot.settings), **given}}).settings
     of_pools = {name: getattr(settings, name) for name in OF_POOLS if name in given}
@@ -89,7 +88,7 @@ def _with_settings(snapshot: Snapshot, given: Json) -> Snapshot:
 
 
 def _written_claim(snapshot: Snapshot, department: str, pool: str, given: Json) -> Claim:
-    """A pending claim, the last in the queue unless `given` says otherwise; its id says that it is hypothetical."""
+    """A pending claim, the last in the queue unless `given` differs, with an id such as what-if-1."""
     taken = {claim.id for claim in snapshot.claims}
     id = next(id for number in range(1, len(taken) + 2) if (id := f"what-if-{number}") not in taken)
     place = {"department": department, "pool": pool, "state": "pending"}
@@ -109,7 +108,7 @@ def _check_known(snapshot: Snapshot, department: str, pool: str) -> None:
 
 
 def _pairs(words: Iterable[str], known: Sequence[str]) -> Json:
-    """{key: value} of `key=value …`, each known and given once; a value is JSON, or else a string as it stands."""
+    """{key: value} from `key=value …`. Keys must be known and given once; a value is JSON, or else taken as a string."""
     given: Json = {}
     for word in words:
         key, equals, value = word.partition("=")

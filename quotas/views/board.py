@@ -1,4 +1,4 @@
-"""The department's board: does it get what it is guaranteed?"""
+"""A department's board: its use, what it lends and borrows, its queue, and their history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Row:
     usage: PoolUsage
     borrowed: tuple[BorrowedSince, ...]
     lent: tuple[BorrowedSince, ...]
-    lends: str  # now and from when; blank without lending windows
+    lends: str  # what it lends now and next, as a sentence's end; blank without lending windows
 
 
 @login_required
@@ -73,8 +73,7 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def days_of(request: HttpRequest) -> int:
-    """How many days the charts show: those that were chosen; else a week, where more than its last day has been
-    metered."""
+    """How many days the charts show: the chosen number; else a week, or one day if no earlier hours are metered."""
     chosen = natural(request.GET.get("days", ""))
     if chosen in PERIODS:
         return chosen
@@ -100,7 +99,7 @@ def _now(live: Live, actor: Actor, department: Department, inside: list[int], ru
 
 
 def _flows(running: list[Loan], rows: list[Row]) -> list[tuple[Pool, Flow]]:
-    """Who lends to whom in each pool of the board where anything is lent to the department or by it."""
+    """(pool, drawing of its loans) for each pool of the board in which the department lends or borrows."""
     pools = [row.usage.pool for row in rows]
     drawn = [(pool, flow([loan for loan in running if loan.pool.pk == pool.pk])) for pool in pools]
     return [(pool, each) for pool, each in drawn if each is not None]
@@ -115,7 +114,7 @@ def _teams(live: Live, department: int, depth: int = 0) -> Iterator[tuple[Depart
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A waiting claim. `known`: the reader sees its department, and so its name, person and reasons."""
+    """A waiting claim. `known`: whether the reader may see its department, and so its name, person and reasons."""
 
     claim: LiveClaim
     department: Department

@@ -1,4 +1,4 @@
-"""Budgets of GPU-hours: a department's and its people's, and bars of them on other pages."""
+"""Budgets of GPU-hours: those of a department and its people, and bars for other pages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from quotas.models import Budget
 from quotas.previews.budgets import preview_budget
 
 SHOWN = 20
-"""Bars on another page; those that are used up the most."""
+"""The most bars on another page: those with the largest used share."""
 
 
 @login_required
 @require_safe
 def budgets(request: HttpRequest, department: str) -> HttpResponse:
-    """All that bind the department's work, as far as the reader may know them."""
+    """All budgets that restrict the department's work and that the reader may see."""
     actor = actor_of(request)
     dept = department_for(actor, department)
     states = states_of(actor, that_bind(actor, dept))
@@ -54,8 +54,8 @@ def budgets(request: HttpRequest, department: str) -> HttpResponse:
 @login_required
 @require_safe
 def bars(request: HttpRequest) -> HttpResponse:
-    """A part of other pages. With `department`: what binds there. With `all`: all that the reader sees. Without: the reader's
-    own, and what their departments have nearly used up."""
+    """A part of other pages. `department`: the budgets that restrict its work; `all`: all that the reader may see. With neither:
+    the reader's own, and those of their departments that are nearly used up."""
     actor = actor_of(request)
     slug = request.GET.get("department", "")
     if slug:
@@ -107,7 +107,7 @@ def _new_form(actor: Actor, department: Department, data: Any) -> BudgetForm:
 @login_required
 @require_safe
 def preview(request: HttpRequest, department: str) -> HttpResponse:
-    """The panel beside a new one: whom it would hold now."""
+    """The panel beside the form of a new budget: which claims it would keep waiting now."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     form = _new_form(actor, dept, request.GET)
@@ -174,7 +174,7 @@ def remove(request: HttpRequest, department: str, budget: str) -> HttpResponse:
 
 
 def _budget(request: HttpRequest, department: str, budget: str) -> tuple[Actor, Department, Budget]:
-    """A budget that the reader may set, at its department's address. Raises NotVisible, Forbidden."""
+    """A budget of this department that the reader may set. Raises NotVisible, Forbidden."""
     actor = actor_of(request)
     dept = department_for(actor, department)
     row = budget_for(actor, budget)

@@ -26,7 +26,7 @@ from quotas.views.quotas import Rule, rule_of, rules_of
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def caps(request: HttpRequest, department: str) -> HttpResponse:
-    """The part of the members page with the caps."""
+    """The part with all caps of a department."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER if request.method == "POST" else Right.SEE)
     return _caps(request, actor, dept, None)

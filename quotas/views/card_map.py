@@ -1,6 +1,6 @@
-"""The card map: every node and card at one look, whose it is or how busy, and the details of one node.
+"""The card map: every node and card with its department or activity, and the details of one node.
 
-Everybody may see it. Of work in departments that a reader does not see it says "another department", how much and until when.
+Everybody may see it. Work in departments that the reader may not see is shown as "another department", with amount and end.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from quotas.board.map_reading import CardMap, Kind, MapNode, Part, Tile, read_ma
 from quotas.models import Claim, Node, Pool, Quarantine, Quota
 
 STATES: dict[str, Kind | None] = {**{kind.value: kind for kind in Kind}, "idle": None}
-"""What the map is filtered by; idle: used, and measured to be idle."""
+"""The states by which the map can be filtered; idle: used, and measured to be idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """None, "" : not narrowed by it. What the address names and does not exist counts as not narrowed."""
+    """The filters of the URL. None and "" do not filter; neither do values that do not exist."""
 
     pool: Pool | None
     department: Department | None
@@ -71,7 +71,7 @@ def card_map(request: HttpRequest) -> HttpResponse:
 
 
 def map_context(pools: list[Pool], seen: Collection[int], filters: Filters) -> dict[str, Any]:
-    """What `_card_map.html` needs."""
+    """The context of `_card_map.html`."""
     made = read_map(pools, seen=seen)
     colours = colours_of(made, _guaranteed(pools), filters.department.pk if filters.department else None)
     pen = Pen(made, colours, reverse("quotas:card_map"), filters.matches if filters.narrows else None)
@@ -86,18 +86,18 @@ def map_context(pools: list[Pool], seen: Collection[int], filters: Filters) -> d
 
 
 def _guaranteed(pools: list[Pool]) -> dict[int, float]:
-    """Department → its guarantees in these pools, in cards."""
+    """Department id → its guarantees in these pools, in cards."""
     rows = Quota.objects.filter(pool__in=pools).values_list("department")
     return dict(rows.annotate(cards=Sum(F("guaranteed") * 1.0 / F("pool__units_per_card"))).order_by())
 
 
 @dataclass(slots=True)
 class Line:
-    """A part of a card, or alike cards beside each other, in words. `claim` only for readers of its department."""
+    """A part of a card, or several identical neighbouring cards, in words. `claim` is None if the reader may not see it."""
 
     first: Tile
     last: Tile
-    places: set[int]  # of its tiles on the map
+    places: set[int]  # positions of its tiles on the map
     part: Part
     count: int
     whose: str
@@ -105,7 +105,7 @@ class Line:
     claim: Claim | None
     since: dt.datetime | None
     until: dt.datetime | None
-    is_rest: bool  # of the card that the line before is about
+    is_rest: bool  # whether it is another part of the card in the line before
 
     @property
     def label(self) -> str:
@@ -120,7 +120,7 @@ class Line:
         return self.part.units * self.count
 
     def goes_on(self, tile: Tile, part: Part) -> bool:
-        """Whether a whole tile is just like those that the line is about."""
+        """Whether a tile with this part is identical to those of the line, so that the line can include it."""
         alike = (part.claim, part.kind, tile.profile) == (self.part.claim, self.part.kind, self.last.profile)
         whole = len(tile.parts) == len(self.last.parts) == 1
         return alike and whole and (not tile.profile or part.claim is None)
@@ -129,7 +129,7 @@ class Line:
 @login_required
 @require_safe
 def card_map_node(request: HttpRequest, node: int) -> HttpResponse:
-    """Who has what on one node, until when. `?card=` marks one of its cards, by its place on the map."""
+    """Who holds what on one node, and until when. `?card=` marks one of its cards, by its position on the map."""
     seen = actor_of(request).seen
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     pools = list(Pool.objects.filter(cards__node=row).distinct().select_related("group__cluster"))

@@ -1,4 +1,4 @@
-"""The decision log, from the reader's side."""
+"""The decision log, as far as the reader may see it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quotas.previews.alternatives import choice_of
 from quotas.wording import Teller, named_claims
 
 AT_ONCE = 100_000
-"""Bytes of a compressed snapshot, of some 2,500 claims: of a larger one the alternatives are planned when asked for."""
+"""Bytes of a compressed snapshot, about 2,500 claims: for larger ones, alternatives are planned on request only."""
 UNREADABLE = (ValueError, zlib.error)
 CSV_COLUMNS = (
     "id", "at", "kind", "department", "pool", "unit", "units", "name", "person", "released_units", "released_by"
@@ -36,11 +36,11 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One decision as this reader may see it: the asking claim and the victims, named only if they are their own."""
+    """One decision as this reader may see it: the requesting claim and the victims, named only if the reader may see them."""
 
     decision: Decision
-    claim: Claim | None  # None: another department's
-    victims: tuple[tuple[Claim, bool], ...]  # and whether it is one of theirs
+    claim: Claim | None  # None: the reader may not see it
+    victims: tuple[tuple[Claim, bool], ...]  # and whether the reader may see it
 
     @property
     def units(self) -> int:
@@ -85,13 +85,14 @@ def list_of(request: HttpRequest, rows: QuerySet[Decision], seen: Collection[int
 
 
 def naming(seen: Collection[int]) -> Callable[[str], Q]:
-    """What selects the decisions that name a word to the reader: of other departments' claims only the department."""
+    """Return a function from a word to the condition on decisions that show it to this reader, who sees only the department of
+    other departments' claims."""
 
     def names(word: str) -> Q:
         victims = Decision.victims.through.objects.filter(claim__department__in=seen, claim__name__icontains=word)
         own = Q(claim__name__icontains=word) | Q(claim__person__icontains=word) | Q(public_id__istartswith=word)
         for_all = Q(department__name__icontains=word) | Q(pool__name__icontains=word)
-        return for_all | Q(department__in=seen) & own | Q(pk__in=victims.values("decision"))  # looked for once
+        return for_all | Q(department__in=seen) & own | Q(pk__in=victims.values("decision"))  # one subquery
 
     return names
 
@@ -118,7 +119,7 @@ def kinds() -> dict[str, str]:
 
 
 def concerning(actor: Actor, seen: Collection[int]) -> QuerySet[Decision]:
-    """Decisions whose asking claim or victims belong to the reader's departments."""
+    """Decisions whose requesting claim or victims belong to departments that the reader may see."""
     if actor.sees_all:
         return Decision.objects.all()
     victims = Decision.victims.through.objects.filter(decision=OuterRef("pk"), claim__department__in=seen)
@@ -148,7 +149,7 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
     side = side_of(row, seen)
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
     context["at_once"] = len(row.plan_pass.snapshot) < AT_ONCE
-    if side.claim is not None:  # another department's numbers and reasons are not this reader's
+    if side.claim is not None:  # the reader may not see numbers and reasons of other departments
         teller = Teller(actor, named_claims(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
         lenders = row.data.get("from", {}).items()
         context |= {

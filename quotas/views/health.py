@@ -1,4 +1,4 @@
-"""The health of a node: quarantines in force with who has to leave, the form for another one, and the history."""
+"""The health of a node: quarantines in force with the claims that have to leave, the form for a new one, and the history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ON_A_PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A quarantine, the claims it told that are still there, and whether its sign is."""
+    """A quarantine in force, with the claims still there: those that have to leave, and those whose author was informed."""
 
     row: Quarantine
     leaving: list[Claim]
@@ -41,13 +41,13 @@ class InForce:
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
 def health(request: HttpRequest, node: int) -> HttpResponse:
-    """POST begins a quarantine, after what it stops was confirmed."""
+    """The page; POST begins a quarantine, once its consequences are confirmed."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     form = QuarantineForm(request.POST or None, node=row)
     seen, present = request.POST.get(versions.FIELD, ""), quarantines.in_force(row)
     if request.method == "POST" and seen not in ("", versions.mark(present)):
-        blame(form, versions.Conflict(present))  # before its fields: what was decided on is no longer so
+        blame(form, versions.Conflict(present))  # reported before errors of fields: the form is outdated
     elif request.method == "POST" and form.is_valid():
         asked = {"node": row, "card": form.cleaned_data["card"], "why": form.cleaned_data["why"]}
         try:
@@ -90,7 +90,7 @@ def preview(request: HttpRequest, node: int) -> HttpResponse:
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     form = QuarantineForm(request.GET, node=row)
-    del form.fields["why"]  # what it would do does not depend on it
+    del form.fields["why"]  # the preview does not depend on the reason
     context: dict[str, Any] = {"form": form}
     if form.is_valid():
         card = form.cleaned_data["card"]

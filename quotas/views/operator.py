@@ -1,4 +1,4 @@
-"""The operator's pages about capacity: state of the system, pools with their rules, nodes."""
+"""Operators' pages about capacity: state of the system, pools with their rules, nodes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from quotas.reports.words import one_hour
 from quotas.rules import capacity, policies, prices
 
 PRICES = 20
-"""The last prices that a pool's page shows."""
+"""How many of the latest prices a pool's page shows."""
 
 
 @login_required
 @require_safe
 def system(request: HttpRequest) -> HttpResponse:
-    """A live part of the operator's first page."""
+    """A part of the operator's start page that is refreshed."""
     operator_of(request)
     live = read(claims=False)
     reclaims = operations.reclaims()
@@ -122,7 +122,7 @@ def _rules_form(pool: Pool, data: Any) -> RulesForm:
 @login_required
 @require_safe
 def pool_preview(request: HttpRequest, pool: str) -> HttpResponse:
-    """The panel beside the form: the effect of other rules."""
+    """The panel beside the form: the effect of the new rules."""
     actor = operator_of(request)
     row = get_object_or_404(Pool.objects.select_related("group__cluster"), slug=pool)
     form = _rules_form(row, request.GET)

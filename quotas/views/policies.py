@@ -1,4 +1,4 @@
-"""Preemption policies: an overview, and one of them beside a preview of its effect."""
+"""Preemption policies: an overview, and a form for one of them beside a preview of its effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from quotas.wording import policy_sentences
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One scope and its policy in words; no words: the next wider policy applies."""
+    """One scope and its policy in words; empty: the policy of the next wider scope applies."""
 
     department: Department | None
     pool: Pool | None
@@ -96,7 +96,7 @@ def _pool(slug: str) -> Pool:
 
 
 def _policy(request: HttpRequest, actor: Actor, scope: Scope) -> HttpResponse:
-    """The page of one scope; `?preview=1` with the form's values gives the panel beside it."""
+    """The page of one scope; with `?preview=1` and the form's values, the panel beside it."""
     row = scope.carrier()
     present, source = scope.effective()
     initial = PolicyForm.initial_of(present, own=bool(row.policy), version=row.version)

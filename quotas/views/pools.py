@@ -1,4 +1,4 @@
-"""Pools: free cards, and who has the others."""
+"""Pools: free cards, and which departments use the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quotas.models import Pool
 from quotas.views.board import days_of
 
 MOST_NODES = 40
-"""Nodes that a pool's page lists one by one; of more it leads to the card map."""
+"""The most nodes that a pool's page lists one by one; if there are more, it links to the card map."""
 
 
 @login_required
@@ -34,7 +34,7 @@ def pools(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """The card map. Everybody sees departments and amounts, names only of departments they see."""
+    """A pool with its nodes. Everybody sees departments and amounts; names are shown only to readers of the department."""
     actor = actor_of(request)
     seen = actor.seen
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")

@@ -31,7 +31,7 @@ from quotas.views.quotas import Rule, rule_of
 
 @dataclass(slots=True)
 class Forms:
-    """The three parts of the form. Without the windows' part (a program's POST) the windows stay unchanged."""
+    """The three parts of the form. If the part with the windows was not sent (as by a program), the windows do not change."""
 
     quota: QuotaForm
     windows: Any  # a formset of WindowForm
@@ -41,7 +41,7 @@ class Forms:
     def of(
         data: Any, actor: Actor, department: Department, rule: Rule, proposed: Mapping[str, str] | None = None
     ) -> Forms:
-        """`proposed`: values of fields that stand in a fresh form instead of those of now, where the actor may change them."""
+        """`proposed`: initial values of fields in place of the current ones, if the actor may change them."""
         quota = rule.quota or Quota(department=department, pool=rule.pool)
         initial = {name: getattr(quota, name) for name in ("guaranteed", "borrow_limit", "lend_limit")}
         initial["version"] = quota.version if rule.quota else None
@@ -61,7 +61,7 @@ class Forms:
     @property
     def are_valid(self) -> bool:
         faults = not self.quota.is_valid()
-        if self.windows.is_bound:  # every part says what is wrong with it, not only the first
+        if self.windows.is_bound:  # every part is validated, so that all errors are shown
             faults |= not self.windows.is_valid()
             faults |= not self.zone.is_valid()
         return not faults
@@ -76,7 +76,7 @@ class Forms:
         return 422 if status == 200 and self.errors else status
 
     def asked(self) -> dict[str, Any]:
-        """The values of valid forms, as set_quota and preview_quota take them."""
+        """The values of valid forms, as arguments for set_quota and preview_quota."""
         asked = self.quota.numbers() | {"expected_version": self.quota.cleaned_data["version"]}
         if self.windows.is_bound:
             rows = tuple(window for form in self.windows if (window := form.window()) is not None)
@@ -90,7 +90,7 @@ class Forms:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: HttpRequest, department: str, pool: str) -> HttpResponse:
-    """Edits the quota. `version` in the form is what the reader saw: outdated edits are refused."""
+    """Edit the quota. The form has the `version` that was shown: outdated edits are refused."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.STEER)
     rule = rule_of(dept, pool)

@@ -27,15 +27,15 @@ HISTORY_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A department's quota in one pool, and what of the pool is not guaranteed to anybody."""
+    """A department's quota in one pool, and the pool's unassigned capacity."""
 
     pool: Pool
     quota: Quota | None
-    promised: int  # to everybody
+    promised: int  # guarantees of all departments
 
     @property
     def windows(self) -> list[tuple[str, Limit]]:
-        """The lending windows: when another lend limit applies, and which."""
+        """The lending windows: (when, lend limit)."""
         return (
             [(windows.when_of(each), each.lend_limit) for each in windows.schedule_of(self.quota).windows]
             if self.quota
@@ -93,7 +93,7 @@ class Change:
 
     entry: AuditEntry
     pool: str
-    numbers: tuple[tuple[str, str, str], ...]  # name, before, after: only what changed
+    numbers: tuple[tuple[str, str, str], ...]  # (name, before, after) of what changed
     why: str
 
     @staticmethod
@@ -122,7 +122,7 @@ def _names() -> dict[str, str]:
 
 
 def _amount_text(name: str, values: dict[str, Any], pool: Pool | None) -> str:
-    """A number in the pool's unit, without it if the pool is gone."""
+    """A value as text; an amount has no unit if the pool was deleted."""
     value = values.get(name)
     if name == "zone":
         return str(value or "–")

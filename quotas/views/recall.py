@@ -87,12 +87,12 @@ def withdraw(request: HttpRequest, department: str, recall: str) -> HttpResponse
 
 
 def promised(department: Department) -> list[PoolUsage]:
-    """Pools in which the department itself has a guarantee."""
+    """Use of the pools in which the department itself has a guarantee."""
     return [row for row in department_usage(department) if row.quota is not None and row.quota.guaranteed]
 
 
 def _first(request: HttpRequest, rows: list[PoolUsage]) -> dict[str, object]:
-    """The initial pool and amount: the address's pool, else the one that lends most; and what it lends, or a card."""
+    """Initial values: the URL's pool, else the one in which most is lent; what is lent there, else one card."""
     if not rows:
         return {}
     wanted = [row for row in rows if row.pool.slug == request.GET.get("pool")]

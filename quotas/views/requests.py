@@ -47,7 +47,7 @@ def request_rows() -> QuerySet[QuotaRequest]:
 @login_required
 @require_safe
 def requests(request: HttpRequest) -> HttpResponseBase:
-    """Those that the reader may decide first, then all that concern a department they see."""
+    """Requests that the reader may decide, then all of departments that they may see."""
     actor = actor_of(request)
     rows = visible(actor, request_rows())
     state = list_of(request, rows)
@@ -118,8 +118,8 @@ def _deciders(department: Department) -> list[str]:
 
 
 def _first(request: HttpRequest, department: Department) -> dict[str, Any]:
-    """The pool, what is wanted and the amount of the address; without an amount it is what is guaranteed now and, of a workload,
-    its units beside."""
+    """Initial values from the URL: pool, what is wanted, and amount. Without an amount, it is the present value plus `more`, the
+    units of a workload, or plus one card."""
     pool = Pool.objects.filter(slug=request.GET.get("pool", "")).first() or Pool.objects.first()
     if pool is None:
         return {}
@@ -145,13 +145,13 @@ def detail(request: HttpRequest, department: str, quota_request: str) -> HttpRes
 
 
 def _actor_and_row(request: HttpRequest, department: str, quota_request: str) -> tuple[Actor, QuotaRequest]:
-    """Raises NotVisible."""
+    """The actor and the request of this URL. Raises NotVisible."""
     actor = actor_of(request)
     return actor, quota_requests.request_for(actor, quota_request, department_for(actor, department))
 
 
 def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = None, comment: Any = None) -> HttpResponse:
-    """The request with the `form` of a decision, and of a `comment`, that was refused; else with fresh ones."""
+    """The request's page. `form`, `comment`: the refused form of a decision or comment, if any."""
     dept, own = row.department, row.author_id is not None and actor.user is not None and row.author_id == actor.user.pk
     may_decide, steer = may_promise(actor, dept), actor.may(Right.STEER, dept)
     if form is None and row.is_open and may_decide:
@@ -183,7 +183,7 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = Non
 @login_required
 @require_POST
 def decide(request: HttpRequest, department: str, quota_request: str) -> HttpResponse:
-    """What breaks by approving is confirmed by naming it, as where the quota is edited."""
+    """Approve or deny. What approving breaks must be confirmed, as when the quota is edited."""
     actor, row = _actor_and_row(request, department, quota_request)
     quota_requests.require_decider(actor, row)
     form = DecisionForm.of(request.POST, row)

@@ -1,4 +1,4 @@
-"""Usage: who used how much of what over a time, what was lent and left idle, and what it cost."""
+"""Usage: who used how much of what in a period, what was lent and left idle, and what it cost."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from quotas.reports.sums import Row, hours
 from quotas.reports.words import COLUMNS, cells, kind_name, money
 
 MOST = 500
-"""Lines on one page; the CSV has all."""
+"""The most lines on one page; the CSV has all."""
 NEXT = {"department": "person", "person": "kind", "pool": "department", "kind": "person"}
-"""What a line is grouped by when one looks into it."""
+"""Group of a line → group of the report to which the line links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a group, with the address that looks into it."""
+    """One value of a group, with the URL of its details."""
 
     text: str
     hint: str
@@ -47,7 +47,7 @@ class Line:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Hours as text by column; "" where there are none to be known."""
+        """Column → hours as text; "" if they are unknown or do not apply."""
         row = self.row
         names = ("own", "borrowed", "lent", "guaranteed", "idle", "measured", "covered")
         values = {name: getattr(row, name) for name in names} | {"allocated": row.allocated}
@@ -102,7 +102,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def export(request: HttpRequest) -> StreamingHttpResponse:
-    """All lines of the same question as CSV."""
+    """All lines of the same report, as CSV."""
     actor = actor_of(request)
     asked = _asked(actor, request.GET)
     first, last = timezone.localdate(asked.start), asked.last_day
@@ -110,13 +110,13 @@ def export(request: HttpRequest) -> StreamingHttpResponse:
 
 
 FIRST_BARS = 8
-"""Bars that are shown at once, of those who were allocated most; the others are folded."""
+"""How many bars are shown, those with the largest allocation; the others are collapsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What was allocated to one pool or person, and the part of it in which cards computed. Widths in percent of the longest bar
-    of the same unit beside it."""
+    """What was allocated in one pool or to one person, and the part in which cards computed. Widths are in percent of the longest
+    bar of the same unit."""
 
     name: str
     unit: str
@@ -152,7 +152,7 @@ def department_use(request: HttpRequest, department: str) -> HttpResponse:
 @login_required
 @require_safe
 def pool_use(request: HttpRequest, pool: str) -> HttpResponse:
-    """A part of a pool's page: the same, of all departments together, so that it tells of nobody."""
+    """A part of a pool's page: the same for all departments together, so that it reveals nothing about any of them."""
     actor_of(request)
     return _spells(request, SYSTEM, pool=get_object_or_404(Pool, slug=pool))
 
@@ -191,7 +191,7 @@ def _asked(actor: Actor, query: QueryDict) -> Asked:
 
 
 def _first_group(actor: Actor) -> str:
-    """What the reader most likely wants to compare: departments, the people of the only one, or the pools they used."""
+    """The default grouping: departments; for the owner of one department, its people; for others, pools."""
     if actor.sees_all:
         return "department"
     owned = actor.owned[:2].count()
@@ -199,7 +199,7 @@ def _first_group(actor: Actor) -> str:
 
 
 def _address(query: QueryDict, **changes: str) -> str:
-    """The same question with other values; "" takes one out."""
+    """The URL of the same report with other values; "" removes one."""
     new = query.copy()
     for name, value in changes.items():
         new.pop(name, None)
@@ -228,7 +228,7 @@ def _line(row: Row, by: tuple[str, ...], names: dict[str, dict[str, str]], query
 
 
 def _words(name: str, value: str, names: dict[str, dict[str, str]]) -> tuple[str, str]:
-    """(text, hint) of a value."""
+    """(text, hint) for a value of a group."""
     if name == "kind":
         return kind_name(value), ""
     if name != "person":
@@ -253,13 +253,13 @@ def _ranges(asked: Asked, query: QueryDict) -> list[Choice]:
 
 
 def _label(actor: Actor, username: str) -> str:
-    """The person's name, if they belong to a department that the reader sees; else what the reader has entered."""
+    """The person's name, if they belong to a department that the reader may see; else the text that the reader entered."""
     user = User.objects.filter(username=username, memberships__department__in=actor.departments).first()
     return user.label if user else username
 
 
 def _filters(actor: Actor, asked: Asked, query: QueryDict) -> Iterable[tuple[str, str, str]]:
-    """(what, value, address without it) of everything that it is narrowed to."""
+    """(name, value, URL without it) for each filter of the report."""
     values: dict[str, Department | Pool | str | None] = {
         "department": asked.department, "person": asked.person and _label(actor, asked.person), "pool": asked.pool,
         "kind": kind_name(asked.kind) if asked.kind else "",

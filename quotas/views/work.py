@@ -1,4 +1,4 @@
-"""A part of the members page: what one person has running and waiting in a department."""
+"""A part of the members page: the workloads that one person has running or waiting in a department."""
 
 from __future__ import annotations
 

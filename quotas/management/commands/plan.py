@@ -1,4 +1,4 @@
-"""`manage.py plan`: plan snapshots from a file, a pass of the decision log again, or a pool group as it stands."""
+"""`manage.py plan`: plan snapshots from a file, replay a pass of the decision log, or plan a pool group as it is now."""
 
 import json
 import sys
@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
 
 def answers(lines: Iterable[str], changes: Changes = ()) -> Iterator[Json]:
-    """A plan for every line; {"id", "error"} for one that cannot be read. Empty lines are skipped."""
+    """A plan for each line, or {"id", "error"} if it cannot be read. Empty lines are skipped."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _answer(number, line, changes)
@@ -152,7 +152,7 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _changed(snapshot: e.Snapshot, changes: Changes) -> e.Snapshot:
-    """After all changes, one after the other. Raises SnapshotError."""
+    """The snapshot after all changes. Raises SnapshotError."""
     for words in changes:
         snapshot = with_change(snapshot, words)
     return snapshot
@@ -163,7 +163,7 @@ def _difference(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot) -> Diff
 
 
 def _as_json(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot, changes: Changes) -> Json:
-    """The plan; of a what-if the plan as it is, what would differ, and who is on the nodes that it drains."""
+    """The plan; with changes, also the difference they make and the claims on nodes that they drain."""
     if not changes:
         return plan_to_json(plan)
     standing: Standing = standing_on(snapshot, drained(changes))
