@@ -111,7 +111,7 @@ def cluster(request: HttpRequest, cluster: str) -> HttpResponse:
     if request.method != "POST" or "options" in request.POST:
         return _options(request, row)
     if "active" in request.POST:
-        cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before anything is asked
+        cluster_registry.check_seen(row, request.POST.get(versions.FIELD, ""))  # before a confirmation is requested
         if row.active and not request.POST["active"]:
             confirm.require(
                 cluster_registry.breaks_of(row), request.POST.get(confirm.FIELD, ""), action=_("Disable"),
@@ -249,7 +249,7 @@ class PresetForm(forms.ModelForm, SetupFields):  # type: ignore[type-arg]  # gen
         return value
 
     def clean(self) -> dict[str, Any]:
-        """The amount as people write it → units of the pool; the options of the kind → the preset's setup."""
+        """Converts the written amount to units of the pool, and the options of the kind to the preset's setup."""
         data = super().clean() or self.cleaned_data
         data["pods"] = self.pods_of(data.get("kind", ""))
         self.instance.setup = self.setup_of(data.get("kind", "")).as_json()
@@ -305,7 +305,7 @@ def _edited(
     request: HttpRequest, form: ImageForm | PresetForm, save: Callable[[Any, str], object], *, new: str,
     page: str = "workloads/operator_form.html",
 ) -> HttpResponse:  # fmt: skip
-    """The form; a valid one is saved and redirects to the list. `new` is the title of a row that does not exist yet."""
+    """Shows the form; a valid one is saved, with a redirect to the list. `new` is the title for a row that is not stored yet."""
     row = form.instance
     if request.method == "POST" and form.is_valid():
         try:

@@ -1,4 +1,4 @@
-"""All attempts of a workload on one line of time, drawn to scale."""
+"""All attempts of a workload on one time axis, drawn to scale."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from portal.text.timeline import Tick, Timeline
 from portal.text.words import duration
 
 DRAWN = 12
-"""Newest attempts in the picture; the list below has all."""
-LEAST = 0.4  # percent of the width, so that a short phase is seen
+"""How many of the newest attempts the picture shows; the list below it has all."""
+LEAST = 0.4  # percent of the width, so that a short phase is visible
 ROW = 18  # pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase of an attempt: `code` says what, `label` and `lasted` in words."""
+    """One phase of an attempt; `label` is the translated name of its `code`."""
 
     code: str
     label: str
@@ -58,7 +58,7 @@ class AttemptTimeline:
 
 
 def timeline_of(attempts: Sequence[tuple[int, Sequence[Phase]]]) -> AttemptTimeline | None:
-    """Of (number, phases) from the first attempt to the newest; None where nothing has lasted yet."""
+    """The timeline of (number, phases), oldest attempt first; None if they cover less than a second."""
     drawn = [(number, phases) for number, phases in attempts if phases][-DRAWN:]
     if not drawn:
         return None

@@ -1,4 +1,4 @@
-"""The person's calendar feed: the page that makes, renews and ends its address, and what a calendar program reads there."""
+"""A person's calendar feed: the page that creates, renews and revokes its address, and the feed for calendar programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.status.calendar import calendar_of, end_feed, new_feed, reader_of
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
 def page(request: HttpRequest) -> HttpResponse:
-    """A POST makes the address, or another one instead of it."""
+    """POST creates the address, or replaces it by a new one."""
     actor = actor_of(request)
     if request.method == "POST":
         link = settings.BASE_URL + reverse("workloads:calendar_feed", args=[new_feed(actor=actor)])
@@ -46,7 +46,7 @@ def end(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def feed(request: HttpRequest, secret: str) -> HttpResponse:
-    """Whoever has the address reads what its person may see now, in that person's language."""
+    """The feed, for anybody who has the address: what its owner may see now, in the owner's language."""
     user = reader_of(secret)
     if user is None:
         raise Http404

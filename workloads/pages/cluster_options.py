@@ -1,4 +1,4 @@
-"""The options of a cluster as the guide *Workloads on Kubernetes* has them, beside what is set for one."""
+"""The options of a cluster as the guide *Workloads on Kubernetes* describes them, beside the values that one cluster has."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Line:
     names: tuple[str, ...]
     default: str  # HTML, as is `meaning`
     meaning: str
-    present: tuple[tuple[str, str], ...]  # name and JSON of what is set
+    present: tuple[tuple[str, str], ...]  # (name, JSON) of those that are set
 
 
 def lines(options: Mapping[str, Any]) -> Iterator[Line]:
-    """In the order of the guide, in the reader's language; each option once."""
+    """The guide's rows in its order, in the reader's language; each option once."""
     listed: set[str] = set()
     document = guide(GUIDE)
     for row in document.document.rows if document else ():

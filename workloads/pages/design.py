@@ -1,4 +1,4 @@
-"""Every component in every state, drawn by the templates that the pages use: what a change of one looks like everywhere."""
+"""Every component in every state, drawn by the templates that the pages use: shows the effect of a change of style."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPACES = ((1, 4), (2, 8), (3, 16), (4, 24), (5, 32))  # Tabler's step, px
 
 
 class ExampleForm(forms.Form):
-    """A field of each kind; sent empty, so that two of them are refused."""
+    """A field of each kind. It is shown bound and incomplete, so that two fields have errors."""
 
     name = LineInput(label=gettext_lazy("Name"), max_length=40, help_text=gettext_lazy("Shown in lists."))
     cards = forms.IntegerField(label=gettext_lazy("Cards"), min_value=1, max_value=8)
@@ -98,7 +98,7 @@ def design(request: HttpRequest) -> HttpResponse:
 
 
 def verdict(headline: Headline, pool: Pool) -> dict[str, Any]:
-    """What its template reads of a workloads.requests.verdict.Verdict."""
+    """The parts of a workloads.requests.verdict.Verdict that its template reads."""
     titles = {
         Headline.STARTS_OWN: _("Starts now, from your own quota."),
         Headline.STARTS_BORROWING: _("Starts now, on borrowed cards."),
@@ -115,7 +115,7 @@ def verdict(headline: Headline, pool: Pool) -> dict[str, Any]:
 
 
 def attempts(now: dt.datetime) -> list[tuple[int, list[Phase]]]:
-    """Two: one that was recalled, and one that runs."""
+    """Two attempts: one that was recalled, and one that runs."""
 
     def at(minutes: int) -> dt.datetime:
         return now - dt.timedelta(minutes=minutes)

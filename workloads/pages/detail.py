@@ -1,4 +1,4 @@
-"""One workload: is it running, and if not, why not and what can be done?"""
+"""The page of one workload: is it running, and if not, why not and what can be done?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from workloads.status.submitted_token import token_shown_to
 
 PANEL = "log-panel"  # id of the part with the tabs
 TABS = ("log", "usage", "files", "events", "spec")
-TABS_OF_EXTERNAL = ("log", "usage", "events")  # its files and its specification are where it came from
+TABS_OF_EXTERNAL = ("log", "usage", "events")  # the portal has neither its files nor its specification
 
 
 @login_required
@@ -105,7 +105,7 @@ def calls_on(actor: Actor, attempts: list[Attempt]) -> dict[int, Decision]:
 @login_required
 @require_safe
 def by_id(request: HttpRequest, workload: str) -> HttpResponse:
-    """Redirects to the page of a workload of which only the id is known, such as from a notebook's own address."""
+    """Redirects to a workload's page by the id alone, for links without the department, such as those on a notebook's host."""
     row = visible(actor_of(request), Workload.objects.filter(public_id=workload).select_related("department")).first()
     if row is None:
         raise NotVisible
@@ -115,7 +115,7 @@ def by_id(request: HttpRequest, workload: str) -> HttpResponse:
 @login_required
 @require_safe
 def latest(request: HttpRequest, department: str) -> HttpResponse:
-    """Redirects to the newest workload submitted here, the reader's own first; where there is none, to the list."""
+    """Redirects to the reader's newest workload in the department, else to anybody's newest, else to the list."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SEE)
     rows = Workload.objects.filter(department=dept).exclude(kind=Kind.EXTERNAL).order_by("-submitted_at", "-pk")
@@ -179,7 +179,7 @@ def idle_of(actor: Actor, workload: Workload) -> dict[str, Any]:
 
 
 def may_keep_idle(actor: Actor, workload: Workload) -> bool:
-    """Whether there is a stop for idleness that the reader may still put off."""
+    """Whether it is about to be stopped for being idle and the reader may postpone that."""
     right = actor.right_over(workload.author)
     return spells.may_keep(idle_spell(workload)) and actor.may(right, workload.department)
 
@@ -230,7 +230,7 @@ class Cost:
 
 
 def cost_of(workload: Workload) -> Cost:
-    """What it held up to now, own and borrowed, from the ledger."""
+    """Its card-hours up to now, own and borrowed, from the ledger."""
     now, own, borrowed = timezone.now(), 0.0, 0.0
     rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
     for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
@@ -279,7 +279,7 @@ REASONS_OF_EVENTS: dict[str, Callable[[], str]] = {
 
 
 def tab_of(request: HttpRequest, actor: Actor, workload: Workload, tab: str) -> dict[str, Any]:
-    """The content of the open tab only."""
+    """The context of the open tab."""
     if request.htmx and not wants_part(request, PANEL):  # type: ignore[attr-defined]  # the part above the tabs
         return {}
     if tab == "usage":

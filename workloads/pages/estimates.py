@@ -1,4 +1,4 @@
-"""How well estimates of starts have held, for operators."""
+"""The operator's page that compares estimated starts with actual ones."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class TooLarge(Invalid):
 
 
 def folder_of(workload: Workload, path: str, after: str = "", *, patience: float = 0) -> dict[str, Any]:
-    """Content of the files tab. While the directory is being opened, the page asks again by itself."""
+    """Context of the files tab. While the directory is being opened (`files_opening`), the page repeats the request."""
     folders = [part for part in path.split("/") if part]
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders)]
     context: dict[str, Any] = {"path": path, "crumbs": crumbs, "after": after}
@@ -43,7 +43,7 @@ def folder_of(workload: Workload, path: str, after: str = "", *, patience: float
 
 
 def file_of(workload: Workload, path: str) -> dict[str, Any]:
-    """Content of the files tab that shows one file."""
+    """Context of the files tab that shows one file."""
     folders = path.split("/")[:-1]
     crumbs = [("/".join(folders[: at + 1]), name) for at, name in enumerate(folders) if name]
     context: dict[str, Any] = {"path": "/".join(folders), "crumbs": crumbs}
@@ -56,7 +56,7 @@ def file_of(workload: Workload, path: str) -> dict[str, Any]:
 @login_required
 @require_safe
 def image(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """`?path=`, an image for the page that shows it: of a known type by its first bytes, and nothing but that."""
+    """The image at `?path=`, for the page that shows it. Only known types of image, recognised by their first bytes."""
     _department, row = workload_for(actor_of(request), department, workload)
     path = request.GET.get("path", "")
     picture = previews.image_of(row, path)
@@ -69,7 +69,7 @@ def image(request: HttpRequest, department: str, workload: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """The files' tab alone, asked for while it is being opened; POST stores files."""
+    """The files tab alone, requested repeatedly while the directory is being opened; POST stores files."""
     if request.method == "POST":
         return upload(request, department, workload)
     actor = actor_of(request)
@@ -91,13 +91,13 @@ def folder(request: HttpRequest, department: str, workload: str) -> HttpResponse
 @login_required
 @require_safe
 def download(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
-    """`?path=`, a folder as a tar; always as an attachment: a user's page never runs on the portal's origin."""
+    """The file at `?path=`, or the folder as a tar. Always an attachment: a user's HTML must never run on the portal's origin."""
     _department, row = workload_for(actor_of(request), department, workload)
     return downloads.answer(row, request.GET.get("path", ""))
 
 
 def upload(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """Files of the form, into `path`."""
+    """Stores the form's files in the folder `?path=`."""
     actor = actor_of(request)
     _department, row = workload_for(actor, department, workload, Right.SUBMIT)
     actor.require_own_or_steer(row.department, row.author)
@@ -128,8 +128,8 @@ def store_all(request: HttpRequest, workload: Workload, folder: str) -> None:
 def exact_names(request: HttpRequest, given: list[str]) -> list[str]:
     """The files' original names. Raises Invalid.
 
-    Django alters names of uploads (it decodes &amp;, cuts at a backslash and after 255 characters), so a script sends
-    the originals too; without it the altered ones are used.
+    Django alters the names of uploads (it decodes &amp;, cuts at a backslash and after 255 characters), so the page's script
+    sends the originals too; without scripts the altered ones are used.
     """
     try:
         names = json.loads(request.POST.get("names") or "[]")

@@ -1,4 +1,4 @@
-"""The folded parts of the request form: each says on one line what is set inside."""
+"""The folded parts of the request form, and a line for each that summarises the values inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.models import Kind
 from workloads.requests.form import WorkloadForm
 from workloads.requests.kinds import OWN_FIELDS, SHARED_VOLUMES
 
-FOLDS = {  # what of the form is folded, and the fields inside
+FOLDS = {  # folded part → the fields inside
     "recall": ("own_only", "must_stay", "priority", "max_wait"),
     "machine": ("cpu", "memory_mib", "shm_mib", "rdma", "same_domain", "max_restarts", "ipc_lock"),
     "variables": ("env", "secret_env"),
@@ -22,8 +22,8 @@ FOLDS = {  # what of the form is folded, and the fields inside
 
 
 def settings_inside(form: WorkloadForm) -> dict[str, str]:
-    """What is set in each of the folded parts, as one line. Of a form that was sent, what of it can be read."""
-    form.is_valid()  # of what cannot be read nothing is said
+    """Folded part → a line with the values set inside. Invalid values of a submitted form are left out."""
+    form.is_valid()  # cleaned_data has the valid values only
     values = form.cleaned_data if form.is_bound else form.initial
     return {
         "recall": _recall(values),
@@ -34,7 +34,7 @@ def settings_inside(form: WorkloadForm) -> dict[str, str]:
 
 
 def to_open(form: WorkloadForm) -> list[str]:
-    """The folded parts in which something is wrong, or has to be entered again."""
+    """The folded parts that have an error or a value that must be entered again."""
     parts = [name for name, fields in FOLDS.items() if any(field in form.errors for field in fields)]
     return [*parts, "variables"] if form.initial.get("secret_env") else parts
 

@@ -1,4 +1,4 @@
-"""The workloads part of the home page, what changes around every page, and the Ctrl-K search for workloads and pools."""
+"""The home page's workloads, the data that every page polls, and the Ctrl-K search for workloads and pools."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ MOST, PRESETS = 6, 4  # departments whose capacity the page shows, and presets t
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What a department has and may start now. `units` of a pool may be free on several nodes: `largest` of them at
-    once."""
+    """A department's pools and how much it may start in each now. Free units of a pool may be spread over nodes, so each pool
+    comes with the largest amount that one pod can get."""
 
     department: Department
-    pools: list[tuple[PoolUsage, int]]  # with `largest`
+    pools: list[tuple[PoolUsage, int]]  # (use of the pool, largest amount for one pod, in units)
     is_owned: bool
     may_submit: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A workload that is stopped at `stops_at` for being idle. What was kept is one only when it is said again."""
+    """A workload that will be stopped at `stops_at` for being idle. One that was kept counts only after it is reminded again."""
 
     row: Row
     stops_at: dt.datetime
@@ -60,8 +60,8 @@ class Warned:
 @login_required
 @require_safe
 def own_workloads(request: HttpRequest) -> HttpResponse:
-    """Recalled workloads first and those that are about to be stopped for being idle, then waiting and running ones, then those
-    that ended lately; and free capacity of the pools that the reader may use. Who owns a department sees that before all."""
+    """The reader's own workloads: recalled ones and those about to be stopped for being idle, then waiting and running ones,
+    then those that ended lately; and free capacity of the pools that the reader may use. Owned departments come first."""
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
     all_live = own.exclude(state__in=FINAL)
@@ -102,8 +102,8 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
 
 
 def available_to(request: HttpRequest, actor: Actor) -> list[Available]:
-    """The departments that the reader owns, then those that they may submit in. An operator may submit in all: those that they
-    belong to, or else the one they visited last."""
+    """The departments that the reader owns, then those that they may submit in. An operator may submit in all, so only those
+    that the operator belongs to count, or else the one visited last."""
     owned = list(Department.objects.filter(memberships__user=actor.user, memberships__role=Role.OWNER))
     able: Sequence[Department] = actor.submits_in
     if actor.is_operator:
@@ -124,7 +124,7 @@ ORDER = (State.STOPPING, State.QUEUED, State.ADMITTED, State.STARTING, State.RUN
 
 
 def urgent_first(live: QuerySet[Workload]) -> QuerySet[Workload]:
-    """Those that must end soon first: of a thousand the page shows some, and none of these may be missing among them."""
+    """Orders recalled and warned workloads first: the page shows only the first SHOWN, and these must be among them."""
     warned = IdleSpell.objects.filter(attempt__workload=OuterRef("pk"), ended_at=None).exclude(stops_at=None)
     first = (When(state=State.RECALLED, then=-2), When(warned=True, then=-1))
     others = (When(state=state, then=number) for number, state in enumerate(ORDER))
@@ -133,7 +133,7 @@ def urgent_first(live: QuerySet[Workload]) -> QuerySet[Workload]:
 
 
 def _places(live: QuerySet[Workload]) -> list[tuple[Department, int]]:
-    """The departments of this work, and how much of it each has."""
+    """(department, number of these workloads in it), by name."""
     count = dict(live.order_by().values_list("department").annotate(Count("pk")))
     return [(each, count[each.pk]) for each in Department.objects.filter(pk__in=count).order_by("name")]
 
@@ -145,8 +145,7 @@ def due(row: Row) -> float:
 @login_required
 @require_safe
 def frame(request: HttpRequest) -> JsonResponse:
-    """What changes around every page (static/frame.js): unread notices, the newest of them, and the reader's next
-    recall."""
+    """What every page polls (static/frame.js): the number of unread notices, the newest one, and the reader's next recall."""
     actor = actor_of(request)
     unread = InboxItem.objects.filter(user=actor.user, read_at=None)
     count, newest = unread.count(), unread.order_by("-pk").first()

@@ -1,4 +1,4 @@
-"""Idle policies: the form of a pool's or a department's beside what last week would have been stopped, and exemptions."""
+"""Idle policies: the form for a pool or a department, beside what it would have stopped last week; and exemptions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class IdleForm(forms.Form):
 
     @staticmethod
     def initial_of(rules: policies.Rules, wider: policies.Rules, version: int) -> dict[str, Any]:
-        """What is set; where nothing is, the numbers of the wider rule, so that choosing an action is enough."""
+        """The rules that are set; for other kinds the numbers of the wider rule, so that choosing an action is enough."""
         values: dict[str, Any] = {"version": version}
         for kind in KINDS:
             rule = rules.get(kind.value)
@@ -91,7 +91,7 @@ class IdleForm(forms.Form):
         return values
 
     def faults(self) -> list[str]:
-        """Errors for the panel beside the form, where no heading tells whose kind's they are."""
+        """Errors for the panel beside the form. Each names its kind, as the panel has no heading for each kind."""
         named = [
             _("%(kind)s, %(field)s: %(error)s") % {"kind": kinds_name(kind.value), "field": bound.label, "error": error}
             for kind in KINDS
@@ -114,7 +114,7 @@ class IdleForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The fields of one kind, and what holds here without them."""
+    """The fields of one kind, and the sentences of the rule that applies if they are left empty."""
 
     title: str
     action: BoundField
@@ -146,7 +146,7 @@ def department_policy(request: HttpRequest, department: str, pool: str) -> HttpR
 
 
 def _policy(request: HttpRequest, actor: Actor, pool: Pool, department: Department | None) -> HttpResponse:
-    """The page of one policy; `?preview=1` with the form's values gives the panel beside it."""
+    """The page of one policy; with `?preview=1` and the form's values, only the panel beside the form."""
     row = policies.row_of(pool, department)
     wider = _wider(pool, department)
     initial = IdleForm.initial_of(policies.rules_of(row.rules), wider, row.version)
@@ -178,7 +178,7 @@ def _page(
     form: IdleForm,
     exempt_form: ExemptionForm,
 ) -> HttpResponse:
-    """The policy's form beside its preview, and what is exempt from it."""
+    """The policy's form beside its preview, and the exemptions from it."""
     at_present, past = listed(actor, pool, department)
     context = {
         "pool": pool, "department": department, "form": form, "parts": form.parts(_wider(pool, department)),
@@ -206,7 +206,7 @@ def department_exempt(request: HttpRequest, department: str, pool: str) -> HttpR
 
 
 def _exempt(request: HttpRequest, actor: Actor, pool: Pool, department: Department | None) -> HttpResponse:
-    """POST exempts, and shows the policy's page again if it cannot; GET is the panel that says what would change."""
+    """POST exempts, and shows the policy's page again if that is refused; GET returns the panel with what would change."""
     form = ExemptionForm(request.POST or request.GET, actor=actor, pool=pool, department=department)
     if request.method != "POST":
         form.full_clean()
@@ -233,7 +233,7 @@ def _exempt(request: HttpRequest, actor: Actor, pool: Pool, department: Departme
 
 
 def _wider(pool: Pool, department: Department | None) -> dict[str, Rule]:
-    """What holds for a department without its own policy, by kind."""
+    """Kind → the rule that applies to a department without its own policy."""
     if department is None:
         return {}
     every = policies.Policies()
@@ -267,7 +267,7 @@ def _preview(
 @login_required
 @require_safe
 def pool_part(request: HttpRequest, pool: str) -> HttpResponse:
-    """The lines of the pool's page."""
+    """The part of the pool's page about idle work."""
     actor, row = actor_of(request), _pool(pool)
     rules = policies.Policies().own(row.pk, None)
     exempt = exemptions.Exempt.at(timezone.now())

@@ -1,4 +1,4 @@
-"""Exemptions from idle policies on the policy's page: the form with its preview, and the list of what is or was exempt."""
+"""Exemptions on the page of an idle policy: the form with its preview, and the lists of present and past exemptions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from workloads.models import ASKED_HERE, IdleExemption, IdleSpell, Workload
 
 WHOLE = "department"
 OFFERED = 200
-"""Workloads to choose from, the newest first; others are exempted on their own page."""
+"""At most so many workloads to choose from, the newest first; others are exempted on their own page."""
 LISTED = 200
 PAST = 20
 
 
 class ExemptionForm(forms.Form):
-    """On a department's page: one of its workloads in the pool or, for operators, all of its work. On a pool's page: a
-    department."""
+    """Exempts, on a department's page, one of its workloads in the pool or (operators only) all of its work; on a pool's page,
+    a department."""
 
     what = forms.ChoiceField(label=gettext_lazy("What is exempt"))
     why = forms.CharField(
@@ -76,7 +76,7 @@ class ExemptionForm(forms.Form):
         return day
 
     def covered(self) -> tuple[Department, Workload | None]:
-        """What a valid form exempts. None: all work of the department."""
+        """What a valid form exempts: (department, workload), or (department, None) for all its work."""
         what = self.cleaned_data["what"]
         workload = self.workloads.get(what)
         department = workload.department if workload else self.departments.get(what, self.department)
@@ -87,15 +87,15 @@ class ExemptionForm(forms.Form):
 
     @staticmethod
     def _end_of(day: dt.date) -> dt.datetime:
-        """The end of the day; of the last day that is possible, as late as is possible."""
+        """The end of the day; on the last permitted day, the last permitted moment."""
         latest = timezone.now() + exemptions.LONGEST
         return latest if day == timezone.localdate(latest) else cast("dt.datetime", last_moment(day))
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an exemption would change: the live workloads it covers, the warnings that end, and what the present policy would
-    have stopped of a department in the last week (None: of a workload that is not said)."""
+    """What an exemption would change: the number of live workloads it covers, the warnings that would end, and what the
+    present policy would have stopped in the last week (None when a single workload is exempted)."""
 
     covered: int
     warned: tuple[IdleSpell, ...]
@@ -129,8 +129,8 @@ class Listed:
 
 
 def concerning(pool: Pool, department: Department | None) -> QuerySet[IdleExemption]:
-    """What the page of a policy lists: of a department its own, its workloads' and what covers it from above; of a pool all
-    departments' and those of workloads in it."""
+    """The exemptions that the page of a policy lists. For a department: its own, its workloads' and those of the departments
+    above it; for a pool: those of all departments and of workloads in the pool."""
     if department is None:
         where = Q(workload=None) | Q(workload__pool=pool)
     else:
@@ -139,7 +139,7 @@ def concerning(pool: Pool, department: Department | None) -> QuerySet[IdleExempt
 
 
 def listed(actor: Actor, pool: Pool, department: Department | None) -> tuple[list[Listed], list[IdleExemption]]:
-    """In force, the one that ends first on top; and the last that have ended."""
+    """The exemptions in force, the earliest end first; and those that ended last."""
     rows, now = concerning(pool, department), timezone.now()
     at_present = (rows & exemptions.in_force(now)).order_by("until")[:LISTED]
     past = rows.filter(Q(ended_at__isnull=False) | Q(until__lte=now)).order_by("-public_id")[:PAST]

@@ -1,4 +1,4 @@
-"""Workloads of a department, and of all for operators. Filters, order, columns and page are in the address."""
+"""The list of a department's workloads, and of all for operators. Filters, order, columns and page are in the address."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CSV_COLUMNS = (
 
 
 def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool) -> ListState:
-    """What the address asks of these workloads; `departments`: of more than one."""
+    """The list that the address requests; `departments`: the rows may belong to more than one department."""
     every = [
         Column("name", _("Name"), ("name",), fixed=True),
         Column("department", _("Department"), ("department__name",)),
@@ -45,7 +45,7 @@ def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool
         Column("pool", _("Pool"), ("pool__name",)),
         Column("amount", _("Amount"), ("asked",), number=True),
         Column("share", _("Own / borrowed")),
-        Column("start", _("Expected start"), extra=departments),  # else below the share: there is no room for all
+        Column("start", _("Expected start"), extra=departments),  # a hidden one is shown below the share
         Column("since", _("Since"), ("state_since",)),
         Column("submitted", pgettext("moment", "Submitted"), ("submitted_at",), extra=True),
         Column("ended", _("Ended"), ("finished_at",), extra=True, gaps=True),
@@ -121,7 +121,7 @@ def cells(rows: QuerySet[Workload]) -> Iterator[list[object]]:
 
 
 def stoppable(actor: Actor, workloads: list[Workload]) -> set[int]:
-    """Keys of the live workloads that the actor may stop and extend: own work, or for owners anybody's."""
+    """Primary keys of the live workloads that the actor may stop and extend: own ones, and for owners all."""
     return {
         each.pk
         for each in workloads
@@ -134,7 +134,7 @@ def stoppable(actor: Actor, workloads: list[Workload]) -> set[int]:
 @login_required
 @require_POST
 def several(request: HttpRequest, department: str) -> HttpResponse:
-    """Stops or extends the selected workloads; says how many, and why others were refused."""
+    """Stops or extends the selected workloads; reports how many, and why others were refused."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     inside = visible(actor, Workload.objects.filter(department__in=dept.with_teams()))

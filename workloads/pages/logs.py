@@ -1,4 +1,4 @@
-"""The log of one attempt: from an offset, its last lines, or the whole as a file."""
+"""The log of one attempt: a piece from an offset, its last lines, or the whole as a file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PIECE = 256 * 1024
 @login_required
 @require_safe
 def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBase:
-    """text/plain. `X-Log-Start` is the place of its first byte in the whole log, `X-Log-Offset` where to go on, `X-Log-End` 1
-    when nothing will be added, `X-Log-Lost` how many of the first bytes are not kept, if any.
+    """A piece of the log as text/plain. `X-Log-Start` is the offset of its first byte in the whole log, `X-Log-Offset` the
+    offset of the next piece, `X-Log-End` 1 when nothing will be added, `X-Log-Lost` how many of the first bytes are not kept.
 
-    `?attempt=` (default the newest), `?rank=` (default 0), `?offset=`, or `?before=` (the piece that ends there), or the last
-    lines; `?download=1` the whole, `?previous=1` of a service before its last start.
+    `?attempt=` (default the newest), `?rank=` (default 0); `?offset=` (the piece from there), `?before=` (the piece that ends
+    there) or neither (the last lines); `?download=1` the whole log, `?previous=1` a service's log before its last restart.
     """
     _department, row = workload_for(actor_of(request), department, workload)
     attempt = attempt_of(row, request.GET.get("attempt", ""))
@@ -65,7 +65,7 @@ def log(request: HttpRequest, department: str, workload: str) -> HttpResponseBas
 
 
 def piece_before(attempt: Attempt, end: int, rank: int, previous: bool) -> LogChunk:
-    """The piece that ends at `end`, from the beginning of a line."""
+    """The piece that ends at offset `end` and begins with a whole line."""
     start = max(0, end - PIECE)
     chunk = read_log(attempt, offset=start, rank=rank, limit=end - start, previous=previous)
     chunk = replace(chunk, data=chunk.data[: max(0, end - chunk.offset)])
@@ -73,8 +73,7 @@ def piece_before(attempt: Attempt, end: int, rank: int, previous: bool) -> LogCh
 
 
 def from_a_line(chunk: LogChunk) -> LogChunk:
-    """The piece without an incomplete first line; of a line longer than a piece, without an incomplete first
-    character."""
+    """The piece without its incomplete first line; where that line fills the piece, without its incomplete first character."""
     data = chunk.data
     if chunk.offset == chunk.first or len(data) < PIECE:
         return chunk
@@ -99,7 +98,7 @@ def attempt_of(workload: Workload, number: str) -> Attempt | None:
 
 
 def whole(attempt: Attempt, rank: int) -> Iterator[bytes]:
-    """The whole log. Raises Unreachable if the cluster stops answering: a part must not look complete."""
+    """The whole log. Raises Unreachable if the cluster stops responding: an incomplete log must not look complete."""
     offset = 0
     while True:
         try:

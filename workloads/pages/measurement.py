@@ -69,7 +69,7 @@ class SourceForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def source(request: HttpRequest, cluster: str) -> HttpResponse:
-    """Shows, tests, saves or removes how the cluster is measured. Saving tests first; a test stores nothing."""
+    """Shows, tests, saves or removes the connection to Prometheus. Saving tests first; testing stores nothing."""
     actor = operator_of(request)
     row = get_object_or_404(Cluster, name=cluster)
     stored = sources.source_of(row)

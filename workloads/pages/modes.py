@@ -1,4 +1,4 @@
-"""Changing a node's mode: who runs there, what is written, and how far it is."""
+"""Changing a node's mode: which workloads run there, what will be written, and the progress of the change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS = (Stage.DRAINING, Stage.APPLYING, Stage.VERIFYING, Stage.DONE)
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
 def mode(request: HttpRequest, node: int) -> HttpResponse:
-    """GET shows the form, with a choice in the address its preview; POST starts the change."""
+    """GET shows the form, and the preview of a choice in the address; POST starts the change."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     keeper, why = _keeper(row)
@@ -76,7 +76,7 @@ def mode(request: HttpRequest, node: int) -> HttpResponse:
 
 
 def _keeper(node: Node) -> tuple[Keeper | None, str]:
-    """(keeper, "") of the node, or (None, reason why it cannot be changed)."""
+    """(keeper of the node, ""), or (None, the reason why its mode cannot be changed)."""
     try:
         return actions.keeper_of(node), ""
     except actions.NoKeeper as problem:
@@ -145,7 +145,7 @@ def change(request: HttpRequest, change: str) -> HttpResponse:
 
 
 def _steps(row: ModeChange) -> list[dict[str, Any]]:
-    """The stages of the normal course, or how it ended otherwise."""
+    """The stages of a normal change, or of one that is reverted or failed."""
     stage = Stage(row.stage)
     way = list(STEPS) if stage in STEPS else [Stage.DRAINING, Stage.REVERTING, stage]
     way = list(dict.fromkeys(way))
@@ -157,7 +157,7 @@ def _steps(row: ModeChange) -> list[dict[str, Any]]:
 @login_required
 @require_http_methods(["POST"])
 def pin(request: HttpRequest, node: int) -> HttpResponse:
-    """Pins the node's sharing system and card product where detection is misled; blank: detected."""
+    """Pins the node's sharing system and card product where detection is wrong; blank: detected."""
     actor = operator_of(request)
     row = get_object_or_404(Node.objects.select_related("cluster"), pk=node)
     try:

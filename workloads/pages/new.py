@@ -52,7 +52,7 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     dept = department_for(actor, department, Right.SUBMIT)
     if request.method == "POST":
         form = WorkloadForm(request.POST, actor=actor, department=dept)
-        if request.POST.get("check"):  # without scripts the panel is asked for by a button
+        if request.POST.get("check"):  # without scripts, a button requests the panel
             form.tells = False
             return page(request, dept, form, **answer(actor, dept, form))
         workload = submitted(request, actor, dept, form)
@@ -74,7 +74,7 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def lacking_of(template: RequestTemplate | None, form: WorkloadForm) -> list[str]:
-    """Labels of what a template names and is no longer there, so that the form begins with something else."""
+    """Labels of the template's values that are no longer offered, so that the form begins with other ones."""
     if template is None:
         return []
     return [str(form.fields[name].label) for name in ("pool", "image") if form[name].value() != template.body[name]]
@@ -111,12 +111,12 @@ def page(
 
 
 def presets_of(department: Department) -> QuerySet[Preset]:
-    """Those of pools that the department may use."""
+    """The active presets of pools that the department may use."""
     return Preset.objects.filter(active=True, pool__in=pools_of(department)).select_related("pool", "image")
 
 
 def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
-    """The new workload; None with errors in the form."""
+    """Submits a valid form: the new workload, or None with the errors in the form. Raises Forbidden, NotVisible."""
     if not form.is_valid():
         form.say_all()
         return None
@@ -139,13 +139,13 @@ def keep_files(request: HttpRequest, workload: Workload) -> None:
         store_all(request, workload, "")
 
 
-LATER = {"name": "unnamed", "command": "true"}  # what decides nothing about quota may still be empty
+LATER = {"name": "unnamed", "command": "true"}  # fields without effect on quota may still be empty; their placeholders
 
 
 @login_required
 @require_POST
 def verdict(request: HttpRequest, department: str) -> HttpResponse:
-    """The panel for the form's present content; never an error page: it says what is missing."""
+    """The panel for the form's present content. An incomplete form is no error: the panel lists what is missing."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     filled = request.POST.copy()
@@ -159,13 +159,13 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
         missing = [name for name in missing if name != "command"]
     if not all(form.cleaned_data.get("secret_env", {"": "-"}).values()):
         missing.append("secret_env")
-    if missing:  # then there is nothing yet that could be sent
+    if missing:  # the request cannot be submitted yet
         context |= {"missing": [form.fields[name].label for name in missing], "preview": None, "json": None}
     return render(request, "workloads/verdict.html", context)
 
 
 def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str, Any]:
-    """The panel's content for this form."""
+    """The panel's context for this form."""
     context: dict[str, Any] = {"verdict": None}
     if form.is_valid():
         asked = form.asked()
@@ -202,8 +202,7 @@ DRIVER_LABELS = (
 
 
 def nodes_too_old(asked: WorkloadRequest) -> list[tuple[str, int]]:
-    """(node, driver version) of the pool's nodes whose driver is older than the image requires; unknown versions are
-    left out."""
+    """(node, driver version) of the pool's nodes whose driver is older than the image requires. Unknown versions are left out."""
     if asked.image.min_driver is None:
         return []
     nodes = Node.objects.filter(cards__pool=asked.pool, present=True).distinct().values_list("name", "labels")

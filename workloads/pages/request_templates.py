@@ -1,4 +1,4 @@
-"""Templates of requests: saved beside the form, listed, used, renamed, deleted."""
+"""Pages of request templates: saving one beside the form, the list, renaming and deleting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workloads.requests.request_templates import LONGEST
 
 @dataclass(frozen=True, slots=True)
 class TemplateCard:
-    """A template as a preset is drawn: what it takes, of which pool. `pool` is None where there is none of that name."""
+    """A template as the card that also shows presets. `pool` is None if the template's pool does not exist any more."""
 
     template: RequestTemplate
     kind: str
@@ -67,7 +67,7 @@ class TemplateNameForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @once
 def request_templates(request: HttpRequest, department: str) -> HttpResponse:
-    """Lists them. POST saves the request form's content as a new one and answers with the dialog's content."""
+    """Lists the templates. POST saves the request form's content as a new one and returns the content of the dialog."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     if request.method == "POST":
@@ -106,7 +106,7 @@ def _save(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def _blame(naming: TemplateNameForm, form: WorkloadForm, problem: Problem) -> None:
-    """What is wrong with the template's own name stands at that field, all else with the request."""
+    """Adds an error about the template's name to its field, any other to the request form."""
     if isinstance(problem, templates.NameTaken | templates.TooMany):
         naming.add_error("template_title", problem.detail)
     else:
@@ -116,12 +116,12 @@ def _blame(naming: TemplateNameForm, form: WorkloadForm, problem: Problem) -> No
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def request_template(request: HttpRequest, department: str, template: str) -> HttpResponse:
-    """Shows one; POST renames it."""
+    """Shows one template; POST renames it."""
     actor = actor_of(request)
     dept = department_for(actor, department, Right.SUBMIT)
     row = templates.template_for(actor, dept, template)
     if request.method == "POST":
-        templates.require_change(actor, row)  # before a word about the name
+        templates.require_change(actor, row)  # before the name is validated
     form = TemplateNameForm(request.POST or None, initial={"template_title": row.name, "seen": templates.mark_of(row)})
     if request.method == "POST" and form.is_valid():
         try:

@@ -36,7 +36,7 @@ class Row:
 
     workload: Workload
     attempt: Attempt | None
-    low: float | None = None  # share of time in which its cards computed lately, where that is hardly ever
+    low: float | None = None  # share of recent time in which its cards computed; None if that is not low
 
     @property
     def claim(self) -> Claim | None:
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def position(self) -> int | None:
-        """Its position in the queue; None if it does not wait any more."""
+        """Its position in the queue; None if it is not waiting."""
         waits = (
             self.workload.state == State.QUEUED and self.claim is not None and self.claim.state == ClaimState.PENDING
         )
@@ -68,17 +68,17 @@ class Row:
 
     @property
     def promised_at(self) -> dt.datetime | None:
-        """By when it will have started, while it waits for what is on its way to it."""
+        """When it starts at the latest, while it waits for capacity that is being released for it."""
         return self.claim.promised_at if self.claim and self.position else None
 
     @property
     def estimate(self) -> StartEstimate | None:
-        """When it will probably start, where nothing is promised."""
+        """The estimated start, if none is promised."""
         return None if self.promised_at else estimate_of(self.workload)
 
     @property
     def start(self) -> str:
-        """The estimate in a few words; "" for what does not wait."""
+        """The estimate in a few words; "" if there is none."""
         return in_a_list(self.estimate) if self.estimate else ""
 
     @property
@@ -96,7 +96,7 @@ class Row:
 
 
 def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
-    """When its maximum runtime is over, while it runs."""
+    """When a running workload reaches its maximum runtime; None if it is not running or has none."""
     if workload.state not in (State.RUNNING, State.RECALLED) or workload.max_runtime is None:
         return None
     if attempt is None or attempt.started_at is None:
@@ -105,7 +105,7 @@ def ends_at(workload: Workload, attempt: Attempt | None) -> dt.datetime | None:
 
 
 def rows_of(workloads: QuerySet[Workload]) -> list[Row]:
-    """Rows of `workloads`, which must be few."""
+    """The rows of `workloads`. All are read into memory: pass a page of them."""
     listed = list(with_attempts(workloads.defer(*TEXTS)))
     newest = [(workload, attempts[-1] if (attempts := known_attempts(workload)) else None) for workload in listed]
     low = low_use(newest, now=timezone.now())

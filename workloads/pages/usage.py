@@ -1,4 +1,4 @@
-"""What a workload's ranks use: charts that come with the page and renew themselves."""
+"""What a workload's ranks use: charts that are rendered with the page and refresh themselves."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from workloads.models import Attempt, Workload
 from workloads.pages.rows import workload_for
 
 RANGES = {"3h": (3, 300), "24h": (24, 300), "7d": (7 * 24, 3600), "30d": (30 * 24, 3600)}
-"""Name → hours, and seconds of one point."""
+"""Name → (hours, seconds between points)."""
 LEAST_POINTS = 6
-"""So many fit into the chart of a workload that has just started."""
+"""Width in points of the chart of a workload that has just started."""
 RANKS = 8
-"""Ranks of which one page shows charts."""
+"""How many ranks' charts one page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What charts show, in steps of a point; `ran` is from when to when each attempt ran."""
+    """The time that charts cover; `step` is the time between points, `ran` the begin and end of each attempt."""
 
     begin: dt.datetime
     end: dt.datetime
@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart with its words: `now` is the newest value ("": not measured), `top` the value at the upper edge."""
+    """One chart with its labels: `now` is the newest value ("": not measured), `top` the value at the upper edge."""
 
     key: str
     label: str
@@ -64,7 +64,7 @@ class RankUse:
 @login_required
 @require_safe
 def usage(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """The part of the page with the charts."""
+    """The charts alone, as a part of the page."""
     actor = actor_of(request)
     dept, row = workload_for(actor, department, workload)
     last = row.attempts.select_related("cluster").order_by("-number").first()
@@ -74,7 +74,7 @@ def usage(request: HttpRequest, department: str, workload: str) -> HttpResponse:
 
 
 def use_of(request: HttpRequest, actor: Actor, workload: Workload, last: Attempt | None) -> dict[str, Any]:
-    """The context of `_use.html`. `use` is None where there is nothing to show: it has not started yet."""
+    """The context of `_use.html`. `use` is None if the workload has not started yet."""
     attempts = workload.attempts.filter(started_at__isnull=False).order_by("started_at")
     times = list(attempts.values_list("started_at", "finished_at"))
     if last is None or not times:
@@ -119,7 +119,7 @@ def _range_label(name: str) -> str:
 
 
 def limits_of(workload: Workload) -> dict[str, float | None]:
-    """What one rank may use, by the key of a figure. None: not known."""
+    """Key of a figure → the most that one rank may use; None: unknown."""
     pool = workload.pool
     asked = workload.asked_per_pod or workload.units_per_pod
     of_card = pool.card_mib or None
@@ -158,7 +158,7 @@ def _rank_use(
 def why_unmeasured(
     workload: Workload, attempt: Attempt, source: Any, by_rank: Mapping[int, Sequence[Point]]
 ) -> str:  # fmt: skip
-    """Why GPU activity is missing, where that is known; "" where it is there."""
+    """Why GPU activity is missing, as a sentence; "" if it is measured or the reason is unknown."""
     if any(point.gpu is not None for points in by_rank.values() for point in points):
         return ""
     if attempt.cluster.kind == ClusterKind.EMBEDDED:
