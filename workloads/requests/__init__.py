@@ -1,1 +1,1 @@
-"""Requests of people and pipelines: parsed, checked, judged before submission, and written back as text."""
+"""Requests of people and pipelines: parsed, validated, previewed before submission, and written back as text."""

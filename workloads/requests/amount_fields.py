@@ -1,4 +1,4 @@
-"""The amount fields of the request form, which know the pools' sharing systems."""
+"""The amount fields of the request form, which depend on the pools' sharing systems."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from workloads.sharing.api import NONE
 
 
 class AmountFields(forms.Form):
-    becomes = ""  # what the amount is rounded to, in words, where that is not what was written
-    tells = True  # False: it is not submitted yet, and what has to be seen or filled in before stands beside it
+    becomes = ""  # the amount it is rounded up to, as text; "" if the written one is exact
+    tells = True  # False: the form is not being submitted, so a rounded amount or an empty secret is not an error yet
     units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
     cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
     profile = forms.ChoiceField(label=_("MIG profile"), required=False)
-    became = LineInput(required=False, widget=forms.HiddenInput)  # what the person was told that the amount becomes
+    became = LineInput(required=False, widget=forms.HiddenInput)  # the rounding that the person was shown
 
     def offer(self, pools: Iterable[Pool]) -> None:
         """Limits the choices to what exists in these pools."""
@@ -41,8 +41,7 @@ class AmountFields(forms.Form):
 
     @property
     def becomes_sentence(self) -> str:
-        """The notice that the amount is rounded up, shown before it is accepted because more is charged than was
-        written."""
+        """The notice that the amount is rounded up. It must be accepted, because more is charged than was written."""
         values = {"text": str(self.data.get("units_per_pod", "")).strip(), "becomes": self.becomes}
         return gettext("“%(text)s” is interpreted as %(becomes)s here.") % values
 
@@ -62,7 +61,7 @@ class AmountFields(forms.Form):
         if not pool.mig:
             data["profile"] = ""
         elif data.get("profile"):
-            data["units_per_pod"] = 0  # the profile says it; what was typed before the pool was changed does not matter
+            data["units_per_pod"] = 0  # the profile is the amount, whatever was typed for another pool
             return
         if not text:
             self.add_error("units_per_pod", _("Enter an amount."))
@@ -81,7 +80,7 @@ class AmountFields(forms.Form):
 
 
 def profile_label(table: str, profile: str) -> str:
-    """3g.40gb · 39.2 GiB"""
+    """A profile with its memory: "3g.40gb · 39.2 GiB"."""
     has = instance_mib(table, profile)
     text = f"{profile} · {memory(has)}" if has else profile
     return _("%(profile)s (derived)") % {"profile": text} if is_derived(table, profile) else text

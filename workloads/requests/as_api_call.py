@@ -1,4 +1,4 @@
-"""A request in the REST API's forms, for copying into a pipeline. Secret values are never included, only their names."""
+"""A request as JSON, YAML or curl for the REST API, to copy into a pipeline. Only the names of secrets are included."""
 
 from __future__ import annotations
 
@@ -71,15 +71,14 @@ def as_curl(department: str, body: dict[str, Any]) -> str:
 
 
 def _mark(name: str) -> str:
-    """Stands where a secret goes, and nowhere else: names have no such sign, and other texts are not this one."""
+    """A placeholder for a secret's value. Its private-use characters cannot be in a name, so no other text equals it."""
     return f"\ue000{name}\ue000"
 
 
 def manifest_of(attempt: Attempt) -> str:
-    """The objects of one attempt as YAML; they name its secret values and hold none, nor its token.
-    "" where its cluster is no Kubernetes.
+    """The objects of one attempt as YAML, without the values of its secrets and without its token. "" outside Kubernetes.
 
-    `attempt` with workload, its pool, department, author, image and the cluster loaded.
+    `attempt` should have its workload (with pool, department, author and image) and cluster loaded.
     """
     if attempt.cluster.kind != ClusterKind.KUBERNETES:
         return ""

@@ -1,8 +1,8 @@
 """A distributed workload as the manifest of an operator that other clusters run: MPIJob, PyTorchJob, TFJob, JobSet,
-TrainJob. Pure; shapes as of MPI Operator v0.8, training-operator v1.9, JobSet v0.12, Kubeflow Trainer v2.
+TrainJob. Pure; formats of MPI Operator v0.8, training-operator v1.9, JobSet v0.12, Kubeflow Trainer v2.
 
-An export stands on its own: no volume claim, notice file or placement of this portal goes along, only what the person
-asked for. Which of them fit a template, `fitting()` says.
+An export is independent of this portal: it has no volume claim, notice file or placement, only what the person requested.
+`fitting()` returns the kinds for a template.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from workloads.runtime.expansion import escaped
 from workloads.runtime.rank_environment import PORT, Template, role
 
 Json = dict[str, Any]
-RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that Trainer v2 brings along
+RUNTIME = "torch-distributed"  # the ClusterTrainingRuntime that is installed with Trainer v2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Input of an export. `resource`: the extended resource of the cards, `cards`: how many of it each pod gets."""
+    """Input of an export. `resource` is the extended resource of the cards, `cards` how many of it each pod gets."""
 
     name: str
     template: str
@@ -59,7 +59,7 @@ def _template(asked: Asked, container: str, *, command: bool = True, cards: bool
 
 
 def _replicas(asked: Asked, container: str) -> dict[str, Json]:
-    """Role → replicas with their template, in the operators' spelling (Master, Worker, PS, Chief)."""
+    """Role, in the operators' spelling (Master, Worker, PS, Chief) → its replica spec."""
     by_spec: dict[str, Json] = {}
     for rank in range(asked.pods):
         name = role(asked.template, rank, asked.parameter_servers).name
@@ -92,7 +92,7 @@ def tf_job(asked: Asked) -> Json:
 
 
 def mpi_job(asked: Asked) -> Json:
-    """There the launcher is a pod of its own without cards; each of this portal's pods becomes a worker."""
+    """The MPI Operator has a separate launcher pod without cards; each pod of the request becomes a worker."""
     launcher = {"replicas": 1, "restartPolicy": "Never", "template": _template(asked, "launcher", cards=False)}
     worker = {"replicas": asked.pods, "restartPolicy": "Never", "template": _template(asked, "worker", command=False)}
     for part in (launcher, worker):
@@ -105,7 +105,7 @@ def mpi_job(asked: Asked) -> Json:
 
 
 def job_set(asked: Asked) -> Json:
-    """JobSet names its pods <set>-<job>-<index>-<pod>.<set>: the first pod is the master."""
+    """The first pod is the master; JobSet names its pods <set>-<job>-<index>-<pod>.<set>."""
     first = f"{asked.name}-ranks-0-0.{asked.name}"
     index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
     made = _template(asked, "main")
@@ -143,7 +143,7 @@ def _pet(asked: Asked, first: str, index: Json) -> list[Json]:
 
 
 def train_job(asked: Asked) -> Json:
-    """The runtime sets PET_*; it has to be on that cluster."""
+    """The ClusterTrainingRuntime sets PET_*; it must be installed in the target cluster."""
     resources = {asked.resource: asked.cards, **asked.extra}
     resources |= {"cpu": f"{asked.cpu_milli}m", "memory": f"{asked.memory_mib}Mi"}  # type: ignore[dict-item]
     return _object(asked, "trainer.kubeflow.org/v1alpha1", "TrainJob", {
@@ -184,7 +184,7 @@ def fitting(template: str) -> tuple[str, ...]:
 
 
 def export(kind: str, asked: Asked) -> Json:
-    """Raises KeyError for a kind that does not fit the template."""
+    """The manifest of this kind. Raises KeyError for a kind that does not fit the template."""
     if kind not in fitting(asked.template):
         raise KeyError(kind)
     return EXPORTS[kind](asked)

@@ -1,5 +1,5 @@
-"""The request form. Django checks the fields' formats, workloads.requests.validation their meaning; both name the
-field."""
+"""The request form. Django checks the fields' formats, workloads.requests.validation their meaning; both assign each error
+to a field."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = {"rows": 2, "spellcheck": "false", "class": "font-monospace"}
 
 
 class ImageSelect(forms.Select):
-    """Each image carries the kinds it is for, so that the form offers no other."""
+    """Each option carries its image's kinds, so that the form offers only images of the chosen kind."""
 
     def create_option(self, name: str, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         option = super().create_option(name, value, *args, **kwargs)
@@ -42,7 +42,7 @@ class ImageSelect(forms.Select):
         return option
 
 
-FIELDS = {"cpu_milli": "cpu"}  # of the request, by other names in the form
+FIELDS = {"cpu_milli": "cpu"}  # field of the request → its name in the form, where they differ
 
 
 class WorkloadForm(AmountFields, SetupFields):
@@ -119,9 +119,9 @@ class WorkloadForm(AmountFields, SetupFields):
         return given
 
     def say_all(self) -> None:
-        """Checks the readable fields even if others cannot be read, so that all errors are shown at once.
+        """Validates the parsed fields even if others could not be parsed, so that all errors are shown at once.
 
-        Unreadable fields get values that break no rule, and no further error.
+        The others get values that break no rule, and no further error.
         """
         cleaned = self.cleaned_data
         if not all(cleaned.get(name) for name in ("kind", "pool", "image")) or not self.errors:
@@ -167,7 +167,7 @@ class WorkloadForm(AmountFields, SetupFields):
         )
 
     def origin(self) -> Workload | None:
-        """The workload that this one repeats, if it is the department's."""
+        """The workload that this one repeats, if it belongs to the department."""
         return Workload.objects.filter(department=self.department, public_id=self.cleaned_data["rerun_of"]).first()
 
     def blame(self, problem: Problem) -> None:
@@ -178,7 +178,7 @@ class WorkloadForm(AmountFields, SetupFields):
 
 
 def pools_of(department: Department) -> Any:
-    """Pools the department, or one above it, has a quota in: those it may submit to."""
+    """The pools that the department may submit to: it, or a department above it, has a quota there."""
     ids = [department.pk]
     while department.parent is not None:
         department = department.parent
@@ -187,7 +187,7 @@ def pools_of(department: Department) -> Any:
 
 
 def amount_text(source: Workload | Preset) -> str:
-    """The requested amount as text that the form reads back."""
+    """The requested amount as text that the form can parse."""
     return written(getattr(source, "asked_per_pod", None) or source.units_per_pod, source.pool)
 
 
@@ -211,7 +211,7 @@ def first_machine(pool: Pool | None) -> dict[str, Any]:
 
 
 def template_values(template: RequestTemplate, pools: Any) -> dict[str, Any]:
-    """A template's initial values. A pool, image or preset that is gone leaves its field to the form."""
+    """A template's initial values; without a pool, image or preset that no longer exists."""
     body = dict(template.body)
     env = body.get("env", {})
     values: dict[str, Any] = {
@@ -251,8 +251,8 @@ def first_values(
     query: dict[str, str],
     template: RequestTemplate | None = None,
 ) -> dict[str, Any]:
-    """Initial values: of a workload to repeat, else of a template, else of a preset, else defaults; the address takes
-    precedence."""
+    """Initial values: from the workload to repeat, else the template, else the preset, else defaults. Values in the address
+    take precedence."""
     values: dict[str, Any] = {
         "kind": Kind.JOB.value,
         "units_per_pod": 1,

@@ -1,7 +1,7 @@
-"""GPU amounts in words, converted to a pool's unit: 7.5 GiB, half a card, 3g.40gb, 2 cards.
+"""GPU amounts as people write them, converted to a pool's unit: 7.5 GiB, half a card, 3g.40gb, 2 cards.
 
-Sources of the memory a MIG instance has: `nvidia-smi mig -lgip` (the name's "gb" is a rounded share, not what is usable);
-where nobody has published it, the card's share, which is a little more than there is.
+The memory of a MIG instance is from published output of `nvidia-smi mig -lgip` (the "gb" in a profile's name is a rounded
+share, not the usable memory); for profiles without published output it is the card's share, slightly more than the true value.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CARD_GIB = {
 }
 
 
-BARE_MIB = 1024  # who writes a number alone that is this large counts MiB
+BARE_MIB = 1024  # a number this large without a unit is probably meant in MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def instance_mib(table: str, profile: str) -> int | None:
     return round(CARD_GIB.get(table, known.gb) * 1024 * slice_profile.size / known.slices)
 
 
-# Reading what somebody typed -------------------------------------------------------------------------------------------
+# Parsing ----------------------------------------------------------------------------------------------------------------
 
 
 def read(text: str, pool: Pool) -> Asked:
-    """The amount. A bare number counts GiB if the pool counts memory. Raises Invalid."""
+    """The amount that the text means. A number without a unit is in GiB if the pool counts memory. Raises Invalid."""
     text = text.strip()
     if pool.mig and (profile := _profile_named(text, pool.mig)):
         return Asked(0, profile)
@@ -120,8 +120,8 @@ def read(text: str, pool: Pool) -> Asked:
 
 
 def read_unrounded(text: str, pool: Pool) -> Asked:
-    """`read` for programs. Raises Invalid also where a form would ask again because it rounds, with the number it becomes.
-    Of MIG it is the smallest instance that has as much."""
+    """`read` for programs. Also raises Invalid, with the rounded number, for an amount that a form would ask to confirm because
+    it is rounded up. For MIG it returns the smallest sufficient instance."""
     asked = read(text, pool)
     if not asked.profile and becomes(text, pool):
         raise not_whole(text, asked.units, pool, "units_per_pod")
@@ -135,7 +135,7 @@ def _bounded(asked: Asked) -> Asked:
 
 
 def becomes(text: str, pool: Pool) -> str:
-    """What the text is rounded to, such as "2 cards" for 1.5; "" if it is exact. Raises Invalid."""
+    """The amount that the text is rounded up to, such as "2 cards" for 1.5; "" if it is exact. Raises Invalid."""
     asked = read(text, pool)
     if asked.profile:
         return "" if _profile_named(text.strip(), pool.mig) else in_words(pool, 0, asked.profile)
@@ -166,7 +166,7 @@ def not_an_amount(text: str, pool: Pool) -> Invalid:
 
 
 def examples(pool: Pool) -> str:
-    """Examples of amounts for this pool."""
+    """Examples of amounts for this pool, as part of a sentence."""
     if pool.mig:
         return _("a profile (%(profile)s), memory (10 GiB) or a share of a card (half)") % {
             "profile": next(iter(PRODUCTS[pool.mig]))
@@ -175,7 +175,7 @@ def examples(pool: Pool) -> str:
 
 
 def _of_memory(mib: Fraction, pool: Pool) -> Asked:
-    """Rounded up, so that it is never less than requested."""
+    """The amount with at least this memory."""
     card, whole = card_mib(pool), -(-mib.numerator // mib.denominator)
     if pool.unit == "MiB":
         return Asked(_stepped(whole, pool))
@@ -226,7 +226,7 @@ def _profile_named(text: str, table: str) -> str:
 
 
 def _smallest_profile(pool: Pool, enough: Callable[[int, int | None], bool], text: str) -> str:
-    """The cheapest sufficient profile; of two with the same cost, the one with more compute."""
+    """The smallest sufficient profile; of two with the same slices, the one with more compute. `text` is for the error."""
     table = PRODUCTS[pool.mig]
     present = profiles_present([pool])[pool.mig] if pool.pk else table.keys()
     fitting = [
@@ -255,7 +255,7 @@ def profiles_present(pools: Iterable[Pool]) -> dict[str, list[str]]:
 
 
 def _in_order(table: Table | None, names: set[str]) -> list[str]:
-    """Those of the table first, then those that only their names tell of; all of the table where none is known."""
+    """NVIDIA's profiles in the table's order, then those derived from their names; all of the table if `names` is empty."""
     if table is None:
         return []
     derived = sorted(name for name in names if name in table and not table.is_said(name))
@@ -263,15 +263,15 @@ def _in_order(table: Table | None, names: set[str]) -> list[str]:
 
 
 def is_derived(table: str, profile: str) -> bool:
-    """Whether the profile is in no NVIDIA table, so that its slices are derived from its name."""
+    """Whether no NVIDIA table has the profile, so that its slices are derived from its name."""
     return table not in KNOWN or not PRODUCTS[table].is_said(profile)
 
 
-# Saying what that is ---------------------------------------------------------------------------------------------------
+# In words ---------------------------------------------------------------------------------------------------------------
 
 
 def product_name(product: str) -> str:
-    """Tesla-T4 → T4, NVIDIA-A100-SXM4-80GB → A100 80GB."""
+    """A short name of the product: Tesla-T4 → T4, NVIDIA-A100-SXM4-80GB → A100 80GB."""
     words = (
         product.partition("-MIG-")[0].removesuffix("-SHARED").removeprefix("NVIDIA-").removeprefix("Tesla-").split("-")
     )
@@ -288,7 +288,7 @@ def share_in_words(share: Fraction) -> str:
 
 
 def in_words(pool: Pool, units: int, profile: str = "") -> str:
-    """The amount in a researcher's words: "half a T4, 7.5 GiB"."""
+    """The amount as a researcher would put it: "half a T4, 7.5 GiB"."""
     card, name = card_mib(pool), product_name(pool.product)
     if pool.mig and (slice_profile := profile_of(pool.mig, profile)):
         share = Fraction(slice_profile.size, mig.slices(pool.mig))

@@ -1,4 +1,4 @@
-"""Images and presets, managed by operators. Each write has its audit entry."""
+"""Images and presets, managed by operators. Each change is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.infra.locks import durable
 from quotas.amounts import check_not_little
 from workloads.models import Image, Preset
 
-MAY_BE_EMPTY = ("kinds", "command", "setup")  # which is not blank to Django: each has its own check where it is read
+MAY_BE_EMPTY = ("kinds", "command", "setup")  # Django would reject an empty value; each is validated where it is parsed
 IMAGE_FIELDS = ("name", "title", "kinds", "interpreter", "min_driver", "active")
 PRESET_FIELDS = (
     "slug", "title", "description", "kind", "pool_id", "pods", "setup", "units_per_pod", "cores_per_pod", "profile", "image_id",
@@ -20,8 +20,8 @@ PRESET_FIELDS = (
 
 
 def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
-    """Makes it, or changes the one with its key. Raises Conflict, ValidationError with what is wrong by field, NotVisible
-    for anybody but operators."""
+    """Adds the image, or changes the one with its key. Raises Conflict, ValidationError (errors by field), NotVisible (the
+    actor is no operator)."""
     actor.require_operator()
     image.full_clean(exclude=MAY_BE_EMPTY)
     with durable():
@@ -34,8 +34,8 @@ def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
 
 
 def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
-    """Makes it, or changes the one with its key. Raises Conflict, ValidationError with what is wrong by field, Invalid
-    (units_per_pod), NotVisible for anybody but operators."""
+    """Adds the preset, or changes the one with its key. Raises Conflict, ValidationError (errors by field), Invalid
+    (units_per_pod), NotVisible (the actor is no operator)."""
     actor.require_operator()
     preset.full_clean(exclude=MAY_BE_EMPTY)
     check_not_little(preset.units_per_pod, preset.pool, "units_per_pod")
@@ -51,7 +51,7 @@ def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
 
 
 def mark_of(row: Image | Preset) -> str:
-    """The version mark that its form carries; "" for a new one."""
+    """The version mark for the row's form; "" for a new row."""
     facts = _facts(row, IMAGE_FIELDS if isinstance(row, Image) else PRESET_FIELDS) if row.pk else None
     return versions.mark(facts) if facts else ""
 

@@ -1,4 +1,4 @@
-"""Rules for what only some kinds of workload may request: every error with its field."""
+"""Rules for the fields that only some kinds of workload have. Every error names its field."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from workloads.runtime import rank_environment
 from workloads.runtime.setups import MOST_PODS, MOST_RESTARTS, Setup
 from workloads.sharing import SYSTEMS
 
-OWN_FIELDS = {  # of Setup, by the kinds that have them
+OWN_FIELDS = {  # field of Setup → the kinds that have it
     "template": {Kind.DISTRIBUTED}, "parameter_servers": {Kind.DISTRIBUTED}, "same_domain": {Kind.DISTRIBUTED},
     "rdma": {Kind.JOB, Kind.DISTRIBUTED}, "max_restarts": {Kind.JOB, Kind.DISTRIBUTED},
     "port": {Kind.SERVICE}, "ready_path": {Kind.SERVICE},
 }  # fmt: skip
-SHARED_VOLUMES = ("department_volume", "user_volume")  # of Setup, and the cluster's options of these names
+SHARED_VOLUMES = ("department_volume", "user_volume")  # fields of Setup, and options of the cluster with the same names
 
 
 def faults(request: WorkloadRequest) -> list[Invalid]:
@@ -53,8 +53,8 @@ def _common(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _shared_volumes(request: WorkloadRequest) -> list[Invalid]:
-    """Shared volumes need the operator's option. A claim is in one namespace, so workloads in the second one have
-    none."""
+    """Shared volumes must be enabled by the cluster's options. Their volume claims are in the department's usual namespace,
+    so workloads in the separate one for locked memory cannot mount them."""
     setup, cluster = request.setup, request.pool.group.cluster
     asked = [name for name in SHARED_VOLUMES if getattr(setup, name)]
     if setup.ipc_lock and asked:
@@ -71,7 +71,7 @@ def _shared_volumes(request: WorkloadRequest) -> list[Invalid]:
 
 
 def offers(cluster: Cluster, shared_volume: str) -> bool:
-    """Directories of this machine cost nothing; elsewhere the operator says how large the claims are."""
+    """Always on the embedded cluster, whose volumes are directories; on Kubernetes if the option sets the claims' size."""
     return cluster.kind == ClusterKind.EMBEDDED or bool(cluster.options.get(shared_volume))
 
 

@@ -1,4 +1,4 @@
-"""The amounts that a form offers as buttons: those that people ask a pool for most, from little to much."""
+"""The amounts that a form offers as buttons: the usual ones of a pool, in increasing order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.sharing.api import NONE
 
 CARDS = (1, 2, 4, 8)
 MOST = 5
-"""More make a row that nobody reads."""
+"""Buttons in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class OfferedAmount:
 
     @property
     def written(self) -> str:
-        """As the form reads it; "" of a profile, which has a field of its own."""
+        """The text for the amount field; "" for a profile, which has its own field."""
         return "" if self.profile else written(self.units, self.pool)
 
     def is_of(self, request: WorkloadRequest) -> bool:
@@ -52,7 +52,7 @@ class OfferedAmount:
 
 
 def offered_amounts(pool: Pool, asked: WorkloadRequest | None = None) -> list[OfferedAmount]:
-    """In the order of their size, with what is asked for among them."""
+    """The offered amounts in increasing order, including the one that `asked` requests."""
     if pool.mig:
         table = {name: profile_of(pool.mig, name) for name in profiles_present([pool])[pool.mig]}
         sizes = {name: profile.size for name, profile in table.items() if profile and not profile.media}
@@ -66,7 +66,7 @@ def offered_amounts(pool: Pool, asked: WorkloadRequest | None = None) -> list[Of
 
 
 def _spread(names: list[str]) -> list[str]:
-    """At most MOST, the least and the largest among them."""
+    """At most MOST of the names, evenly spread, including the first and the last."""
     if len(names) <= MOST:
         return names
     return [names[round(at * (len(names) - 1) / (MOST - 1))] for at in range(MOST)]
@@ -78,7 +78,7 @@ def _usual(pool: Pool) -> list[int]:
         return list(CARDS)
     if pool.unit == "replica":
         return [1]
-    if pool.unit == "MiB":  # whole GiB, which people count in, and all of a card
+    if pool.unit == "MiB":  # powers of two GiB, and a whole card
         halves = [1024 * 2**power for power in range(1, 9) if 1024 * 2**power < card]
         return [*halves[1 - MOST :], card]
     return sorted({max(1, card // part) for part in (4, 2, 1)})

@@ -1,4 +1,4 @@
-"""What a pod that somebody else wrote asks of a pool: the amount that the portal's own form would have asked for."""
+"""The amount that a pod written outside the portal requests from a pool, as the portal's own form would request it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from workloads.sharing.nodes import GPU_RESOURCE
 from workloads.sharing.outside import Offered, asks_by_claim, of_system, requests
 
 PIECES = frozenset({"whole", "vgpu", "volcano-number", "timeslicing", "mps"})  # cards or replicas, however many
-BY_CLAIM = frozenset({"dra", "dra-mig"})  # what a pod gets is in its claims, which are not there while it waits
+BY_CLAIM = frozenset({"dra", "dra-mig"})  # the amount is in resource claims, which may not exist while the pod waits
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Of one pod: units of the pool, percent of each card's compute where it says so, or one instance of a `profile`."""
+    """The amount of one pod: units of the pool, `cores` in percent of each card's compute if the pod sets it, or one instance
+    of a `profile`."""
 
     units: int
     cores: int | None = None
@@ -23,7 +24,7 @@ class Amount:
 
 
 def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") -> Amount | None:
-    """None where cards of this kind cannot give all the GPU that the pod asks for, or cannot be asked like that."""
+    """The pod's amount. None if cards of this kind cannot provide all that it requests, or are not requested this way."""
     if asks_by_claim(pod) or offer.sharing in BY_CLAIM or offer.sharing not in SYSTEMS:
         return None
     asked = requests(pod)
@@ -44,12 +45,12 @@ def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") 
 
 
 def _is_its_way(pod: Json, amount: Amount, offer: Offered, settings: Settings, product: str) -> bool:
-    """Whether the system itself would have asked by these resources and no others: what it does not count is not charged."""
+    """Whether the sharing system's own manifest would use all of the pod's GPU resources: others would not be charged."""
     names = {name for name, value in requests(pod).items() if value > 0 and GPU_RESOURCE.match(name)}
     request = Request(
         product, amount.units, cores=amount.cores, units_per_card=offer.units_per_card, profile=amount.profile or None
     )
-    renamed = replace(request, product=f"{product}-SHARED")  # or not: a replica is a replica
+    renamed = replace(request, product=f"{product}-SHARED")  # replicas may be requested by either name
     manifest = SYSTEMS[offer.sharing].manifest
     own = {name for each in (request, renamed) for name in manifest(each, settings).limits}
     return {name.removesuffix("-percentage") for name in names} <= own

@@ -39,8 +39,8 @@ class RankPreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`ranks`: the first MOST_RANKS with their own variables; `alike`: variables of all ranks. `yaml`: "" off
-    Kubernetes."""
+    """`alike`: the variables that all ranks share; `ranks`: the first MOST_RANKS with their own variables; `more`: how many
+    further ranks there are; `yaml`: "" outside Kubernetes."""
 
     alike: dict[str, str]
     ranks: tuple[RankPreview, ...]
@@ -50,7 +50,7 @@ class Preview:
 
 
 def preview_of(request: WorkloadRequest, department: str) -> Preview | None:
-    """The preview before submission; None for kinds without one. The attempt's name is not known yet."""
+    """The preview before submission; None for kinds without one. The names of its objects are placeholders."""
     if request.kind not in (Kind.DISTRIBUTED, Kind.SERVICE):
         return None
     spec = spec_for(request, department)
@@ -89,7 +89,7 @@ def as_documents(objects: list[dict[str, Any]]) -> str:
 
 
 def spec_for(request: WorkloadRequest, department: str) -> RunSpec:
-    """The first attempt's RunSpec as run_spec.spec_of would make it, with secrets and tokens hidden."""
+    """The first attempt's RunSpec, as run_spec.spec_of would create it, with secrets and tokens hidden."""
     pool, setup = request.pool, request.setup
     node = next(iter(pool.cards.values_list("node__name", flat=True)), "")
     return RunSpec(
@@ -129,7 +129,7 @@ def export_names(request: WorkloadRequest) -> tuple[str, ...]:
 
 
 def export_of(request: WorkloadRequest, kind: str) -> str:
-    """YAML for another operator; secret values are never in it. Raises NoSuchExport."""
+    """The manifest for another operator as YAML, without the values of secrets. Raises NoSuchExport."""
     setup = request.setup
     rdma = request.pool.group.cluster.options.get("rdma_resource", "")
     asked = exports.Asked(
@@ -154,7 +154,7 @@ def export_of(request: WorkloadRequest, kind: str) -> str:
 
 
 def address_of(workload: Workload) -> str:
-    """A service's public address through the cluster; "" if it is reached through the portal's proxy."""
+    """A service's public address, served by its cluster; "" if it is served by the portal's proxy."""
     cluster = workload.pool.group.cluster
     if cluster.kind != ClusterKind.KUBERNETES:
         return ""
@@ -163,5 +163,5 @@ def address_of(workload: Workload) -> str:
 
 
 def inner_address(workload: Workload, attempt: Attempt) -> str:
-    """A service's name inside the cluster, for other workloads of the department; of this attempt only."""
+    """A service's address inside the cluster, for other workloads of the department. It is valid for this attempt only."""
     return f"http://{attempt.run_name}.{attempt.namespace}.svc:{workload.settings.port}/"

@@ -1,4 +1,4 @@
-"""Where a person can ask for what a request lacks: more quota, or a larger budget."""
+"""What a person can request if a workload cannot start: more quota, or a larger budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from collections.abc import Collection
 
 QUOTA_HELPS = {"above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for"}
-"""Reasons that more guaranteed quota, or a higher borrow limit, would take away."""
+"""Codes of reasons that more guaranteed quota, or a higher borrow limit, would remove."""
 
 
 class Remedy(enum.StrEnum):
@@ -15,8 +15,8 @@ class Remedy(enum.StrEnum):
 
 
 def remedy_for(reasons: Collection[str]) -> Remedy | None:
-    """What would let a request start of which these are the codes of all `reasons`; None: neither would. A used-up budget
-    stands in the way whatever the quota is."""
+    """What would let a request start that waits for `reasons` (codes); None if neither would. A used-up budget prevents a
+    start whatever the quota is."""
     if "over_budget" in reasons:
         return Remedy.BUDGET
     return Remedy.QUOTA if reasons and QUOTA_HELPS.issuperset(reasons) else None

@@ -23,8 +23,8 @@ LONGEST = 30 * 24 * 3600  # s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRequest:
-    """Amounts: `units_per_pod` in the pool's unit (0 with a profile: the profile's charge), `cores_per_pod` in percent of
-    a card's compute where its system limits that too, cpu in millicores, times in s."""
+    """A request for a workload. `units_per_pod` is in the pool's unit (0 with a `profile`, which has its own charge),
+    `cores_per_pod` in percent of a card's compute where the sharing system limits compute, times are in seconds."""
 
     kind: str
     name: str
@@ -50,23 +50,23 @@ class WorkloadRequest:
 
     @property
     def charge(self) -> int:
-        """Units charged for each pod: the largest of its shares of the card's memory and compute, and of the CPU and memory
-        that come with a card, rounded up."""
+        """Units charged for each pod: the largest of its shares of a card's GPU memory, of its compute, and of the CPU and
+        host memory that come with a card, rounded up."""
         return max(self.card_charge, self.beside_charge)
 
     @property
     def beside_charge(self) -> int:
-        """Units that its CPU and memory are charged as."""
+        """Units charged for a pod's CPU and host memory."""
         return beside_units((self.cpu_milli, self.memory_mib), self.pool.units_per_card, self.pool.with_a_card)
 
     @property
     def on_card(self) -> int:
-        """Units that a pod takes of its card, or of its cards together."""
+        """Units that a pod occupies on its card, or on its cards together."""
         return self.card_charge if self.profile else self.units_per_pod or self.card_charge
 
     @property
     def card_charge(self) -> int:
-        """Units charged for what a pod takes of the card itself."""
+        """Units charged for a pod's share of the card itself."""
         profile = profile_of(self.pool.mig or None, self.profile) if self.profile else None
         system = SYSTEMS.get(self.pool.sharing)
         if profile or system is None:
@@ -79,8 +79,8 @@ class WorkloadRequest:
 
     @property
     def own_words(self) -> frozenset[int]:
-        """Positions of words written by a preset, here or in the workload this is copied from: the portal's names are
-        replaced there."""
+        """Positions of the words of the command that come from a preset, here or in the workload that this one repeats. In
+        these, $(PORTAL_…) is replaced."""
         known = set(self.preset.command) if self.preset else set()
         if self.rerun_of is not None:
             before = self.rerun_of
@@ -89,7 +89,7 @@ class WorkloadRequest:
         return frozenset(at for at, word in words if word in known and expansion.has_names(word))
 
     def workload(self, department: Department, author: User | None, *, now: dt.datetime) -> Workload:
-        """The unsaved row of this request; secret variables are added by whoever saves it."""
+        """The unsaved row of this request; the caller that saves it adds the secret variables."""
         return Workload(
             department=department,
             author=author,
@@ -148,13 +148,13 @@ def claim_fields(workload: Workload) -> dict[str, Any]:
 
 
 def _devices(workload: Workload) -> dict[str, int]:
-    """What each pod requests of its node beside cards, CPU and memory."""
+    """Extended resources, other than cards, that each pod requests: name → count."""
     device, count = workload.pool.group.cluster.options.get("rdma_resource", ""), workload.settings.rdma
     return {device: count} if device and count else {}
 
 
 def settings_of(cluster: Cluster) -> sharing.Settings:
-    """What the operator says of a cluster's sharing systems. Declared cards have no plugin that counts in GiB."""
+    """The operator's settings of the cluster's sharing systems. The embedded cluster's cards are counted in MiB."""
     if cluster.kind == ClusterKind.EMBEDDED:
         return sharing.Settings(gpu_mem_unit="MiB")
     return Options.from_json(cluster.options).sharing

@@ -1,4 +1,4 @@
-"""Requests that people keep to use again: their own, and those that owners keep for the whole department."""
+"""Request templates: personal ones, and shared ones that owners keep for the whole department."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workloads.requests.request import WorkloadRequest
 from workloads.requests.validation import check
 
 MOST = 100
-"""Of one person in a department, and of the department."""
+"""How many templates a person may have in a department, and how many the department may share."""
 LONGEST = 100
 
 
@@ -33,14 +33,14 @@ class TooMany(Invalid):
 
 
 def templates_of(actor: Actor, department: Department) -> QuerySet[RequestTemplate]:
-    """The actor's own in this department and the department's. Raises as `Actor.require`: they are for who may submit."""
+    """The actor's own templates in the department and the shared ones. Raises as `Actor.require(Right.SUBMIT)`."""
     actor.require(Right.SUBMIT, department)
     own = Q(person=actor.user) if actor.user else Q(pk=None)
     return RequestTemplate.objects.filter(own | Q(person=None), department=department).select_related("department")
 
 
 def template_for(actor: Actor, department: Department, public_id: str) -> RequestTemplate:
-    """Raises as `templates_of`, and NotVisible where it is none of these."""
+    """The template with this id. Raises as `templates_of`, and NotVisible if it is not one of these."""
     row = templates_of(actor, department).filter(public_id=public_id).first()
     if row is None:
         raise NotVisible
@@ -48,7 +48,7 @@ def template_for(actor: Actor, department: Department, public_id: str) -> Reques
 
 
 def require_change(actor: Actor, template: RequestTemplate) -> None:
-    """Raises Forbidden, ScopeMissing: those of the department are its owners'."""
+    """Raises Forbidden or ScopeMissing if the actor may not change it: only owners may change shared templates."""
     actor.require(_right(shared=template.shared), template.department)
 
 
@@ -63,8 +63,8 @@ def _right(*, shared: bool) -> Right:
 def save_template(
     *, actor: Actor, department: Department, name: str, request: WorkloadRequest, shared: bool = False
 ) -> RequestTemplate:
-    """Keeps the request, without the values of its secrets. Raises Forbidden, InvalidRequest (every fault of the request),
-    Invalid (name), NameTaken, TooMany."""
+    """Saves the request as a template, without the values of its secrets. Raises Forbidden, NotVisible (a personal template
+    without a user), InvalidRequest (all errors of the request), Invalid (name), NameTaken, TooMany."""
     actor.require(_right(shared=shared), department)
     if actor.user is None and not shared:
         raise NotVisible
@@ -85,12 +85,12 @@ def save_template(
 
 
 def mark_of(template: RequestTemplate) -> str:
-    """The version mark that the form of its name carries."""
+    """The version mark for the form that renames it."""
     return versions.mark({"name": template.name})
 
 
 def rename_template(*, actor: Actor, template: RequestTemplate, name: str, seen: str = "") -> RequestTemplate:
-    """Raises Forbidden, Conflict, Invalid (name), NameTaken, NotVisible (it is gone)."""
+    """Raises Forbidden, Conflict, Invalid (name), NameTaken, NotVisible (it was deleted)."""
     require_change(actor, template)
     name = _checked(name)
     with durable():
@@ -110,7 +110,7 @@ def rename_template(*, actor: Actor, template: RequestTemplate, name: str, seen:
 
 
 def delete_template(*, actor: Actor, template: RequestTemplate) -> None:
-    """Raises Forbidden. What is gone already is gone."""
+    """Deletes the template, if it still exists. Raises Forbidden."""
     require_change(actor, template)
     with durable():
         count, _rows = RequestTemplate.objects.filter(pk=template.pk).delete()
@@ -126,7 +126,7 @@ def _checked(name: str) -> str:
 
 
 def _beside(template: RequestTemplate) -> QuerySet[RequestTemplate]:
-    """Those that it must not have the name of; their department is locked, so that none comes in between."""
+    """The templates among which its name must be unique. Locks the department, so that none is added concurrently."""
     Department.objects.select_for_update(no_key=True).get(pk=template.department_id)
     return RequestTemplate.objects.filter(department=template.department_id, person=template.person_id)
 
@@ -137,6 +137,6 @@ def _refuse_taken(template: RequestTemplate, others: QuerySet[RequestTemplate]) 
 
 
 def secret_names_of(template: RequestTemplate) -> list[str]:
-    """Names of its secret variables, whose values have to be entered each time."""
+    """Names of its secret variables, whose values must be entered at each use."""
     env: dict[str, Any] = template.body.get("env", {})
     return sorted(name for name, value in env.items() if isinstance(value, dict))

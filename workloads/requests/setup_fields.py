@@ -1,4 +1,4 @@
-"""Form fields of only some kinds; workloads.requests.kinds.OWN_FIELDS says which."""
+"""Form fields that only some kinds have (workloads.requests.kinds.OWN_FIELDS)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class SetupFields(forms.Form):
         return [self[name] for name in self.further]
 
     def setup_of(self, kind: str) -> Setup:
-        """The setup of the chosen kind and pool; values entered for others are ignored."""
+        """The setup for the chosen kind and pool; values of fields that these do not have are ignored."""
         given = {name: self.cleaned_data.get(name) for name in NAMES if kind in OWN_FIELDS.get(name, Kind.values)}
         pool = self.cleaned_data.get("pool")
         system = about(pool) if pool else None
@@ -101,7 +101,7 @@ class SetupFields(forms.Form):
 
 
 def first_setup(setup: Setup, pods: int) -> dict[str, Any]:
-    """What the form starts with."""
+    """The form's initial values for this setup."""
     values = {name: getattr(setup, name) for name in NAMES} | dict(setup.extra)
     return values | {
         "pods": max(pods, 2),

@@ -17,11 +17,11 @@ from quotas.amounts import MEBIBYTES
 from quotas.forms.durations import parts_of
 from workloads.runtime import expansion
 
-BARE_GIB = 4096  # more than that without a unit is meant in MiB
+BARE_GIB = 4096  # a number this large without a unit is probably meant in MiB
 
 
 class MemoryField(LineInput):
-    """MiB from "8 GiB", "512 MiB"; a bare number is GiB, unless it is so large that MiB must be meant: then it is asked."""
+    """MiB from "8 GiB", "512 MiB". A number without a unit is in GiB; one that is too large for that is refused."""
 
     default_error_messages = {
         "shape": _("“%(text)s” is not a valid amount of memory. Examples: 8 GiB, 512 MiB."),
@@ -79,7 +79,7 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def from_ansi(text: str) -> str:
-    """The text between $' and '. Raises ValueError for a number that is no character."""
+    """Decodes the text between $' and '. Raises ValueError for a number that is not a character."""
 
     def letter(match: re.Match[str]) -> str:
         for digits, base in zip(match.groups()[:4], (16, 16, 16, 8), strict=True):
@@ -91,18 +91,18 @@ def from_ansi(text: str) -> str:
 
 
 def as_ansi(text: str) -> str:
-    """The text as $'…' in one line, of characters that every text area keeps."""
+    """The text as $'…' on one line, with characters that every text area preserves."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\r", "\\r").replace("\n", "\\n")
     return f"$'{escaped}'"
 
 
 def plain_quotes(text: str) -> str:
-    """`text` with every $'…' written as an ordinary quotation."""
+    """`text` with every $'…' replaced by an ordinary quoted string."""
     return "".join(shlex.quote(from_ansi(t[1])) if t[1] is not None else t[0] for t in TOKENS.finditer(text))
 
 
 def needs_shell(text: str) -> bool:
-    """Whether a shell would do more with it than split it into words."""
+    """Whether a shell would do more with the text than split it into words."""
     if SHELL_SIGNS & {*QUOTED.sub("", text)}:
         return True
     first = text.split(maxsplit=1)[0]
@@ -110,14 +110,14 @@ def needs_shell(text: str) -> bool:
 
 
 class CommandField(forms.CharField):
-    """What one would type in a terminal: words where they are nothing else (then the image needs no shell), else one
-    `sh -ec` script. Any words that were stored are shown so that the field reads them back as they are."""
+    """A command as typed in a terminal. It is split into words if that is all that a shell would do (then the image needs no
+    shell), else it becomes one `sh -ec` script. Stored words are shown such that parsing returns the same words."""
 
     widget = forms.Textarea
     default_error_messages = {"quotes": _("A quotation mark in the command is not closed.")}
 
     def __init__(self, *, own_names: bool = False, **options: Any) -> None:
-        """`own_names`: the portal replaces $(PORTAL_…) in it, so that these need no shell."""
+        """`own_names`: the portal itself replaces $(PORTAL_…) in the command, so that these need no shell."""
         super().__init__(**options)
         self.own_names = own_names
 
@@ -128,7 +128,7 @@ class CommandField(forms.CharField):
             words = shlex.split(plain, comments=True)
         except ValueError:
             if "\n" in text:
-                return ("sh", "-ec", text)  # a here-document, say: its shell will tell
+                return ("sh", "-ec", text)  # perhaps a here-document: the shell reports an error if it is one
             raise ValidationError(self.error_messages["quotes"], code="quotes") from None
         looked_at = expansion.OWN.sub("name", plain) if self.own_names else plain
         return ("sh", "-ec", text) if words and needs_shell(looked_at) else tuple(words)
@@ -149,7 +149,7 @@ class CommandField(forms.CharField):
 
 
 def _quoted(word: str, *, first: bool) -> str:
-    if "\r" in word:  # a browser sends every end of a line as \r\n
+    if "\r" in word:  # browsers send every line break as \r\n
         return as_ansi(word)
     if first and (word in SHELL_WORDS or ASSIGNMENT.match(word)):
         return f"'{word}'" if shlex.quote(word) == word else shlex.quote(word)
@@ -160,7 +160,7 @@ BLOCK = re.compile(r"\s*([^=\s<]+)<<(\S+)\s*")
 
 
 class VariablesField(forms.CharField):
-    """NAME=value, one a line; a value of several lines as NAME<<END, the lines, END."""
+    """One NAME=value per line; a value of several lines is written as NAME<<END, the lines, END."""
 
     widget = forms.Textarea
     default_error_messages = {

@@ -1,8 +1,8 @@
-"""GPU-hours that what is submitted with a token may use: in each calendar month, or as long as the token lives.
+"""GPU-hours that the workloads submitted with a token may use, in each calendar month or in the token's whole life.
 
-What is used is read from the ledger, as for every budget, and never counted beside it. A token's use is that of its own
-workloads and those of its children, so a token that makes tokens gets no more by it. Nothing is reserved: at 100 % nothing
-more is submitted or extended, and what was submitted before goes on (docs/adr/0063).
+Use is computed from the ledger, as for every budget, and not counted separately. A token's use includes the workloads of its
+child tokens, so creating tokens does not increase the limit. Nothing is reserved: at 100 % no workload can be submitted or
+extended with it, and those submitted before continue (docs/adr/0063).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workloads.requests.request import WorkloadRequest
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """What is used of a token's GPU-hours. `resets_at` None: never, they are for all its life."""
+    """How much of a token's GPU-hours is used. `resets_at` is None if the limit is for the token's whole life."""
 
     token: ApiToken
     limit: int  # GPU-hours
@@ -52,7 +52,7 @@ class TokenUse:
 
     @property
     def sentence(self) -> str:
-        """In the reader's language and zone."""
+        """The use as a sentence, in the reader's language and time zone."""
         numbers = {"token": self.token.name, "used": f"{self.hours:,.1f}", "limit": f"{self.limit:,}"}
         if self.resets_at is None:
             return _("Token “%(token)s”: %(used)s of %(limit)s GPU-hours are used.") % numbers
@@ -61,7 +61,7 @@ class TokenUse:
 
 
 class TokenUsedUp(Invalid):
-    """`limit` and `used` in GPU-hours."""
+    """A token's GPU-hours are used up. `limit` and `used` are in GPU-hours."""
 
     code = "token_used_up"
     message = N_(
@@ -77,7 +77,7 @@ EACH_MONTH = N_(
 
 
 def use_of(token: ApiToken, *, now: dt.datetime) -> TokenUse | None:
-    """None: the token has no limit."""
+    """The token's use; None if it has no limit."""
     if token.gpu_hours is None:
         return None
     start, resets_at = month_of(now) if token.gpu_hours_per == TokenPeriod.MONTH else (token.created_at, None)
@@ -92,7 +92,7 @@ def use_of(token: ApiToken, *, now: dt.datetime) -> TokenUse | None:
 
 
 def uses_of(actor: Actor, *, now: dt.datetime) -> Iterator[TokenUse]:
-    """Of the actor's token and of the one that made it, as far as they have a limit."""
+    """The use of the actor's token and of its parent, each if it has a limit."""
     if actor.token is not None:
         for token in (actor.token, actor.token.parent):
             if token is not None and (use := use_of(token, now=now)) is not None:
@@ -100,7 +100,7 @@ def uses_of(actor: Actor, *, now: dt.datetime) -> Iterator[TokenUse]:
 
 
 def refuse_used_up(actor: Actor, *, now: dt.datetime) -> None:
-    """Raises TokenUsedUp. It takes no lock: of two submissions just below the limit both get in, as one after the other would."""
+    """Raises TokenUsedUp. It takes no lock: two concurrent submissions just below the limit both pass, as they would in turn."""
     for use in uses_of(actor, now=now):
         if use.is_used_up:
             numbers: dict[str, Any] = {"token": use.token.name, "limit": use.limit, "used": round(use.hours, 1)}
@@ -110,7 +110,7 @@ def refuse_used_up(actor: Actor, *, now: dt.datetime) -> None:
 
 
 def said_before(actor: Actor, request: WorkloadRequest, *, now: dt.datetime) -> Iterator[str]:
-    """Sentences of a verdict: what the token has used, and what this would use at most."""
+    """Sentences for a verdict: what the token has used, and the most that this request would use."""
     for use in uses_of(actor, now=now):
         yield use.sentence
         if request.max_runtime is None:

@@ -1,4 +1,4 @@
-"""The rules of a request: all errors at once, each with its field."""
+"""Validates a request: reports all errors at once, each with its field."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TEAMS = Prepared(lambda slug: Department.objects.filter(parent__slug=slug)[:1])
 NO_NAME = N_("“%(name)s” is not a valid variable name. Use Latin letters, digits and _, and begin with a letter or _.")
 NOT_A_TEXT = N_("%(name)s contains a NUL or an incomplete character, which cannot be passed to a process.")
 NO_WORD = N_("The command contains a NUL or an incomplete character, which cannot be passed to a process.")
-WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # the images of other kinds bring their own
+WITH_COMMAND = {Kind.JOB, Kind.DISTRIBUTED}  # kinds that need a command; images of other kinds have their own
 
 
 class InvalidRequest(Invalid):
-    """`errors` has all errors; the first one is the exception's own sentence."""
+    """All `errors` of a request. The exception's own message is that of the first one."""
 
     def __init__(self, errors: list[Invalid]) -> None:
         first = errors[0]
@@ -93,7 +93,7 @@ def _amounts(request: WorkloadRequest) -> list[Invalid]:
 
 
 def _sharing(request: WorkloadRequest) -> list[Invalid]:
-    """What the pool's sharing system refuses."""
+    """Errors of the amount, profile and compute share on the pool's sharing system."""
     pool = request.pool
     system = SYSTEMS.get(pool.sharing)
     if system is None:
@@ -118,7 +118,7 @@ def _sharing(request: WorkloadRequest) -> list[Invalid]:
         units_per_card=pool.units_per_card,
         cores_per_card=pool.card_cores or 100,
         extra=request.setup.extra,
-        peers=False,  # said with the kind
+        peers=False,  # kinds.faults reports it
     )
     for problem in system.validate(asked, settings_of(pool.group.cluster)):
         hidden = problem.field == "env" and problem.params["name"] in request.secret_env
@@ -149,7 +149,7 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
 
 
 def can_arrive(text: str) -> bool:
-    """No process can be given a NUL in a word or variable, nor half of a surrogate pair, which is no character."""
+    """Whether the text can be passed to a process: it has no NUL and no half of a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -163,8 +163,8 @@ TOO_LONG = N_(
 )
 LARGEST_TEXT = 256 * 1024
 LONGEST_WORD = 128 * 1024 - 1
-BESIDE_A_WORD = 9  # bytes: its end and its place in the list, as Linux counts them, or empty words would count nothing
-"""Bytes of the command and all variables together, and of one word or NAME=value (Linux gives no process a longer one)."""
+BESIDE_A_WORD = 9  # the NUL at its end and its pointer, which Linux counts too; so empty words are not free
+"""In bytes: command and variables together; one word or NAME=value (Linux accepts no longer one); the overhead of each."""
 
 
 def _size(request: WorkloadRequest) -> list[Invalid]:

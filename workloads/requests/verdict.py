@@ -1,4 +1,4 @@
-"""What would happen to a request: the engine is asked with one more claim. Nothing is written."""
+"""What would happen to a request: the engine's verdict with one more claim. Nothing is written."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def refuse_crowding(actor: Actor) -> None:
 
 
 class Impossible(Invalid):
-    """Above the ceiling, or larger than any node; `largest` is the largest request that could run."""
+    """The request is above the ceiling, or larger than any node; `largest` is the largest that could run, in units."""
 
     code = "impossible"
     message = N_(
         "The quota of %(department)s does not allow %(size)s of %(pool)s. The largest request that "
         "can run is %(largest_size)s."
     )
-    because = ""  # why it counts as more than was asked for, in the reader's language
+    because = ""  # why more is charged than was requested, in the reader's language
 
     @property
     def detail(self) -> str:
@@ -88,7 +88,7 @@ NO_PLACE = N_(
     "%(pool)s has no room for %(size)s, even with nothing running. The largest request that fits is %(largest_size)s."
 )
 
-COUNTED = {"card", "replica", "slice"}  # units of which the number alone says enough
+COUNTED = {"card", "replica", "slice"}  # units whose number can be written alone
 
 DECISION = {
     Headline.STARTS_OWN: e.DecisionKind.ADMIT,
@@ -109,18 +109,19 @@ class Alternative:
 
     @property
     def written(self) -> str:
-        """The amount as the form reads it."""
+        """The amount as text that the form can parse."""
         return written(self.units_per_pod, self.pool)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One amount that a request could have, and when it would start: `when` in words, "" where there was no time to ask."""
+    """An amount that a request could have, and when it would start. `when` is a few words; "" if there was no time to compute
+    it."""
 
     amount: OfferedAmount
     headline: Headline | None = None
     when: str = ""
-    asked: bool = False  # it is the one in question
+    asked: bool = False  # whether it is the requested amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +140,13 @@ class Verdict:
     alternatives: tuple[Alternative, ...]
     by: dt.datetime | None
     facts: engine.Verdict
-    claim: e.Claim  # what the engine was asked about
-    idle_policy: tuple[str, ...] = ()  # what happens to such work when it is idle
+    claim: e.Claim  # the claim that was planned
+    idle_policy: tuple[str, ...] = ()  # sentences about what happens to such a workload when it is idle
     steps: tuple[Step, ...] = ()
 
     @property
     def decision(self) -> str:
-        """The engine's word: admit, reclaim, wait or impossible."""
+        """The engine's decision: admit, reclaim, wait or impossible."""
         return DECISION[self.headline].value
 
     @property
@@ -154,16 +155,15 @@ class Verdict:
 
 
 STALE = 5.0  # s
-_possible: dict[tuple[Any, ...], float] = {}  # what was possible a moment ago → until when that is taken as so
+_possible: dict[tuple[Any, ...], float] = {}  # request that was possible → until when that is assumed (time.monotonic)
 OWN = frozenset({"workload", "name", "submitted_at", "queued_at"})  # fields that are unique to a claim
 
 
 def refuse_impossible(workload: Workload, request: WorkloadRequest, *, now: dt.datetime) -> None:
-    """Raises Impossible for what is about to be queued. Looks at the rules and nodes only, not at the load, so it costs the
-    same on a full cluster.
+    """Raises Impossible if the workload could not run even on an empty cluster. Only rules and nodes are read, not the load.
 
-    A pipeline asks for the same again and again, and nodes are many: what was possible within STALE is let through.
-    Should the rules have changed meanwhile, the plan gives the same answer to the queued claim."""
+    Pipelines submit the same request many times, and reading many nodes is slow, so a request that was possible within the
+    last STALE seconds passes. If the rules have changed meanwhile, the next planning pass decides the same on the claim."""
     fields = claim_fields(workload)
     asked = {name: value for name, value in fields.items() if name not in OWN}
     shape = tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in asked.values())
@@ -182,8 +182,8 @@ def refuse_impossible(workload: Workload, request: WorkloadRequest, *, now: dt.d
 
 
 def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Callable[[int], str]) -> list[str]:
-    """Where two limits stand beside each other, which of them is which: what the department may have at most, and what the
-    machines can give to one request."""
+    """Sentences that tell two limits apart: the most that the department's quota allows, and the most that the nodes can give
+    to one request. Empty unless both are shown."""
     ceiling = next((reason.ceiling for reason in reasons if isinstance(reason, AboveCeiling)), None)
     place = next((reason for reason in reasons if isinstance(reason, Fragmented)), None)
     if ceiling is None or not largest or any(isinstance(reason, UserCap) for reason in reasons):
@@ -199,7 +199,7 @@ def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Calla
 
 
 def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decision) -> Impossible:
-    """Impossible with the field at fault: the cards, or the CPU or memory that no node has beside them."""
+    """An Impossible that names the field at fault: the amount, or the CPU or memory that no node has beside the cards."""
     numbers: dict[str, Any] = {"asked": asked, "largest": answer.largest or 0, "unit": pool.unit}
     ceiling = next((reason.ceiling for reason in answer.reasons if isinstance(reason, AboveCeiling)), None)
     place = next((reason for reason in answer.reasons if isinstance(reason, Fragmented)), None)
@@ -226,7 +226,7 @@ def _impossible(department: Department, pool: Pool, asked: int, answer: e.Decisi
 
 
 def _field_at_fault(machine: Machine) -> str:
-    """Of a request for which no node has enough beside the cards."""
+    """The field of a request for which no node has enough of something other than cards."""
     if machine.cpu_milli < machine.asked_cpu_milli:
         return "cpu_milli"
     if machine.memory_mib < machine.asked_memory_mib:
@@ -237,8 +237,8 @@ def _field_at_fault(machine: Machine) -> str:
 def verdict_of(
     *, actor: Actor, department: Department, request: WorkloadRequest, amounts: Sequence[OfferedAmount] = ()
 ) -> Verdict:
-    """The verdict, and when it would start with each of these amounts instead. Raises Forbidden, InvalidRequest (errors that
-    do not depend on the load), TokenUsedUp."""
+    """The verdict, with when the request would start with each of `amounts` instead. Raises Forbidden, InvalidRequest (errors
+    that do not depend on the load), TokenUsedUp."""
     actor.require(Right.SUBMIT, department)
     check(request, department, highest_priority=2**31 - 1 if actor.may(Right.OPERATE, department) else 0)
     now = timezone.now()
@@ -271,7 +271,7 @@ def verdict_of(
     )  # fmt: skip
 
 
-ASKING = 0.4  # s that the amounts beside the one in question may take together: each costs a planning pass
+ASKING = 0.4  # s that the verdicts on all other amounts may take together: each costs a planning pass
 
 
 def _steps(
@@ -281,7 +281,7 @@ def _steps(
     amounts: Sequence[OfferedAmount],
     claim: Callable[[WorkloadRequest], e.Claim],
 ) -> Iterator[Step]:
-    """What could never run is left out, unless it is what was asked for."""
+    """A step for each amount. Amounts that could never run are left out, except the requested one."""
     until = time.monotonic() + ASKING
     for offered in amounts:
         if offered.is_of(request):
@@ -295,7 +295,7 @@ def _steps(
 
 
 def _when(facts: engine.Verdict, pool: Pool) -> str:
-    """When it starts, as few words as a button has room for."""
+    """When it starts, in the few words that fit on a button."""
     if facts.headline is Headline.STARTS_BORROWING:
         borrowed = str(facts.borrowed) if pool.unit in COUNTED else amount(facts.borrowed, pool)
         return _("now, %(borrowed)s borrowed") % {"borrowed": borrowed}
@@ -309,7 +309,7 @@ def _when(facts: engine.Verdict, pool: Pool) -> str:
 def _window_return(
     department: Department, request: WorkloadRequest, facts: engine.Verdict, now: dt.datetime
 ) -> Iterator[str]:
-    """The sentence about a lending window that closes before this would end."""
+    """A sentence if the capacity that it would borrow is due back before it would end, because a lending window closes."""
     lenders = {str(slug): units for slug, units in facts.from_.items() if slug}
     due = next_return(department, request.pool, lenders, now=now) if lenders else None
     ends = now + dt.timedelta(seconds=request.max_runtime) if request.max_runtime else None
@@ -318,7 +318,7 @@ def _window_return(
 
 
 def _balances(department: Department, pool: Pool, facts: engine.Verdict, asked: e.Claim, now: dt.datetime) -> list[str]:
-    """With fairness over time: what the department has lent and borrowed lately, and who therefore borrows before it."""
+    """With fairness over time: what the department lent and borrowed lately, and which departments therefore come before it."""
     borrows = facts.borrowed or (facts.headline is Headline.WAITS and facts.in_use_after > facts.guaranteed)
     balances = balances_of(pool, now=now) if borrows and not asked.own_only else None
     return balances.sentences(department, facts.ahead) if balances else []
@@ -329,7 +329,7 @@ def _must_wait(facts: engine.Verdict) -> bool:
 
 
 def _claim(department: Department, request: WorkloadRequest, actor: Actor, now: dt.datetime) -> Claim:
-    """The claim of a submission, unsaved."""
+    """The claim that a submission would create, unsaved."""
     return Claim(
         public_id=new_id(), state=ClaimState.PENDING, **claim_fields(request.workload(department, actor.user, now=now))
     )
@@ -418,14 +418,14 @@ class Words:
         return _("Cannot run as requested."), [*lines, *which]
 
     def advice(self, *, less_is_offered: bool) -> tuple[str, ...]:
-        """What can be done about a request that does not start now."""
+        """What the person can do about a request that does not start now."""
         if not _must_wait(self.facts):
             return ()
         advices = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
         return tuple(advices or [_(explain.STARTS_BY_ITSELF)])
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
-        """What borrowing means, shown before it happens."""
+        """Under which terms the workload would run: who can recall it, and with how much notice."""
         if not preemptible:
             return _("Runs within guaranteed quota and is non-preemptible: it runs until it ends.")
         if own_only:
@@ -445,8 +445,8 @@ class Words:
         return text % times
 
     def _callers(self) -> str:
-        """Who may call back what would be borrowed: who lends it. Unassigned capacity is nobody's: whoever is promised
-        more than it uses may call that back."""
+        """The departments that can recall what would be borrowed: its lenders, and, for unassigned capacity, any department
+        that uses less than its guaranteed quota."""
         named = {slug: units for slug, units in self.facts.from_.items() if slug}
         if len(named) == len(self.facts.from_):
             return self._departments(named)
@@ -484,7 +484,7 @@ class Words:
                 yield _("Runs on %(node)s.") % {"node": place.node}
 
     def _count(self, units: int) -> str:
-        """Before "of 4 cards": the number alone, where the unit is counted."""
+        """The amount before "of 4 cards": the number alone if the unit is counted."""
         return str(units) if self.pool.unit in COUNTED else self._units(units)
 
     def _units(self, units: int) -> str:
@@ -496,7 +496,7 @@ class Words:
         )
 
 
-# Instead --------------------------------------------------------------------------------------------------------------
+# Alternatives ---------------------------------------------------------------------------------------------------------
 
 
 def _alternatives(
@@ -507,7 +507,7 @@ def _alternatives(
     asked: e.Claim,
     now: dt.datetime,
 ) -> Iterator[Alternative]:
-    """At most three requests of the same person that would start now: less of the same, and as much in other pools."""
+    """At most three requests that would start now: a smaller one in the same pool, and ones of the same size in others."""
     pool = request.pool
     if not request.profile:
         most = _largest_now(snapshot, asked)
@@ -525,7 +525,7 @@ def _alternatives(
 
 
 def _largest_now(snapshot: e.Snapshot, asked: e.Claim) -> int:
-    """The most units of this shape, below the requested ones, that would start now; found by bisection."""
+    """The most units per pod, fewer than requested, that would start now; found by bisection. 0: none."""
     pool = next(pool for pool in snapshot.pools if pool.id == asked.pool)
     low, high = 0, asked.on_card - 1
     while low < high:

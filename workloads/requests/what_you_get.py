@@ -1,4 +1,4 @@
-"""What an amount means for the person who requests it: what they get, what it is charged, what can go wrong."""
+"""What an amount means for the person who requests it: what they get, what is charged, what can go wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RequestOffer:
 
 
 def offer_of(request: WorkloadRequest) -> RequestOffer | None:
-    """None for a pool of a system that no module serves."""
+    """What the request gets; None if no module implements the pool's sharing system."""
     pool, system = request.pool, about(request.pool)
     if system is None:
         return None
@@ -65,7 +65,7 @@ def charge(request: WorkloadRequest) -> str:
 
 
 def beside(pool: Pool) -> str:
-    """The CPU and memory that come with a card; "" if they are unlimited."""
+    """A sentence about the CPU and memory that come with a card; "" if they are unlimited."""
     cpu, host_memory = pool.with_a_card
     numbers = {"cpu": cores(cpu), "memory": memory(host_memory)}
     if cpu and host_memory:
@@ -113,7 +113,7 @@ def isolation_levels(system: About) -> tuple[IsolationLevel, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One pool in a researcher's words."""
+    """A pool and what its sharing system provides, described for a researcher."""
 
     pool: Pool
     title: str
@@ -148,7 +148,7 @@ def offers(pools: Iterable[Pool]) -> list[Offer]:
 
 
 def compute_share(pool: Pool, units: int) -> int | None:
-    """The share of compute that goes with a share of memory, if the system limits compute and none was given."""
+    """The percentage of compute that corresponds to `units` of memory; None if the system does not limit compute."""
     system = about(pool)
     if system is None or system.cores == "none" or not units:
         return None
