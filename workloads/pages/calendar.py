@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -28,6 +30,8 @@ def page(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     if request.method == "POST":
         link = settings.BASE_URL + reverse("workloads:calendar_feed", args=[new_feed(actor=actor)])
+        if actor.user is not None and not actor.user.language:  # the browser's, which no calendar program tells
+            link += "?" + urlencode({"language": translation.get_language()})
         return one_time_secrets.redirect_with(request, request.path, link=link)
     link = one_time_secrets.revealed(request).get("link", "")
     context = {"feed": CalendarFeed.objects.filter(user=actor.user).first(), "link": link}
@@ -46,11 +50,13 @@ def end(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def feed(request: HttpRequest, secret: str) -> HttpResponse:
-    """The feed, for anybody who has the address: what its owner may see now, in the owner's language."""
+    """The feed, for anybody who has the address: what its owner may see now, in the owner's language or that of the address."""
     user = reader_of(secret)
     if user is None:
         raise Http404
-    with translation.override(user.language or settings.LANGUAGE_CODE), timezone.override(zone_of(user.time_zone)):
+    asked = request.GET.get("language")
+    language = user.language or (asked if asked in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE)
+    with translation.override(language), timezone.override(zone_of(user.time_zone)):
         written = calendar_of(user)
     response = HttpResponse(written, content_type="text/calendar; charset=utf-8")
     response["Cache-Control"] = "private, no-store"

@@ -20,7 +20,7 @@ from portal.models import Department, User
 from portal.text.words import amount
 from quotas.models import WINDOW, Claim, ClaimState
 from workloads.clusters.run_spec import digest
-from workloads.estimates.words import start_lines
+from workloads.estimates.words import is_range, start_lines
 from workloads.lifecycle import LIVE, State
 from workloads.models import Attempt, CalendarFeed, Workload
 from workloads.status.attempts import estimate_of, known_attempts, with_attempts
@@ -143,7 +143,8 @@ def _of_workload(workload: Workload, attempt: Attempt) -> Iterator[Entry]:
         yield entry("start", _("%(name)s starts, at the latest"), claim.promised_at)
     elif estimate is not None and estimate.low is not None and estimate.median is not None:
         begin, lines = max(estimate.low, timezone.now()), start_lines(estimate)
-        yield entry("start", _("%(name)s probably starts"), begin, estimate.high or estimate.median, *lines)
+        title = _("%(name)s probably starts") if is_range(estimate) else _("%(name)s probably starts by now")
+        yield entry("start", title, begin, estimate.high or estimate.median, *lines)
     if workload.state == State.RECALLED and attempt.reclaim_at:
         yield entry("recalled", _("%(name)s is recalled: save by now"), attempt.reclaim_at)
     if workload.state in (State.RUNNING, State.RECALLED) and workload.max_runtime and attempt.started_at:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -17,7 +18,7 @@ from quotas.models import Claim, Pool
 from tests import builders as make
 from tests.workloads.estimates.test_keep import HOUR, World
 from workloads.estimates import keep
-from workloads.models import Attempt, CalendarFeed, Workload
+from workloads.models import Attempt, CalendarFeed, StartEstimate, Workload
 
 pytestmark = pytest.mark.django_db
 
@@ -85,6 +86,26 @@ def test_it_is_in_the_language_of_its_person(world: World) -> None:
     user = ann()
     User.objects.filter(pk=user.pk).update(language="zh-hans")
     assert "预计" in events(address_of(user))[f"{world.waiting.public_id}-start"]["summary"]
+
+
+def test_of_who_chose_no_language_it_is_in_the_one_in_which_its_address_was_made(world: World) -> None:
+    world.estimate()
+    client = Client(headers={"accept-language": "zh-CN"})
+    client.force_login(ann())
+    page = client.post(reverse("workloads:calendar"), {}, follow=True).content.decode()
+    found = re.search(r"/calendar/[\w-]+\.ics\?language=zh-hans", page)
+    assert found
+    start = f"{world.waiting.public_id}-start"
+    assert "预计" in events(found[0])[start]["summary"]
+    assert "probably" in events(found[0].replace("zh-hans", "tlh"))[start]["summary"]
+    User.objects.filter(pk=ann().pk).update(language="en")
+    assert "probably" in events(found[0])[start]["summary"]
+
+
+def test_where_only_the_latest_time_is_known_it_says_by_then(world: World) -> None:
+    world.estimate()
+    StartEstimate.objects.update(latest=F("low"), high=F("low"), median=F("low"))
+    assert "by now" in events(address_of(ann()))[f"{world.waiting.public_id}-start"]["summary"]
 
 
 def test_it_shows_only_what_its_person_sees(world: World) -> None:
