@@ -162,7 +162,7 @@ def start_of(workload: Json) -> str:
     if not estimate:
         return ""
     if not estimate["low"]:
-        return f"no estimate: {estimate['why']}"
+        return f"no estimate: {estimate['why'].replace('_', ' ')}"
     if estimate.get("confidence", 1) is None:  # an older portal does not tell
         return f"{local(estimate['latest'])} at the latest"
     low, high = local(estimate["low"]), local(estimate["high"]) if estimate["high"] else "?"

@@ -22,6 +22,11 @@ NO_ESTIMATE = {
     "too_many": gettext_lazy("No estimate of its start: more waits than the queue can be played forward for."),
     "being_made": gettext_lazy("Its start is being estimated; the answer takes some seconds."),
 }
+IN_A_LIST = {
+    "runtimes_unknown": gettext_lazy("no estimate: runtimes unknown"),
+    "beyond_horizon": gettext_lazy("no estimate: not within 7 days"),
+    "too_many": gettext_lazy("no estimate: too much waits"),
+}
 BASIS = {
     Class.DEPARTMENT: gettext_lazy(
         "Too few workloads like those that run now have ended: their runtimes are taken from all of their departments."
@@ -82,9 +87,9 @@ def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now:
 
 
 def in_a_list(estimate: StartEstimate) -> str:
-    """14:10 to 15:30, or that there is none."""
+    """14:10 to 15:30, or why there is none."""
     if estimate.low is None or estimate.median is None:
-        return _("no estimate")
+        return str(IN_A_LIST[estimate.why])
     now = timezone.now()
     if not is_range(estimate) and estimate.latest is not None:
         return _("%(latest)s at the latest") % {"latest": _time_of(estimate.latest, now)}

@@ -18,7 +18,7 @@ from tests import builders as make
 from tests.workloads.replay.test_command import Past
 from workloads.estimates import calibrate, keep, outcomes
 from workloads.estimates.runtimes import ENOUGH
-from workloads.estimates.words import start_lines
+from workloads.estimates.words import IN_A_LIST, NO_ESTIMATE, start_lines
 from workloads.models import Attempt, Image, StartEstimate, Workload
 from workloads.tasks import estimate_asked
 
@@ -165,8 +165,10 @@ def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:
     assert estimate.median.isoformat() in sheet
     [row] = client.get("/api/v1/workloads/?state=queued").json()["results"]
     assert row["estimate"]["median"] is not None
-    StartEstimate.objects.update(low=None, median=None, high=None, why="too_many")
-    assert "no estimate" in client.get(reverse("workloads:list", args=["nlp"])).content.decode()
+    for why, said in IN_A_LIST.items():
+        StartEstimate.objects.update(low=None, median=None, high=None, latest=None, why=why)
+        page = client.get(reverse("workloads:list", args=["nlp"])).content.decode()
+        assert f'title="{NO_ESTIMATE[why]}">{said}<' in page
 
 
 def test_a_stranger_sees_no_estimate(world: World) -> None:
