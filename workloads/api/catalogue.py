@@ -1,4 +1,4 @@
-"""`presets/`, `images/` and `clusters/`: what a workload may start from, and where it may run."""
+"""`presets/`, `images/` and `clusters/`: what a workload can be created from, and where it can run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PresetIn(PresetChange):
 
 
 def filled(preset: Preset, values: dict[str, Any]) -> Preset:
-    """The preset with these values. Raises Invalid (pool, image, amount, setup)."""
+    """Sets these values on the preset, unsaved, and returns it. Raises Invalid (pool, image, amount, setup)."""
     if "pool" in values:
         preset.pool = pool_named(values.pop("pool"))
     if "image" in values:
@@ -232,7 +232,7 @@ class ClusterChange(Strict):
 
 
 class Clusters(ApiView):
-    """For operators. The connection is tested before it is kept, and never given out."""
+    """For operators. The connection is tested before it is stored; credentials are never returned."""
 
     ordering = "name"
 

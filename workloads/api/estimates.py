@@ -1,4 +1,4 @@
-"""`estimates/`: how well estimates of starts have held."""
+"""`estimates/`: how accurate the estimates of starts were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads.estimates.outcomes import calibration_of
 
 
 class PoolCalibrationOut(serializers.Serializer[Any]):
-    """First estimates in a pool whose workload has started, or still waits after its range."""
+    """A pool's first estimates, of workloads that have started or are still waiting after the estimated range."""
 
     pool = serializers.CharField(help_text="Its name.")
     count = serializers.IntegerField()

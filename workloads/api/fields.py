@@ -1,4 +1,4 @@
-"""Fields that several answers share: cores as people write them, variables with secret values."""
+"""Fields that several serializers share: CPU cores, and environment variables with secret values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_VARIABLES = 200
 
 @extend_schema_field({"type": "number", "minimum": 0.1, "examples": [0.5, 4]})
 class Cores(serializers.Field[int, Any, float, Any]):
-    """Cores outside (4, 0.5), millicores inside."""
+    """Cores in JSON (4, 0.5), millicores in Python."""
 
     default_error_messages = {"cores": _("Must be a number of cores between 0.1 and 1024.")}
 

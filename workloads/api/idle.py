@@ -41,7 +41,7 @@ class RuleShape(Strict):
 
 
 class RulesShape(Strict):
-    """A rule for each kind of workload; a kind that is missing has none here."""
+    """A rule for each kind of workload; kinds that are left out have no rule here."""
 
     job = RuleShape(required=False)
     notebook = RuleShape(required=False)
@@ -76,8 +76,8 @@ def answer_of(pool: Pool, department: Department | None) -> Response:
 
 
 class IdlePolicyView(ApiView):
-    """Everybody reads a pool's policy, members their department's. Operators set a pool's, owners their department's, which
-    may only be stricter."""
+    """Everybody may read a pool's policy, and members that of their department. Operators set a pool's; owners set their
+    department's, which can only be stricter."""
 
     def place(self, department: str, pool: str) -> tuple[Pool, Department | None]:
         where = department_for(self.actor, department) if department else None
@@ -103,7 +103,7 @@ class IdlePolicyView(ApiView):
 
     @extend_schema(responses=IdlePolicyOut, parameters=[IF_MATCH])
     def delete(self, request: Request, pool: str, department: str = "") -> Response:
-        """Nothing is set here any more; the answer says what is in force."""
+        """Removes what is set here; returns what is in force then."""
         where = self.place(department, pool)
         policies.require_right(self.actor, where[1])
         return self.change(*where, {})
@@ -197,6 +197,6 @@ class ExemptionView(ApiView):
 
     @extend_schema(operation_id="idle_exemptions_end", responses={204: None})
     def delete(self, request: Request, exemption: str) -> Response:
-        """Ends it before its time."""
+        """Ends the exemption early."""
         exemptions.end(actor=self.actor, row=self.exemption(exemption))
         return Response(status=204)

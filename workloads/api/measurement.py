@@ -1,4 +1,4 @@
-"""`clusters/{c}/metrics/`: the Prometheus by which a cluster's use is measured; `workloads/{id}/usage/`: what was measured."""
+"""`clusters/{c}/metrics/`: the Prometheus that measures a cluster; `workloads/{id}/usage/`: a workload's measured use."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class FoundOut(serializers.Serializer[Any]):
 
 
 def cluster_for(view: ApiView, name: str) -> Cluster:
-    """Raises NotVisible, for anybody but operators."""
+    """The cluster of this name, for operators. Raises NotVisible."""
     view.actor.require_operator()
     row = Cluster.objects.filter(name=name).first()
     if row is None:
@@ -81,7 +81,7 @@ def cluster_for(view: ApiView, name: str) -> Cluster:
 
 
 class SourceView(ApiView):
-    """For operators. It is asked before it is kept."""
+    """For operators. Settings are tested before they are stored."""
 
     @extend_schema(operation_id="cluster_metrics_read", responses=SourceOut)
     def get(self, request: Request, cluster: str) -> Response:
@@ -101,7 +101,7 @@ class SourceView(ApiView):
 
 
 class SourceTest(ApiView):
-    """What the Prometheus that is connected has: series, of which nodes, how fresh."""
+    """What the connected Prometheus has: which series, of which nodes, and how recent."""
 
     without_body = frozenset({"post"})
 
@@ -111,7 +111,7 @@ class SourceTest(ApiView):
 
 
 MOST_POINTS = 20_000
-"""Of one answer: a day in steps of five minutes for 69 ranks, or a month in hours for 27."""
+"""The most in one response: a day in steps of five minutes for 69 ranks, or a month in hours for 27."""
 DAY = dt.timedelta(days=1)
 
 
@@ -142,7 +142,7 @@ class MeasuredUseOut(serializers.Serializer[Any]):
 
 
 class WorkloadUsage(ApiView):
-    """Means of what each rank used. null is not measured, as is a step that is missing; neither is ever 0."""
+    """The mean use of each rank by steps. null, or a missing step, means not measured; it does not mean 0."""
 
     @extend_schema(
         operation_id="workloads_usage",
@@ -178,8 +178,8 @@ class WorkloadUsage(ApiView):
         return Response(MeasuredUseOut(data).data)
 
     def moment(self, name: str) -> dt.datetime | None:
-        """A time of the query, in UTC where it names no zone; None: not given. Raises Invalid."""
-        text = self.text(name).replace(" ", "+")  # what a + in an address becomes
+        """A time in the query; without an offset it is UTC. None: not given. Raises Invalid."""
+        text = self.text(name).replace(" ", "+")  # an unescaped + in a query is decoded as a space
         if not text:
             return None
         try:

@@ -1,6 +1,6 @@
-"""`mode_changes/` and what leads there: how a node may share its cards, what a change would mean, and its course.
+"""`nodes/{n}/mode/` and `mode_changes/`: how a node can share its cards, the preview of a change, and the change itself.
 
-For operators. A change is one row that goes by itself from stage to stage: start it, look at it, call it off.
+For operators. A change is one row that advances from stage to stage by itself; it can be started, read and cancelled.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from workloads.sharing import SYSTEMS
 
 
 class Layout(serializers.DictField):
-    """{profile: how many} of one card."""
+    """MIG instances of one card: {profile: count}."""
 
     child = serializers.IntegerField(min_value=1, max_value=16)
 
 
 class TargetIn(Strict):
-    """What the node should become. What a mode has no use for is left out of account."""
+    """The mode that the node should have. Fields that the mode does not use are ignored."""
 
     mode = serializers.CharField(max_length=20, help_text="A key of `modes` of the node.")
     replicas = serializers.IntegerField(default=0, help_text="timeslicing, mps: how many share a card.")
@@ -90,7 +90,7 @@ class ModesOut(serializers.Serializer[Any]):
 
 
 class LeaverOut(serializers.Serializer[Any]):
-    """Who runs on the node; `by`: when SIGTERM would come. null: it must not be stopped, and is waited for."""
+    """A workload on the node; `by`: when it would receive SIGTERM. null: it is non-preemptible, so the change waits for it."""
 
     department = serializers.CharField(source="claim.department.slug")
     workload = serializers.CharField(source="claim.workload")
@@ -108,7 +108,7 @@ class LossOut(serializers.Serializer[Any]):
 
 
 class ModePreviewOut(serializers.Serializer[Any]):
-    """What would be written and who would have to leave. Nothing is written."""
+    """What would be written and which workloads would have to leave. Nothing is written."""
 
     target = TargetOut(help_text="With the layouts that a proposal found.")
     leavers = LeaverOut(many=True)
@@ -147,7 +147,7 @@ class ModeChangeOut(serializers.ModelSerializer[ModeChange]):
 
 
 class PinIn(Strict):
-    """What is not given stays as it is."""
+    """Fields that are left out keep their value."""
 
     system = serializers.CharField(
         max_length=40, allow_blank=True, required=False, help_text="Empty: as its marks say."
@@ -159,7 +159,7 @@ class PinIn(Strict):
 
 
 class OperatorView(ApiView):
-    """Nobody else learns that there is anything."""
+    """A view for operators; for others it does not exist (404)."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -184,7 +184,7 @@ class OperatorView(ApiView):
 
 
 def changes() -> QuerySet[ModeChange]:
-    """Mode changes with what their rows show, the newest first."""
+    """All mode changes, with the relations that their JSON needs."""
     return ModeChange.objects.select_related("node__cluster", "author")
 
 
@@ -195,7 +195,7 @@ class NodeMode(OperatorView):
 
     @extend_schema(operation_id="node_mode_preview", request=TargetIn, responses=ModePreviewOut)
     def post(self, request: Request, node: int) -> Response:
-        """What a change would mean; nothing is written, and it may be asked as often as one likes."""
+        """Previews a change; nothing is written."""
         row = self.node(node)
         target = target_of(row, **self.read(TargetIn))
         check_target(row, target)
@@ -212,7 +212,7 @@ class NodeMode(OperatorView):
 class NodePin(OperatorView):
     @extend_schema(operation_id="node_pin", request=PinIn, responses=ModesOut)
     def put(self, request: Request, node: int) -> Response:
-        """Says which system the node runs, and what product its cards are, where its marks mislead or leave it open."""
+        """Pins the node's sharing system and card product, where detection from its labels is wrong or ambiguous."""
         row = self.node(node)
         return self.modes(cluster_registry.pin_node(actor=self.actor, node=row, **self.read(PinIn)))
 
@@ -241,7 +241,7 @@ class ModeChanges(OperatorView):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Takes the node out of service and tells whoever runs there; the rest goes by itself."""
+        """Drains the node and notifies the workloads there; the rest happens by itself."""
         values = self.read(ChangeIn)
         row = self.node(values.pop("node"))
         target = target_of(row, **values)
@@ -265,6 +265,6 @@ class ModeChangeView(OperatorView):
 
     @extend_schema(operation_id="mode_changes_cancel", responses={202: ModeChangeOut})
     def delete(self, request: Request, change: str) -> Response:
-        """Calls it off: who was told may stay, what was written is written back."""
+        """Cancels the change: notified workloads may stay, and the node's previous configuration is restored."""
         row = actions.cancel(actor=self.actor, change=self.change(change))
         return Response(ModeChangeOut(row).data, status=202)

@@ -35,9 +35,9 @@ from workloads.runtime.base import LogChunk, NoSuchRun, Unreachable
 from workloads.runtime.files import Listing
 
 TEXT = "text/plain; charset=utf-8"
-PIECE = 1 << 20  # bytes of one answer with `offset`
-TAIL = 1 << 24  # of one with `tail`
-SOON, LATER = 0.3, 2.0  # s between looks at a log that is followed
+PIECE = 1 << 20  # most bytes in a response with `offset`
+TAIL = 1 << 24  # most bytes in a response with `tail`
+SOON, LATER = 0.3, 2.0  # least and most seconds between two reads of a log that is followed
 
 
 class NoSuchAttempt(Problem):
@@ -55,7 +55,7 @@ class NoSuchRank(Problem):
 def piece(
     attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, previous: bool = False
 ) -> LogChunk:
-    """A part of the log; empty while nothing was written. Raises ClusterAway."""
+    """A piece of the log; empty while nothing is written. Raises ClusterAway."""
     limit = PIECE if tail is None else TAIL
     try:
         return read_log(attempt, offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
@@ -66,21 +66,21 @@ def piece(
 
 
 def rest(attempt: Attempt, chunk: LogChunk, rank: int, previous: bool) -> Iterator[bytes]:
-    """The log from `chunk` to its present end. Raises ClusterAway if it breaks off, because a part must not look
+    """The log from `chunk` to its present end. Raises ClusterAway if a piece is missing: an incomplete log must not look
     complete."""
     while chunk.data:
         yield chunk.data
         there = chunk.offset + len(chunk.data)
         chunk = piece(attempt, offset=there, rank=rank, previous=previous)
-        if chunk.data and chunk.offset != there:  # what lay between is not kept any more
+        if chunk.data and chunk.offset != there:  # the bytes between are not kept any more
             raise ClusterAway(why=f"bytes {there} to {chunk.offset} of the log are not kept")
 
 
 class Logs(ApiView):
-    """Bytes of stdout and stderr as text: all of it, or from `offset` at most 1 MiB, or the last lines, at most 16 MiB.
+    """stdout and stderr as text: the whole log, or at most 1 MiB from `offset`, or the last lines, at most 16 MiB.
 
-    `X-Log-Start` is the place of the first byte sent, `X-Log-Offset` where to go on (not with all of a long one),
-    `X-Log-End: 1` says that nothing will follow, `X-Log-Lost: n` that the first n bytes are not kept.
+    `X-Log-Start` is the offset of the first byte sent, `X-Log-Offset` that of the next one (not sent with a long whole log).
+    `X-Log-End: 1` means that nothing will follow, `X-Log-Lost: n` that the first n bytes are not kept.
     """
 
     @extend_schema(
@@ -129,7 +129,7 @@ class Logs(ApiView):
 
 
 class Export(ApiView):
-    """A distributed job as the manifest of another operator, for clusters that run it; secret values are hidden."""
+    """A distributed job as the manifest of another Kubernetes operator; the values of secrets are hidden."""
 
     @extend_schema(
         operation_id="workloads_export",
@@ -142,8 +142,8 @@ class Export(ApiView):
 
 
 async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.Standing) -> AsyncIterator[bytes]:
-    """The log as it grows. Ends with the attempt, the process, the reader's right, when the reader leaves, or before bytes
-    that are not kept any more: who asks again from there is told by X-Log-Start where it goes on."""
+    """Streams the log as it grows. Ends when the attempt ends, the server stops, the reader disconnects or loses the right, or
+    the next bytes are not kept any more: a new request then gets the next offset in X-Log-Start."""
     offset, pause = chunk.offset, SOON
     while True:
         if chunk.data and chunk.offset != offset:
@@ -163,9 +163,9 @@ async def follow(attempt: Attempt, chunk: LogChunk, rank: int, reader: streams.S
 
 
 def again(pk: int, offset: int, rank: int, reader: streams.Standing) -> tuple[Attempt, LogChunk] | None:
-    """(attempt, next chunk); None if the reader lost the right.
+    """(attempt, next chunk); None if the reader lost the right to see it.
 
-    The attempt is read before its log, so that everything written before its end is in the log.
+    The attempt is read before its log: if it has ended by then, the log is complete.
     """
     attempt = Attempt.objects.select_related("cluster", "workload").get(pk=pk)
     actor = reader.actor()
@@ -199,7 +199,7 @@ FILE_PARAMETERS = [
 
 
 class Files(ApiView):
-    """The working directory: upload before, browse and download during and for 14 days after."""
+    """The working directory: upload before the start; browse and download during the run and for 14 days after it."""
 
     def writable(self, workload: str) -> Workload:
         row = workload_for(self.actor, workload)
@@ -242,7 +242,7 @@ class FileView(Files):
         responses={204: None},
     )
     def put(self, request: Request, workload: str, path: str) -> Response:
-        """Writes the body as this file, whole or not at all."""
+        """Writes the body to this file, completely or not at all."""
         row = self.writable(workload)
         size = natural(request.META.get("CONTENT_LENGTH") or "0")
         if size is None or size > settings.FILE_UPLOAD_LIMIT:
@@ -252,7 +252,7 @@ class FileView(Files):
 
     @extend_schema(operation_id="workloads_file_remove", responses={204: None})
     def delete(self, request: Request, workload: str, path: str) -> Response:
-        """A file, or a directory with everything in it."""
+        """Deletes a file, or a directory with its content."""
         volumes.remove(self.writable(workload), path)
         return Response(status=204)
 
@@ -265,7 +265,7 @@ def listing(request: Request, folder: Listing) -> Response:
 
 
 def received(request: Request) -> Iterator[bytes]:
-    """The raw body in pieces. Raises TooLarge."""
+    """The raw request body in pieces. Raises TooLarge."""
     size = 0
     while data := request._request.read(1 << 16):
         size += len(data)

@@ -1,5 +1,5 @@
-"""`departments/{department}/templates/`: requests that people keep to use again. What `request` holds can be sent to
-`workloads/` as it is, but for the values of secrets."""
+"""`departments/{department}/templates/`: request templates. `request` is a body for `workloads/`, without the values of
+secrets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RequestTemplates(ApiView):
 
     @extend_schema(operation_id="templates_list", responses=page_of(TemplateOut))
     def get(self, request: Request, department: str) -> Response:
-        """Your own in this department, and the department's."""
+        """Your own templates in this department, and the department's shared ones."""
         where = department_for(self.actor, department, Right.SUBMIT)
         return self.page(templates.templates_of(self.actor, where), TemplateOut)
 
@@ -61,7 +61,7 @@ class RequestTemplates(ApiView):
         asked = values.pop("request")
         try:
             row = templates.save_template(actor=self.actor, department=where, request=request_from(asked), **values)
-        except InvalidRequest as error:  # of what is inside
+        except InvalidRequest as error:  # errors of the request inside
             for fault in error.errors:
                 fault.field = f"request.{API_NAMES.get(fault.field, fault.field)}"
             raise
@@ -85,7 +85,7 @@ class RequestTemplateView(ApiView):
     @extend_schema(operation_id="templates_rename", request=TemplateChange, responses=TemplateOut)
     def patch(self, request: Request, department: str, template: str) -> Response:
         row = self.row(department, template)
-        templates.require_change(self.actor, row)  # before a word about the body
+        templates.require_change(self.actor, row)  # before the body is validated
         row = templates.rename_template(actor=self.actor, template=row, name=self.read(TemplateChange)["name"])
         return Response(TemplateOut(row).data)
 

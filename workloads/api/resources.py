@@ -1,4 +1,4 @@
-"""`workloads/` and `departments/{d}/workloads/`: submit, list, look, wait for a change, stop, run again, extend."""
+"""`workloads/` and `departments/{d}/workloads/`: submit, list, read, wait for a change, stop, rerun, extend."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ API_NAMES = {"cpu_milli": "cpu", "secret_env": "env"} | {
 
 
 def workload_for(actor: Actor, public_id: str) -> Workload:
-    """Raises NotVisible."""
+    """The workload with its attempts. Raises NotVisible."""
     workload = with_attempts(visible(actor, Workload.objects.all()), *READ_ALONG).filter(public_id=public_id).first()
     if workload is None:
         raise NotVisible
@@ -83,7 +83,7 @@ def conditions(view: ApiView) -> dict[str, Q]:
 
 
 def facets(rows: QuerySet[Workload], by_parameter: dict[str, Q]) -> dict[str, dict[str, int]]:
-    """For each choice of a filter the number of rows it would give, with all other filters as they are."""
+    """Facet → value → number of rows if that value were chosen, with all other filters unchanged."""
     counts: dict[str, dict[str, int]] = {}
     for name, column in FACETS.items():
         others = [condition for other, condition in by_parameter.items() if other != name]
@@ -107,7 +107,7 @@ WORKLOAD_PAGE = page_of(WorkloadRow, facets=FACETS_OUT)
 
 
 class Workloads(WorkloadList):
-    """Those of all departments you see."""
+    """The workloads of all departments that you may see."""
 
     @extend_schema(operation_id="workloads_list", parameters=FILTERS, responses=WORKLOAD_PAGE)
     def get(self, request: Request) -> Response:
@@ -145,7 +145,7 @@ class DepartmentWorkloads(WorkloadList):
 
 
 def accepted(view: ApiView, submit: Any) -> Response:
-    """202 with the workload. The answer is stored for its Idempotency-Key in the workload's own transaction."""
+    """202 with the workload. The response is stored for the Idempotency-Key in the transaction that stores the workload."""
     answer: dict[str, Any] = {}
 
     def store_answer(workload: Workload) -> None:
@@ -187,13 +187,13 @@ class WorkloadView(ApiView):
         return streams.streaming(self.later(row.public_id, check, wait), "application/json")
 
     async def later(self, public_id: str, check: Any, wait: int) -> AsyncIterator[bytes]:
-        """The workload once `check` sees a change or the time is over."""
+        """The workload, as soon as `check` finds a change or after `wait` seconds."""
         await streams.until(check, wait)
         standing = streams.Standing(self.actor, checked=False)
 
         def now() -> dict[str, Any]:
-            actor = standing.actor()  # with the rights of now
-            if actor is None:  # nothing can be answered any more: the connection breaks off, and the next try says 401
+            actor = standing.actor()  # with their present rights
+            if actor is None:  # the status is sent already: the connection breaks off, and the next request gets 401
                 raise NotVisible
             return workload_json(actor, workload_for(actor, public_id))
 
@@ -203,7 +203,7 @@ class WorkloadView(ApiView):
     @extend_schema(operation_id="workloads_change", request=WorkloadChange, responses=WorkloadOut)
     def patch(self, request: Request, workload: str) -> Response:
         row = workload_for(self.actor, workload)
-        self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
+        self.actor.require_own_or_steer(row.department, row.author)  # before the body is validated
         actions.set_shared(actor=self.actor, workload=row, shared=self.read(WorkloadChange)["shared"])
         return Response(workload_json(self.actor, workload_for(self.actor, workload)))
 
@@ -249,7 +249,7 @@ class Extend(ApiView):
     @idempotent
     def post(self, request: Request, workload: str) -> Response:
         row = workload_for(self.actor, workload)
-        self.actor.require_own_or_steer(row.department, row.author)  # before a word about the body
+        self.actor.require_own_or_steer(row.department, row.author)  # before the body is validated
         values = self.read(ExtendIn)
         actions.extend(actor=self.actor, workload=row, seconds=values["seconds"])
         return Response(workload_json(self.actor, workload_for(self.actor, workload)))

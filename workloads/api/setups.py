@@ -1,4 +1,4 @@
-"""`setup` of a request, a preset and a workload, and `ranks` of an attempt, which only some kinds have."""
+"""`setup` of a request, preset or workload, and `ranks` of an attempt: fields that only some kinds have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRAS = "; ".join(
 
 
 class SetupIn(Strict):
-    """What only some kinds have; `kind` says which of it may be given."""
+    """Fields that only some kinds of workload have."""
 
     template = serializers.ChoiceField(
         list(Template), required=False, help_text="distributed: which variables tell a rank of the others."
@@ -69,7 +69,7 @@ class SetupIn(Strict):
 
 
 class SetupOut(SetupIn):
-    """As it was asked for, every field given."""
+    """The setup as requested, with all fields."""
 
     template = serializers.CharField(help_text=SetupIn().fields["template"].help_text)  # type: ignore[assignment]
 
@@ -78,7 +78,7 @@ class SetupOut(SetupIn):
 
 
 class RankOut(serializers.Serializer[Any]):
-    """One pod of a distributed job, or the one of a service."""
+    """A pod of a distributed job, or the pod of a service."""
 
     rank = serializers.IntegerField()
     role = serializers.CharField(help_text="Such as master 0, worker 1, ps 0.")

@@ -1,4 +1,4 @@
-"""Workloads as the API writes them, and requests as it reads them."""
+"""Serializers of workloads, and the parser of requests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class IdleOut(serializers.Serializer[Any]):
 
 
 class SubmittedOut(serializers.Serializer[ExternalWork]):
-    """Who submitted it to the cluster, with what, and which object it is there."""
+    """Who submitted the workload to the cluster, with which program, and its object there."""
 
     by = serializers.CharField(source="submitted_by", help_text="As the cluster names them.")
     using = serializers.CharField(source="submitted_with", help_text="kubectl, argo, …")
@@ -91,7 +91,7 @@ class SubmittedTokenOut(serializers.ModelSerializer[ApiToken]):
 
 
 class WorkloadRow(serializers.ModelSerializer[Workload]):
-    """A row of a list: one workload with its newest attempt's claim. `context["reader"]` knows the claims that reasons name."""
+    """A workload in a list, with its newest attempt's claim. `context["reader"]` (reader_for) resolves the claims in reasons."""
 
     id = serializers.CharField(source="public_id")
     department = serializers.CharField(source="department.slug")
@@ -198,7 +198,7 @@ class WorkloadRow(serializers.ModelSerializer[Workload]):
 
 
 class WorkloadOut(WorkloadRow):
-    """With its command and variables, the sentence of its page and all its attempts."""
+    """A single workload: also with its command and variables, the sentences of its page and all its attempts."""
 
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.SerializerMethodField()
@@ -239,7 +239,7 @@ def secret_names(workload: Workload) -> list[str]:
 
 
 def reader_for(actor: Actor, rows: list[Workload]) -> Reader:
-    """A Reader for all claims that the rows' reasons and queues name. One query."""
+    """A Reader of all claims that the rows' reasons and queues name, loaded in one query."""
     named: set[str] = set()
     for row in rows:
         claim = claim_of(row)
@@ -254,7 +254,7 @@ def workload_json(actor: Actor, workload: Workload) -> dict[str, Any]:
 
 
 class WorkloadIn(Strict):
-    """What a preset fills may be left out."""
+    """A request. Fields that the preset sets may be left out."""
 
     preset = serializers.CharField(required=False)
     kind = serializers.ChoiceField(ASKED_HERE, required=False)
@@ -337,8 +337,8 @@ def request_from(values: dict[str, Any]) -> WorkloadRequest:
 
 
 def amount_of(text: str, pool: Pool, values: dict[str, Any]) -> dict[str, Any]:
-    """{"units_per_pod", "profile"} of an amount as text. Raises Invalid if it cannot be read, is given twice, or would be
-    rounded."""
+    """The fields units_per_pod and profile for an amount as text. Raises Invalid if it cannot be parsed, would be rounded, or
+    if these fields are given too."""
     if "units_per_pod" in values or values.get("profile"):
         raise Invalid(N_("Give either amount, or units_per_pod or profile."), field="amount")
     try:

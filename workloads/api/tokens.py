@@ -1,4 +1,4 @@
-"""`tokens/{id}/use/`: what is used of a token's GPU-hours."""
+"""`tokens/{id}/use/`: how much of a token's GPU-hours is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TokenUseOut(serializers.Serializer[TokenUse]):
 
 
 class TokenUseView(ApiView):
-    """404 for a token without a limit."""
+    """The use of a token's GPU-hours; 404 for a token without a limit."""
 
     @extend_schema(operation_id="tokens_use", responses=TokenUseOut)
     def get(self, request: Request, prefix: str) -> Response:

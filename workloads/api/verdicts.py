@@ -1,4 +1,4 @@
-"""The verdict: one of five headlines, then numbers; the same sentences as on pages and in the command line."""
+"""The verdict on a request or workload: one of five headlines, then numbers; with the same sentences as on the pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workloads.status.attempts import estimate_of
 from workloads.status.status_line import situation_of
 
 HEADLINES = [headline.value for headline in Headline]
-HEADLINE_OF = {"reclaim": Headline.STARTS_BY, "impossible": Headline.CANNOT}  # of a claim that waits; else WAITS
+HEADLINE_OF = {"reclaim": Headline.STARTS_BY, "impossible": Headline.CANNOT}  # decision on a pending claim; else WAITS
 
 
 class AlternativeOut(serializers.Serializer[Any]):
@@ -39,7 +39,7 @@ class AlternativeOut(serializers.Serializer[Any]):
 
 
 class GivenOut(serializers.Serializer[Any]):
-    """What the amount means for whoever asks."""
+    """What the requested amount gives, what is charged for it, and how it is isolated."""
 
     gets = serializers.CharField(help_text="In words: half a T4, 7.5 GiB, not isolated.")
     charge = serializers.CharField()
@@ -52,7 +52,7 @@ class GivenOut(serializers.Serializer[Any]):
 
 
 class EstimateOut(serializers.ModelSerializer[StartEstimate]):
-    """The queue played forward with runtimes of its like: it starts from `low` to `high` in the part `confidence` of cases."""
+    """A simulation of the queue with runtimes of similar workloads: it starts between `low` and `high` with this `confidence`."""
 
     confidence = serializers.SerializerMethodField(
         help_text="0.8: in 80 of 100 cases. null: there is no estimate, or only `latest` is known."
@@ -82,7 +82,7 @@ class EstimateOut(serializers.ModelSerializer[StartEstimate]):
 
 
 class VerdictOut(serializers.Serializer[Any]):
-    """Before submitting: what would happen. Of a workload: what happens now; `headline` is null once it has ended."""
+    """For a request: what would happen. For a workload: what happens now; `headline` is null once it has ended."""
 
     headline = serializers.ChoiceField(HEADLINES, allow_null=True)
     title = serializers.CharField(help_text="One sentence.")
@@ -109,7 +109,7 @@ class VerdictOut(serializers.Serializer[Any]):
 
 
 def before_submitting(actor: Actor, department: Department, request: WorkloadRequest) -> dict[str, Any]:
-    """The verdict on a request. Raises Forbidden, InvalidRequest."""
+    """The verdict on a request that is not submitted yet. Raises Forbidden, InvalidRequest, TokenUsedUp."""
     verdict = verdict_of(actor=actor, department=department, request=request)
     estimate = start_of(actor, department, request, verdict)
     answer = {
@@ -133,7 +133,7 @@ def before_submitting(actor: Actor, department: Department, request: WorkloadReq
 
 
 def offer_json(request: WorkloadRequest) -> dict[str, Any] | None:
-    """What the requested amount means: charge, isolation and risks. None without a known sharing system."""
+    """The fields of GivenOut for the request; None if no module implements the pool's sharing system."""
     offer = offer_of(request)
     if offer is None:
         return None
@@ -143,7 +143,7 @@ def offer_json(request: WorkloadRequest) -> dict[str, Any] | None:
 
 
 def verdict_now(actor: Actor, workload: Workload, attempt: Attempt | None) -> dict[str, Any]:
-    """The sentence of the workload's page, with the numbers of its last answer."""
+    """The verdict on a workload: the sentences of its page, with the numbers of its last planning decision."""
     situation = situation_of(actor, workload, attempt)
     claim = attempt.claim if attempt else None
     waiting = claim is not None and claim.state == ClaimState.PENDING
