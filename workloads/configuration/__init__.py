@@ -1,1 +1,1 @@
-"""Departments, quotas, pools' settings, images, presets and group rules as one YAML file: exported, compared, applied."""
+"""Departments, quotas, settings of pools, images, presets and group rules as one YAML file: exported, compared, applied."""

@@ -1,4 +1,4 @@
-"""`configuration/`: all that a file may set, as one YAML. For operators."""
+"""`configuration/`: the installation's configuration as one YAML file. For operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ YAML = "application/yaml"
 
 
 class YamlText(BaseParser):
-    """The file as text: who reads it tells the line of what is wrong."""
+    """Leaves the body as text, so that errors can name the line."""
 
     media_type = YAML
 
@@ -48,7 +48,7 @@ class ChangeOut(serializers.Serializer[Any]):
 
 
 class PlanOut(serializers.Serializer[Any]):
-    """What the file changes, and what that does now."""
+    """What the file changes, and the immediate effects of that."""
 
     applied = serializers.BooleanField(help_text="false: it was a dry run.")
     changes = ChangeOut(many=True, help_text="Empty: all of the file is so already.")
@@ -74,7 +74,7 @@ class Configuration(ApiView):
 
     @extend_schema(operation_id="configuration_export", responses={(200, YAML): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponse:
-        """Departments, quotas, settings of pools, images, presets and group rules, sorted. Applied again it changes nothing."""
+        """Departments, quotas, settings of pools, images, presets and group rules, sorted. Applying the file changes nothing."""
         self.actor.require_operator()
         return HttpResponse(plan.export(), content_type=f"{YAML}; charset=utf-8")
 
@@ -89,7 +89,7 @@ class Configuration(ApiView):
     )  # fmt: skip
     @idempotent
     def post(self, request: Request) -> Response:
-        """Makes so what the file says, all of it or nothing; what it does not name stays."""
+        """Applies the file, completely or not at all. What it does not name stays as it is."""
         self.actor.require_operator()
         data: Any = request.data
         text = data.get("text", "")  # a request without a body has none

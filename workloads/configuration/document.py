@@ -1,7 +1,7 @@
-"""The file: YAML to plain values with the line of each, and plain values to YAML. Knows nothing of what stands in it.
+"""The file: parses YAML to plain values with the line of each, and writes plain values as YAML. Does not interpret them.
 
-Texts stay as they are written and null is the only other scalar: whether `no`, `09:00` or `1.10` is a text, a time or a
-number is for the field to say that reads it.
+Every scalar is a text as written, or null: the field that parses it decides whether `no`, `09:00` or `1.10` is a text, a time
+or a number.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import yaml
 from portal.errors import N_, Invalid
 
 Path = tuple[str, ...]
-"""Keys from the top of the file; of lists the index."""
+"""Keys from the top of the file; for lists, the index."""
 
-DEEPEST = 12  # levels: a window's day in a department's quota is the seventh
-MOST = 100_000  # values, those of aliases counted wherever they stand
+DEEPEST = 12  # levels; the day of a lending window in a department's quota is on the seventh
+MOST = 100_000  # values; those of an alias count at each place where it is used
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class Unreadable(Invalid):
-    """`line`: of the fault, from 1."""
+    """The file cannot be parsed; `line` is that of the error, from 1."""
 
     code = "not_yaml"
     message = N_("This is not valid YAML: line %(line)s, column %(column)s: %(problem)s.")
@@ -48,21 +48,21 @@ class TwiceTheSame(Unreadable):
 @dataclass(frozen=True, slots=True)
 class Document:
     values: Any
-    lines: Mapping[Path, int] = field(default_factory=dict)  # of each key, from 1
+    lines: Mapping[Path, int] = field(default_factory=dict)  # path → line, from 1
 
     def line_of(self, path: Path) -> int | None:
-        """The line of the path, or of the nearest thing around it that is in the file."""
+        """The line of the path or, if the file does not have it, of the nearest enclosing entry."""
         return next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), None)
 
 
 class _Loader(yaml.SafeLoader):
-    """All scalars are texts."""
+    """Loads every scalar as text."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
 
 def read(text: str) -> Document:
-    """Raises Unreadable, TooDeep, TooMany, TwiceTheSame."""
+    """Parses a file. Raises Unreadable, TooDeep, TooMany, TwiceTheSame."""
     try:
         top = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -106,7 +106,7 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
 
 
 def _storable(node: yaml.Node) -> str:
-    """The text of a scalar. Raises Unreadable for what no database keeps."""
+    """The text of a scalar. Raises Unreadable for characters that PostgreSQL cannot store."""
     text: str = node.value
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
         raise _unreadable(node.start_mark, "special characters are not allowed")
@@ -127,13 +127,13 @@ def _pairs(node: yaml.MappingNode, path: Path, lines: dict[Path, int]) -> Iterat
 
 
 def write(values: Any) -> str:
-    """Keys in the given order."""
+    """The values as YAML, with keys in the given order."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 
 class _Dumper(yaml.SafeDumper):
-    """No aliases: each value stands where it belongs."""
+    """Writes no aliases: repeated values are written out."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -148,13 +148,13 @@ _Dumper.add_representer(Decimal, _number)
 
 
 def in_line(value: Any) -> str:
-    """A value as short text in one line: {within: any, reclaim: never}."""
+    """A value as YAML on one line: {within: any, reclaim: never}."""
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
 def path_text(path: Path) -> str:
-    """departments.vision.quotas.a100.guaranteed; a key with a dot in brackets: images["python:3.11"].title."""
+    """The path as text: departments.vision.quotas.a100.guaranteed, or images["python:3.11"].title for a key with a dot."""
     text = ""
     for key in path:
         if "." in key or not key:

@@ -1,4 +1,4 @@
-"""Values as the file writes them: amounts, times and memory with their unit. Each field reads back what it writes."""
+"""Values as the file writes them: amounts, times and memory with their unit. Each field can parse what it writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workloads.runtime.setups import Setup
 
 
 class Written(serializers.Field[Any, Any, Any, Any]):
-    """Text as a field of the pages reads and writes it; `none` is the word for no value, where that is allowed."""
+    """A text that is parsed and written as by a form field of the pages; `none` is the word for no value, if that is allowed."""
 
     form: forms.Field
     none: str | None = None
@@ -49,7 +49,7 @@ class Written(serializers.Field[Any, Any, Any, Any]):
 
 @extend_schema_field({"type": "string", "examples": ["8 cards", "6 GiB", "half"]})
 class Amount(Written):
-    """Units of the entry's pool."""
+    """An amount in units of the entry's pool."""
 
     def __init__(self, *, least: int = 0, none: str | None = None, **more: Any) -> None:
         super().__init__(allow_null=none is not None, **more)
@@ -63,7 +63,7 @@ class Amount(Written):
     def read(self, text: str) -> int | None:
         if text.strip() == self.none:
             return None
-        if self.pool is None:  # which is told of the pool
+        if self.pool is None:  # the unknown pool is an error of its own
             return 0
         try:
             units = units_of(text, self.pool, self.least)
@@ -79,7 +79,7 @@ class Amount(Written):
 
 @extend_schema_field({"type": "string", "examples": ["600 s", "10 min", "1d 12h"]})
 class Duration(Written):
-    """Seconds. A bare number is refused: pages read minutes in it, the API seconds."""
+    """A duration, in seconds. A number without a unit is refused: on the pages it is in minutes, in the API in seconds."""
 
     def __init__(self, *, least: int = 0, most: int = LARGEST, **more: Any) -> None:
         super().__init__(**more)
@@ -104,7 +104,7 @@ class CoreCount(Written):
 
 @extend_schema_field({"type": "string", "examples": ["python train.py --lr 1e-3"]})
 class Command(Written):
-    """What one would type, or a list of words."""
+    """A command as typed in a terminal, or a list of words."""
 
     form = CommandField(own_names=True, required=False, max_length=4_000)
 
@@ -115,7 +115,7 @@ class Command(Written):
 
 
 class SetupOptions(serializers.Field[Any, Any, Any, Any]):
-    """The options of a kind, as JSON has them: workloads.runtime.setups.Setup."""
+    """The options that only some kinds have (workloads.runtime.setups.Setup), as a mapping."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, dict):
@@ -130,7 +130,7 @@ class SetupOptions(serializers.Field[Any, Any, Any, Any]):
 
 
 def _typed(value: Any) -> Any:
-    """What JSON would have for a text of the file; its texts are no numbers by their nature (a template, a path)."""
+    """Converts a scalar of the file to a boolean or integer if it looks like one. No text option of Setup looks so."""
     if isinstance(value, str):
         if value in ("true", "false"):
             return value == "true"
@@ -152,7 +152,7 @@ class LendingWindow(WindowShape):
 
 
 def plain_policy(values: Any) -> dict[str, Any] | None:
-    """A policy as it is stored, with every key; None: none is set."""
+    """A policy as it is stored, with every key; None if none is set."""
     if not values:
         return None
     plain = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
@@ -160,7 +160,7 @@ def plain_policy(values: Any) -> dict[str, Any] | None:
 
 
 class Entry(Strict):
-    """The fields of one entry. What the file does not name stays as it is."""
+    """The fields of one entry. All are optional: what the file does not name stays as it is."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_fields()
@@ -169,7 +169,7 @@ class Entry(Strict):
         return fields
 
     def to_representation(self, values: Any) -> dict[str, Any]:
-        """Of `values` by source."""
+        """The entry as the file writes it, from `values` by the fields' sources."""
         return {
             name: getattr(field, "none", None) if (value := values[str(field.source)]) is None else field.to_representation(value)
             for name, field in self.fields.items()

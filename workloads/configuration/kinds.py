@@ -1,5 +1,5 @@
-"""What a file may set, kind by kind: where it stands in the file, how it is read from the database, and which action of the
-portal writes it. The actions check and refuse; nothing is checked here that they check."""
+"""The sections of the file: where each entry is in the file, how it is read from the database, and which action of the
+portal writes it. The actions validate the values; nothing that they validate is validated here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def absent(name: str, known: Iterable[str], field: str = "") -> Absent:
 
 
 def _department(slug: str, field: str = "") -> Department:
-    """Raises Absent."""
+    """The department. Raises Absent."""
     row = Department.objects.select_related("parent").filter(slug=slug).first()
     if row is None:
         raise absent(slug, Department.objects.values_list("slug", flat=True), field)
@@ -67,7 +67,7 @@ def _department(slug: str, field: str = "") -> Department:
 
 
 def _pool(slug: str, field: str = "") -> Pool:
-    """Raises Absent. Pools are made of what clusters tell, not by the file."""
+    """The pool. Raises Absent: the file cannot create pools, which come from the nodes that clusters report."""
     row = Pool.objects.select_related("group__cluster").filter(slug=slug).first()
     if row is None:
         raise absent(slug, Pool.objects.values_list("slug", flat=True), field)
@@ -82,18 +82,18 @@ def _set_policy(actor: Actor, scope: Scope, values: Values) -> None:
 
 
 class Section:
-    """One kind of entry. `absent`: the values of one that is not there, where that can be written as values."""
+    """One kind of entry. `new`: the values of a new entry; `absent`: values that mean the same as no entry, if there are any."""
 
     shape: ClassVar[type[Entry]]
     absent: ClassVar[Values | None] = None
     new: ClassVar[Values] = {}
 
     def stored(self, key: Key | None = None) -> dict[Key, Values]:
-        """All entries by key, or the one of this key."""
+        """All stored entries by key, or only the one with this key."""
         raise NotImplementedError
 
     def write(self, actor: Actor, key: Key, wanted: Values) -> None:
-        """Makes these values so, and a new entry if there is none; others stay. Raises what the actions raise."""
+        """Sets these values, creating the entry if necessary; other values stay. Raises what the actions raise."""
         raise NotImplementedError
 
     def remove(self, actor: Actor, key: Key) -> None:
@@ -103,19 +103,19 @@ class Section:
         raise NotImplementedError
 
     def needs(self, key: Key, values: Values) -> Iterable[tuple[str, str]]:
-        """(section, name) of what the entry refers to."""
+        """The entries that this one refers to, as (section, name)."""
         return ()
 
     def settled(self, values: Values) -> Values:
-        """The values in the one form that is stored."""
+        """The values in canonical form, as they are stored."""
         return values
 
     def pool_of(self, key: Key, raw: Mapping[str, Any], before: Values | None) -> str:
-        """In whose units the entry's amounts are; "" without any."""
+        """Slug of the pool in whose unit the entry's amounts are; "" if it has none."""
         return ""
 
     def merged(self, key: Key, wanted: Values) -> tuple[Values | None, Values]:
-        """The values now (None: there is no such entry) and as they shall be."""
+        """The entry's present values (None if it does not exist) and its wanted ones."""
         now = self.stored(key).get(key)
         return now, self.settled((now or self.new) | wanted)
 
@@ -182,7 +182,7 @@ class QuotaShape(Entry):
 
 
 class OfPool(Section):
-    """What a department has in a pool: keys are (department, pool)."""
+    """A section of what departments have in pools; keys are (department, pool)."""
 
     def pool_of(self, key: Key, raw: Mapping[str, Any], before: Values | None) -> str:
         return key[1]
@@ -208,7 +208,7 @@ class Quotas(OfPool):
         return self.settled(numbers | {"windows": each, "policy": plain_policy(row.policy)})
 
     def settled(self, values: Values) -> Values:
-        """Windows in one order, and no zone without any."""
+        """Sorts the windows, and clears the time zone if there are none."""
         rows = sorted(values["windows"], key=lambda each: (each.days, each.start)) if "windows" in values else None
         more: Values = {} if rows is None else {"windows": rows} | ({} if rows else {"zone": ""})
         return values | more
@@ -235,7 +235,7 @@ class CapShape(Entry):
 
 
 class UserCaps(OfPool):
-    """The only value stands at the pool itself."""
+    """Caps on each user of a department. The file writes the only value directly at the pool: user_caps.a100: 4 cards."""
 
     shape = CapShape
     absent: ClassVar[Values | None] = {"units": None}
@@ -288,7 +288,7 @@ class PoolShape(Entry):
 
 
 class Pools(Section):
-    """Settings of pools that there are. What nodes tell of a pool is not set: its product, its unit, its cards."""
+    """Settings of existing pools. Product, unit and cards of a pool come from its nodes and cannot be set."""
 
     shape = PoolShape
     rules = tuple(field.name for field in dataclasses.fields(PoolRules))
@@ -351,7 +351,7 @@ class Images(Section):
         images_and_presets.save_image(actor=actor, image=row)
 
     def remove(self, actor: Actor, key: Key) -> None:
-        """Workloads and presets refer to it: it stays, and is no longer offered."""
+        """Only deactivates it, because workloads and presets refer to it."""
         self.write(actor, key, {"active": False})
 
     def place(self, key: Key) -> Path:
@@ -409,7 +409,7 @@ class Presets(Section):
         images_and_presets.save_preset(actor=actor, preset=row)
 
     def remove(self, actor: Actor, key: Key) -> None:
-        """As images."""
+        """Only deactivates it, as with images."""
         self.write(actor, key, {"active": False})
 
     def place(self, key: Key) -> Path:
@@ -442,7 +442,7 @@ class RuleShape(Entry):
 
 
 class GroupRules(Section):
-    """A list: their key is (provider, group, department; "" of operators)."""
+    """A list in the file; keys are (provider, group, department), the department "" for rules about operators."""
 
     shape = RuleShape
 
@@ -494,4 +494,4 @@ SECTIONS: dict[str, Section] = {
     "presets": Presets(),
     "group_rules": GroupRules(),
 }
-"""In the order in which they are written first; what is refused then is tried again after the others."""
+"""In the order in which they are written; entries that are refused are tried again after the others."""

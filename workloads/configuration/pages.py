@@ -1,4 +1,4 @@
-"""Operators' page: download all that is set as one file; look at what a file would change, then apply it."""
+"""The operators' page of the configuration file: export it, preview what a file would change, then apply that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from portal.infra import confirm
 from workloads.configuration import plan
 from workloads.configuration.document import Unreadable
 
-PASTED = "page"  # what the audit log names where there was no file
+PASTED = "page"  # source in the audit log if the text was pasted
 
 
 class FileForm(forms.Form):
@@ -35,7 +35,7 @@ class FileForm(forms.Form):
     source = names.LineInput(required=False, max_length=plan.LONGEST_SOURCE, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
-        """`text` of the file, if there is one."""
+        """Sets `text` to the content of the uploaded file, if there is one."""
         data = super().clean() or self.cleaned_data
         file = data.get("file")
         if file is not None:
@@ -52,8 +52,8 @@ class FileForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def configuration(request: HttpRequest) -> HttpResponse:
-    """A file is looked at first; the same text, sent with the mark of its plan, is applied. A plan that has changed in between
-    is shown again."""
+    """A file is previewed first; the same text, sent again with the mark of its plan, is applied. If the plan has changed in
+    between, it is shown again."""
     actor = operator_of(request)
     form, planned = FileForm(request.POST or None, request.FILES or None), None
     if request.method == "POST" and form.is_valid():

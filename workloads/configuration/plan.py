@@ -1,7 +1,7 @@
-"""From a file to what would change, and to the change itself.
+"""Plans and applies the changes of a configuration file.
 
-A dry run is the change, rolled back: the same actions, with the same checks, in one transaction. What is refused is tried
-again after the rest, so the order of entries does not matter: a guarantee is raised after another one was lowered.
+A dry run is the change, rolled back: the same actions, with the same checks, in one transaction. Entries that are refused are
+tried again after the others, so their order does not matter: a guaranteed quota can be raised once another one is lowered.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ State = Mapping[str, Mapping[Key, Values]]
 
 
 class Fault(Invalid):
-    """One thing in the file that cannot be. `line`: of the file; None if it is not there."""
+    """An error in the file. `line` is None if the path is not in the file."""
 
     def __init__(self, path: Path, line: int | None, detail: str, code: str = "invalid") -> None:
         super().__init__(detail.replace("%", "%%"), code=code, field=path_text(path))
@@ -53,7 +53,7 @@ class Fault(Invalid):
 
 
 class Refused(Problem):
-    """Nothing was changed; `errors` has every fault."""
+    """The file has errors, all of them in `errors`; nothing was changed."""
 
     status = 422
     code = "configuration_refused"
@@ -70,7 +70,7 @@ class Refused(Problem):
 
 
 class PlanChanged(confirm.Unconfirmed):
-    """The plan that was confirmed is not what would be done now."""
+    """The confirmed plan differs from the present one."""
 
     code = "plan_changed"
     message = N_("What this file would change is no longer what you have seen. Nothing was changed. Look at it again.")
@@ -78,7 +78,7 @@ class PlanChanged(confirm.Unconfirmed):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value; None: it is not there. As the file writes it, in one line."""
+    """A changed value, before and after, as the file writes it on one line; None: it does not exist."""
 
     path: Path
     before: str | None
@@ -91,7 +91,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`mark` confirms exactly this plan. `applied` False: it was a dry run."""
+    """The changes of a file and their effects. `mark` confirms exactly this plan; `applied` is False for a dry run."""
 
     changes: tuple[Change, ...]
     preview: Preview
@@ -101,7 +101,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Wish:
-    """What the file says of one entry; `values` None: it shall not be there."""
+    """The wanted values of one entry of the file; `values` None: the entry must not exist."""
 
     section: str
     key: Key
@@ -115,8 +115,8 @@ class Wish:
 
 @dataclass(slots=True)
 class Faults:
-    """What was found wrong, and the entries that it was found in: what needs a new one of them is not told of as well. After
-    MOST_FAULTS nothing more is looked at."""
+    """The errors found so far, and the new entries that have some: an entry that refers to one of these gets no further error.
+    After MOST_FAULTS errors the rest of the file is not validated."""
 
     of: Document
     each: list[Fault] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Faults:
             raise Refused([*self.each, Fault((), None, more, "too_many_errors")])
 
     def add_details(self, path: Path, detail: Any) -> None:
-        """Of a serializer or a model, however deep."""
+        """Adds the errors of a serializer or a model, however deeply nested."""
         if isinstance(detail, dict):
             for name, inner in detail.items():
                 self.add_details(path if name == "non_field_errors" else (*path, str(name)), inner)
@@ -141,19 +141,19 @@ class Faults:
             self.add(path, str(detail), getattr(detail, "code", "invalid"))
 
 
-# The whole -----------------------------------------------------------------------------------------------------------------
+# Export and apply ----------------------------------------------------------------------------------------------------------
 
 
 def export() -> str:
-    """All that a file may set, as it is now."""
+    """The present configuration as a file."""
     return document.write(as_file(stored()))
 
 
 def apply(*, actor: Actor, text: str, source: str = "", dry_run: bool = False, confirmed: str = "") -> Plan:
-    """Makes so what the file says, all of it or nothing. For operators.
+    """Applies a file, completely or not at all. For operators.
 
-    `source` names the file in the audit log. `confirmed` is the mark of the plan that was looked at; needed where the change
-    takes something from somebody. Raises Unreadable, Refused, Unconfirmed, PlanChanged, Busy, NotVisible.
+    `source` names the file in the audit log. `confirmed` is the mark of the plan that the operator has seen; it is required if
+    the change takes something from somebody. Raises Unreadable, Refused, Unconfirmed, PlanChanged, Busy, NotVisible.
     """
     actor.require_operator()
     file = document.read(text)
@@ -169,8 +169,8 @@ def apply(*, actor: Actor, text: str, source: str = "", dry_run: bool = False, c
 
 
 def proposed(text: str, parts: Mapping[str, frozenset[str]]) -> list[Wish]:
-    """What a file says of entries that are there, without carrying it out. It may say these `parts` only, by section the stored
-    names of values. Entries of `quotas` and `user_caps` may be new. Raises Unreadable, Refused."""
+    """The wanted values of a file, without applying it. The file may only set the values in `parts` (section → stored names of
+    values) of existing entries; entries of `quotas` and `user_caps` may be new. Raises Unreadable, Refused."""
     file = document.read(text)
     faults, before, wishes = Faults(file), stored(), list[Wish]()
     for wish in _wishes(_top(file, faults), before, faults):
@@ -193,7 +193,7 @@ def proposed(text: str, parts: Mapping[str, frozenset[str]]) -> list[Wish]:
 
 
 def differences(wishes: Iterable[Wish]) -> list[Change]:
-    """Value by value, what they would change of what is stored."""
+    """The stored values that the wishes would change."""
     units = _units()
     changes: list[Change] = []
     for wish in wishes:
@@ -205,7 +205,7 @@ def differences(wishes: Iterable[Wish]) -> list[Change]:
 
 
 def _carried_out(actor: Actor, file: Document) -> Plan:
-    """Inside the transaction: the change made, and what it was. Raises Refused."""
+    """Makes the changes in the present transaction and returns them as a plan. Raises Refused."""
     faults = Faults(file)
     values = _top(file, faults)
     _lock(values)
@@ -226,7 +226,7 @@ def _carried_out(actor: Actor, file: Document) -> Plan:
 
 
 def _require_confirmed(plan: Plan, given: str) -> None:
-    """Raises PlanChanged, Unconfirmed."""
+    """Raises PlanChanged if `given` is the mark of another plan, Unconfirmed if a mark is required and not given."""
     breaks = plan.preview.breaks
     if given and given != plan.mark:
         raise PlanChanged(breaks, mark=plan.mark, changed=True)
@@ -234,7 +234,7 @@ def _require_confirmed(plan: Plan, given: str) -> None:
         raise confirm.Unconfirmed(breaks, mark=plan.mark, changed=False)
 
 
-# What is there ---------------------------------------------------------------------------------------------------------------
+# The stored state ------------------------------------------------------------------------------------------------------------
 
 
 def stored() -> State:
@@ -242,7 +242,7 @@ def stored() -> State:
 
 
 def as_file(state: State) -> dict[str, Any]:
-    """The state as the file has it, sorted."""
+    """The state as the values of a file, sorted."""
     units = _units()
     top: dict[str, Any] = {"apiVersion": API_VERSION} | {name: {} for name in TOP[2:-1]} | {"group_rules": []}
     for name, section in SECTIONS.items():
@@ -264,13 +264,13 @@ def _units() -> Mapping[str, Pool]:
 
 
 def _told(section: Section, key: Key, values: Values, units: Mapping[str, Pool]) -> Any:
-    """The entry as the file has it."""
+    """The entry as the file writes it."""
     pool = units.get(section.pool_of(key, values, values))
     fields: dict[str, Any] = section.shape(context={"pool": pool}).to_representation(values)
     return fields["units"] if isinstance(section, UserCaps) else fields
 
 
-# What the file says ------------------------------------------------------------------------------------------------------------
+# Parsing the file --------------------------------------------------------------------------------------------------------------
 
 
 def _top(file: Document, faults: Faults) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def _unknown(known: Iterable[str]) -> str:
 
 
 def _mapping(value: Any, path: Path, faults: Faults) -> dict[str, Any]:
-    """Its keys and values; nothing if it is null, or not a mapping, which is a fault."""
+    """The mapping `value`; empty if it is null, or if it is no mapping, which is an error."""
     if value is None or isinstance(value, dict):
         return value or {}
     faults.add(path, _("Must be a mapping."), "not_a_mapping")
@@ -297,7 +297,7 @@ def _mapping(value: Any, path: Path, faults: Faults) -> dict[str, Any]:
 
 
 def _entries(values: Mapping[str, Any], faults: Faults) -> Iterator[tuple[str, Key, Path, Any]]:
-    """(section, key, path, as it is written) of all but the group rules."""
+    """(section, key, path, raw value) of all entries but the group rules."""
     for name in ("departments", "pools", "images", "presets"):
         for key, raw in _mapping(values.get(name), (name,), faults).items():
             path = (name, key)
@@ -313,7 +313,7 @@ def _entries(values: Mapping[str, Any], faults: Faults) -> Iterator[tuple[str, K
 
 
 def _wishes(values: Mapping[str, Any], before: State, faults: Faults) -> Iterator[Wish]:
-    """Every entry of the file, checked by its fields; and those that it must name and does not."""
+    """Every entry of the file with valid fields; and, for sections in `complete`, those to remove because it leaves them out."""
     units, named = _units(), dict[str, set[Key]]()
     for name, key, path, raw in _entries(values, faults):
         named.setdefault(name, set()).add(key)
@@ -350,7 +350,7 @@ def _rules(raw: Any, named: dict[str, set[Key]], units: Mapping[str, Pool], faul
 def _read(
     name: str, key: Key, path: Path, raw: Any, before: State, units: Mapping[str, Pool], faults: Faults
 ) -> Values | None:
-    """The entry's values by their stored names; None if one is wrong, which is told."""
+    """The entry's values by their stored names; None, with the errors in `faults`, if one is invalid."""
     section = SECTIONS[name]
     fields = raw if isinstance(raw, dict) else {}
     if raw is not None and not isinstance(raw, dict):
@@ -373,7 +373,7 @@ def _read(
 
 
 def _at_pool(name: str, path: Path, errors: Any) -> Any:
-    """A cap's only value stands at the pool itself."""
+    """Moves the errors of a cap to its pool, where the file writes its only value."""
     return {path[-1]: errors["units"]} if name == "user_caps" and "units" in errors else errors
 
 
@@ -384,11 +384,11 @@ def _differs(wish: Wish, before: State) -> bool:
     return now is None or any(now[name] != value for name, value in wish.values.items())
 
 
-# Carrying out ------------------------------------------------------------------------------------------------------------------
+# Writing -----------------------------------------------------------------------------------------------------------------------
 
 
 def _lock(values: Mapping[str, Any]) -> None:
-    """Of all that the file may write, in the order of docs/concurrency.md; only then is anything read."""
+    """Locks all rows that the file may write, in the order of docs/concurrency.md, before anything is read."""
     rows = Department.objects.select_for_update(no_key=True).order_by("pk")
     departments = values.get("departments")
     if departments is not None or values.get("complete"):
@@ -402,7 +402,7 @@ def _lock(values: Mapping[str, Any]) -> None:
     for model, pools in (
         (Pool, {"slug__in": slugs}),
         (Quota, {"pool__slug__in": slugs}),
-    ):  # a policy locks its row only
+    ):  # policies are in these rows
         list(
             model._default_manager.select_for_update(no_key=True, of=("self",))
             .filter(**pools)
@@ -417,7 +417,7 @@ def _lock(values: Mapping[str, Any]) -> None:
 
 
 def _write(actor: Actor, todo: Sequence[Wish], before: State, faults: Faults) -> None:
-    """Writes what differs. Whatever is refused is tried again after the rest, until that helps no more."""
+    """Writes the entries that differ. Refused ones are tried again after the others, until none of them can be written."""
     order = list(SECTIONS)
     wishes = sorted(todo, key=lambda wish: (wish.values is None, order.index(wish.section)))
     while True:
@@ -434,7 +434,7 @@ def _write(actor: Actor, todo: Sequence[Wish], before: State, faults: Faults) ->
 
 
 def _refusal(actor: Actor, wish: Wish) -> Exception | None:
-    """Writes one entry; what refuses it, with nothing of it left."""
+    """Writes one entry and returns None; or the error that refused it, with its partial changes rolled back."""
     section = SECTIONS[wish.section]
     try:
         with durable():
@@ -466,7 +466,7 @@ def _tell(wish: Wish, error: Exception, faults: Faults) -> None:
 
 
 def _require_reached(wishes: Iterable[Wish], after: State, faults: Faults) -> None:
-    """That all of the file holds at once: pools that share nodes have some rules in common."""
+    """Adds an error for each wanted value that another entry has overwritten: pools that share nodes share some rules."""
     units = _units()
     for wish in wishes:
         now = after[wish.section].get(wish.key, SECTIONS[wish.section].absent) or {}
@@ -481,11 +481,11 @@ def _require_reached(wishes: Iterable[Wish], after: State, faults: Faults) -> No
             faults.add((*wish.path, names[name]), text, "contradiction")
 
 
-# What it changes ---------------------------------------------------------------------------------------------------------------
+# Differences -------------------------------------------------------------------------------------------------------------------
 
 
 def _changes(before: State, after: State) -> Iterator[Change]:
-    """Value by value, in the order of the file."""
+    """The changed values, in the order of the file."""
     units = _units()
     for name, section in SECTIONS.items():
         for key in sorted(before[name].keys() | after[name].keys()):
@@ -509,7 +509,7 @@ def _changed(path: Path, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _groups(todo: Iterable[Wish]) -> list[PoolGroup]:
-    """Pool groups whose plan may differ: of a department all, of anything else that of its pool."""
+    """The pool groups whose plan may change: all if a department changes, else those of the pools concerned."""
     slugs = set()
     for wish in todo:
         if wish.section == "departments":

@@ -1,1 +1,1 @@
-"""When work counts as idle, what happens to it then, and what was done about it."""
+"""Idle policies: when a workload is idle, what happens to it then, and the record of that."""

@@ -1,5 +1,5 @@
-"""Exemptions from idle policies, each with an end and a reason: of one workload by an owner of its department, of a whole
-department by an operator."""
+"""Exemptions from idle policies, each with an end and a reason. An owner can exempt a workload of the department, an operator
+a whole department."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_force(now: dt.datetime) -> QuerySet[IdleExemption]:
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Ids of what is exempt at a time, and until when."""
+    """The workloads and departments that are exempt at a time: primary key → until when."""
 
     workloads: dict[int, dt.datetime]
     departments: dict[int, dt.datetime]
@@ -52,23 +52,23 @@ class Exempt:
         return Exempt(workloads, departments, Department.objects.in_bulk())
 
     def until(self, workload: int, department: int) -> dt.datetime | None:
-        """The end of what exempts a workload; None: nothing does."""
+        """Until when a workload is exempt, itself or by its department; None: it is not."""
         ends = (self.workloads.get(workload), self.of_department(department))
         return max((end for end in ends if end is not None), default=None)
 
     def of_department(self, department: int) -> dt.datetime | None:
-        """The end of what exempts all work of a department; None: nothing does."""
+        """Until when all work of a department is exempt; None: it is not."""
         above = [self.departments.get(row.pk) for row in upwards(self.tree, department)] if self.departments else []
         return max((end for end in above if end is not None), default=None)
 
 
 def of_department(department: Department, now: dt.datetime) -> IdleExemption | None:
-    """The exemption that covers all work of a department for longest, its own or one of a department above."""
+    """The exemption of the department, or of one above it, that ends last; None if there is none."""
     return _longest(Q(workload=None, department__in=with_above(department)), now)
 
 
 def of_workload(workload: Workload, now: dt.datetime) -> IdleExemption | None:
-    """The exemption that covers a workload for longest, its own or one of its department and those above."""
+    """The exemption of the workload, its department or one above it that ends last; None if there is none."""
     return _longest(Q(workload=workload) | Q(workload=None, department__in=with_above(workload.department)), now)
 
 
@@ -84,7 +84,7 @@ def require_right(actor: Actor, department: Department, workload: Workload | Non
 
 
 def check_end(until: dt.datetime, now: dt.datetime) -> None:
-    """Raises Invalid for an end that is past or too far away."""
+    """Raises Invalid for an end in the past, or more than LONGEST from now."""
     if not now < until <= now + LONGEST:
         raise Invalid(
             N_("An exemption ends in the future, at most %(days)s days from now."), field="until", days=LONGEST.days
@@ -100,7 +100,7 @@ def may_end(actor: Actor, row: IdleExemption) -> bool:
 def exempt(
     *, actor: Actor, department: Department, workload: Workload | None, why: str, until: dt.datetime
 ) -> IdleExemption:  # fmt: skip
-    """From now on. `workload` None: all work of the department and of those below it. Raises Invalid, NotVisible, Forbidden."""
+    """Exempts the workload or, if it is None, all work of the department and its teams. Raises Invalid, NotVisible, Forbidden."""
     require_right(actor, department, workload)
     why, now = names.checked_paragraph(why, "why"), timezone.now()
     if not why.strip():
@@ -121,7 +121,7 @@ def exempt(
 
 
 def end(*, actor: Actor, row: IdleExemption) -> None:
-    """Ends it before its time. Raises Ended, NotVisible, Forbidden."""
+    """Ends the exemption early. Raises Ended, NotVisible, Forbidden."""
     require_right(actor, row.department, row.workload)
     with durable():
         now = timezone.now()

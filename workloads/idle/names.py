@@ -20,7 +20,7 @@ def action_name(action: Action) -> str:
 
 
 def kinds_name(kind: str) -> str:
-    """The kind in plural, at the beginning of a sentence."""
+    """The plural of the kind, capitalised to begin a sentence."""
     return {
         Kind.NOTEBOOK.value: _("Notebooks"), Kind.JOB.value: _("Jobs"), Kind.DISTRIBUTED.value: _("Distributed jobs"),
         Kind.SERVICE.value: _("Services"),
@@ -28,7 +28,7 @@ def kinds_name(kind: str) -> str:
 
 
 def policy_sentences(kind: str, rule: Rule | None) -> list[str]:
-    """What happens here to idle work of a kind; none if nothing does."""
+    """Sentences about what the rule does to idle workloads of a kind; empty if it does nothing."""
     if rule is None or rule.action is Action.NOTHING:
         return []
     numbers = {
@@ -51,7 +51,7 @@ def policy_sentences(kind: str, rule: Rule | None) -> list[str]:
 
 
 def idle_sentences(kind: str, rule: Rule | None, exemption: IdleExemption | None) -> list[str]:
-    """What happens to idle work of a kind, of which an exemption may say that nothing does; none if there is no rule."""
+    """Sentences about what happens to an idle workload: what the rule does, or that it is exempt; empty if there is no rule."""
     sentences = policy_sentences(kind, rule)
     if exemption is None or not sentences:
         return sentences

@@ -1,4 +1,4 @@
-"""Idle policies: a pool's, set by operators, and what departments add to it. A department may only be stricter."""
+"""Idle policies: those of pools, set by operators, and those of departments in pools, which can only be stricter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workloads.idle.rule import DEFAULT, LIMITS, Action, Looser, Rule, combined,
 from workloads.models import ASKED_HERE, IdlePolicy, Kind
 
 Rules = Mapping[str, Rule]
-"""Kind of workload → its rule. A kind that is missing has none here."""
+"""Kind of workload → its rule. Missing kinds have no rule here."""
 
 
 class Loosens(Invalid):
@@ -68,22 +68,22 @@ class Policies:
         return Department.objects.in_bulk()
 
     def own(self, pool: int, department: int | None) -> Rules:
-        """What is set at this very place."""
+        """The rules set for exactly this pool and department."""
         return self._rows.get((pool, department), {})
 
     def wider(self, pool: int, department: int, kind: str) -> Rule | None:
-        """What holds for the department without its own policy: the pool's, and those of departments above it."""
+        """The rule that applies without the department's own policy: from the pool and the departments above it."""
         above = [row.pk for row in upwards(self._tree, department) if row.pk != department]
         return combined(self._at(pool, kind, [None, *above]))
 
     def effective(self, pool: int, department: int | None, kind: str) -> Rule | None:
-        """The rule in force; None: none is set for this kind."""
+        """The rule in force; None if none is set for this kind."""
         if department is None or not self._rows:
             return self.own(pool, None).get(kind)
         return combined(self._at(pool, kind, [None, *(row.pk for row in upwards(self._tree, department))]))
 
     def definition(self, pool: int, department: int, kind: str) -> Rule:
-        """The same, with a rule that does nothing where none is set."""
+        """The rule in force, or DEFAULT, which does nothing, if none is set."""
         return self.effective(pool, department, kind) or DEFAULT
 
     def _at(self, pool: int, kind: str, places: list[int | None]) -> Iterator[Rule]:
@@ -101,13 +101,13 @@ def as_json(rules: Rules) -> dict[str, dict[str, Any]]:
 
 
 def row_of(pool: Pool, department: Department | None) -> IdlePolicy:
-    """The stored policy; an unsaved one of version 0 if there never was one."""
+    """The stored policy; if none was ever set, an unsaved one with version 0."""
     stored = IdlePolicy.objects.filter(pool=pool, department=department).first()
     return stored or IdlePolicy(pool=pool, department=department, version=0)
 
 
 def refuse_wrong(pool: Pool, department: Department | None, rules: Rules) -> None:
-    """Raises Invalid with the field for numbers out of range, Loosens for a department's rule that allows more."""
+    """Raises Invalid for numbers out of range, Loosens for a department's rule that is looser than the wider one."""
     for kind, rule in rules.items():
         if kind not in ASKED_HERE:
             raise Invalid(
@@ -150,8 +150,8 @@ def require_right(actor: Actor, department: Department | None) -> None:
 def set_policy(
     *, actor: Actor, pool: Pool, department: Department | None, rules: Rules, expected_version: int
 ) -> IdlePolicy:
-    """Sets the policy of a pool, or of a department in it; no rules: the wider one alone counts. Who is warned already keeps
-    the time that was said. Raises Stale, Invalid, Loosens, NotVisible, Forbidden."""
+    """Sets the policy of a pool, or of a department in it; with empty `rules` only the wider policy applies. Workloads that are
+    already warned keep their time. Raises Stale, Invalid, Loosens, NotVisible, Forbidden."""
     require_right(actor, department)
     with durable():
         Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)

@@ -1,9 +1,9 @@
-"""When work is idle by measurement, and how rules of several places combine. Pure.
+"""When a workload is idle by its measurements, and how the rules of a pool and departments combine. Pure.
 
-Activity comes in buckets of five minutes. A bucket is *busy* if any rank reached the threshold, *idle* if every rank was
-measured and none did, and otherwise *not known*. An idle spell is the time since the last busy bucket. What is not known
-neither counts as idle nor ends the spell, because it may still be filled in; when as much as GAP is not known, it never
-will be, and the spell ends there.
+Activity is measured in buckets of five minutes. A bucket is *busy* if any rank reached the threshold, *idle* if every rank was
+measured and none did, and otherwise *unknown*. An idle spell is the time since the last busy bucket. An unknown bucket neither
+counts as idle nor ends the spell, because measurements may still be filled in; a gap of GAP or longer is never filled in, and
+ends the spell.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 BUCKET = dt.timedelta(minutes=5)
 RECENT = BUCKET
-"""A bucket that ended longer ago says nothing of now: the present one is measured each minute."""
+"""A bucket that ended longer ago does not tell the present activity: the present bucket is measured every minute."""
 GAP = dt.timedelta(hours=1)
-"""So long missing measurements are made up for (workloads/measurement/buckets.py)."""
+"""Missing measurements are filled in for at most this long (workloads/measurement/buckets.py)."""
 
 
 class Action(enum.StrEnum):
-    """What is done about idle work, from the mildest to the strictest."""
+    """What is done about an idle workload, from the mildest to the strictest."""
 
     NOTHING = "nothing"
     WARN = "warn"
@@ -36,8 +36,8 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """For one kind of workload: idle is GPU activity `below` percent for `minutes`. It is then warned, and where the action says
-    so stopped `countdown` minutes later; its *Keep it* puts that off once by `keep` minutes."""
+    """The rule for one kind of workload: it is idle when its GPU activity was `below` percent for `minutes`. It is then warned
+    and, depending on the action, stopped `countdown` minutes later. *Keep it* postpones that once, by `keep` minutes."""
 
     below: int = 5
     minutes: int = 180
@@ -58,14 +58,14 @@ class Rule:
 
 
 LIMITS = {"below": (1, 50), "minutes": (10, 10_080), "countdown": (5, 1_440), "keep": (10, 4_320)}
-"""The least and the most of each number of a rule."""
+"""The least and the largest value of each number of a rule."""
 DEFAULT = Rule()
-"""Where no rule is set nothing is done, but this still says what is idle: whose work is stopped first depends on it."""
+"""The definition of idle where no rule is set. It has no action, but the choice of workloads to preempt uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looser:
-    """A value of a rule that allows more than the wider rule does."""
+    """A value of a rule that is looser than that of the wider rule."""
 
     field: str
     own: int | Action
@@ -73,14 +73,15 @@ class Looser:
 
 
 def looser_than(wider: Rule, own: Rule) -> list[Looser]:
-    """What a rule allows that the wider one does not; none if it is as strict or stricter everywhere."""
+    """The values of `own` that are looser than those of `wider`."""
     both = combined([wider, own])
     values = [(field.name, getattr(own, field.name), getattr(wider, field.name)) for field in fields(Rule)]
     return [Looser(name, narrow, wide) for name, narrow, wide in values if narrow != getattr(both, name)]
 
 
 def combined(rules: Iterable[Rule]) -> Rule | None:
-    """The strictest value of each, so that a rule changed later at a wider place holds at once; None of no rules."""
+    """The rule with the strictest of all values; None if there are no rules. It is computed anew each time, so a change of a
+    wider rule takes effect at once."""
     known = list(rules)
     if not known:
         return None
@@ -95,15 +96,15 @@ def combined(rules: Iterable[Rule]) -> Rule | None:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Five minutes from `at`. `most`: GPU activity of the busiest rank in percent, None if of no rank it is known;
-    `complete`: it is known of every rank."""
+    """Five minutes from `at`. `most` is the GPU activity of the busiest rank in percent, None if no rank was measured;
+    `complete`: every rank was measured."""
 
     at: dt.datetime
     most: float | None
     complete: bool = True
 
     def is_busy(self, below: float) -> bool | None:
-        """None: it is not known."""
+        """Whether a rank reached the threshold `below`; None: unknown."""
         if self.most is not None and self.most >= below:
             return True
         return None if self.most is None or not self.complete else False
@@ -111,8 +112,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a notebook's server says of people at work: a kernel that computes now, and the last message of a kernel or
-    terminal (None: there was none)."""
+    """What a notebook's server reports: whether a kernel is busy, and the time of the last activity of a kernel or terminal
+    (None: there was none)."""
 
     busy: bool
     last: dt.datetime | None = None
@@ -121,13 +122,14 @@ class Activity:
 class Now(enum.StrEnum):
     BUSY = "busy"
     QUIET = "quiet"  # below the threshold, perhaps not for long
-    PAUSED = "paused"  # was below it; not known at present
-    UNKNOWN = "unknown"  # nothing is known
+    PAUSED = "paused"  # was below it; at present unknown
+    UNKNOWN = "unknown"  # not measured
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`since` and `measured` are of the spell: when it began, and how much of it was measured. None, 0: there is none."""
+    """The present activity, and the idle spell: `since` is when it began, `measured` how much of it was measured. Without a
+    spell these are None and 0."""
 
     now: Now
     since: dt.datetime | None = None
@@ -138,7 +140,7 @@ class Finding:
 
 
 def judge(buckets: Iterable[Bucket], below: float, *, floor: dt.datetime, now: dt.datetime) -> Finding:
-    """The spell that goes on now. `floor`: before it nothing counts (start of the run, end of the last spell)."""
+    """The present activity and idle spell. Nothing before `floor` counts (start of the run, or end of the last spell)."""
     since, measured, reached = None, dt.timedelta(0), now
     current = Now.UNKNOWN
     for bucket in sorted(buckets, key=lambda each: each.at, reverse=True):
@@ -153,14 +155,13 @@ def judge(buckets: Iterable[Bucket], below: float, *, floor: dt.datetime, now: d
         if busy:
             break
         since, measured, reached = begin, measured + (end - begin), begin
-    if since is None and current is Now.PAUSED:  # busy when it was last seen: nothing to pause
+    if since is None and current is Now.PAUSED:  # busy when last measured: there is no spell
         current = Now.UNKNOWN
     return Finding(current, since, measured)
 
 
 def stopped_at(buckets: Iterable[Bucket], rule: Rule, *, floor: dt.datetime) -> dt.datetime | None:
-    """When work with this history would have been stopped by the rule (or, where it only warns, warned) had nobody kept it;
-    None: never."""
+    """When the rule would have stopped (if it only warns: warned) a workload with this history that nobody kept; None: never."""
     measured, reached = dt.timedelta(0), floor
     warned: dt.datetime | None = None
     countdown = dt.timedelta(minutes=0 if rule.action is Action.WARN else rule.countdown)
@@ -182,7 +183,8 @@ def stopped_at(buckets: Iterable[Bucket], rule: Rule, *, floor: dt.datetime) -> 
 
 
 def with_activity(finding: Finding, activity: Activity | None, now: dt.datetime) -> Finding:
-    """The same of a notebook, whose people count too. `activity` None: its server did not say, so nothing is known."""
+    """The finding for a notebook, where the activity of its user counts too. `activity` None: its server did not respond, so the
+    present activity is unknown."""
     if finding.now is not Now.QUIET or finding.since is None:
         return finding
     if activity is None:

@@ -1,5 +1,5 @@
-"""Idle spells: warned, kept once, stopped or withdrawn. The rows are the truth; each change is a compare-and-set in a
-transaction of its own, so that a round may be killed anywhere, doubled, or meet a person who says *Keep it*."""
+"""Idle spells: warned, kept once, stopped or withdrawn. All state is in the rows, and each change is a compare-and-set in its
+own transaction. So a round may be killed anywhere or run twice, and a person may choose *Keep it* at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.idle.rule import GAP, Action, Rule
 from workloads.models import Attempt, IdleSpell, SpellEnd, State, Workload
 
 LEFT = dt.timedelta(minutes=15)
-"""Of a countdown, at least so much is left when work is measured again (less, if it was shorter)."""
+"""At least so much of a countdown is left when measurements resume, or all of it if it is shorter."""
 
 
 class CannotKeep(Problem):
@@ -33,23 +33,23 @@ def live() -> QuerySet[IdleSpell]:
 
 
 def live_spells(attempts: Collection[int]) -> dict[int, IdleSpell]:
-    """Id of an attempt → its spell."""
+    """Primary key of an attempt → its live spell."""
     return {row.attempt_id: row for row in live().filter(attempt__in=attempts).select_related("kept_by")}
 
 
 def last_busy(attempts: Collection[int]) -> dict[int, dt.datetime]:
-    """Id of an attempt → when a spell of it last ended because it became active."""
+    """Primary key of an attempt → when its last spell ended because it became active."""
     rows = IdleSpell.objects.filter(attempt__in=attempts, end=SpellEnd.BUSY).order_by()
     return dict(rows.values_list("attempt").annotate(last=Max("ended_at")))
 
 
 def rule_of(spell: IdleSpell) -> Rule:
-    """The rule that it was warned by."""
+    """The rule as it was when the workload was warned."""
     return Rule.from_json(spell.rule)
 
 
 def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) -> bool:
-    """Begins a spell. False: it no longer runs, or another round was first."""
+    """Begins a spell and notifies the author. False if the attempt no longer runs, or a spell has already begun."""
     workload = attempt.workload
     stops_at = None if rule.action is Action.WARN else now + dt.timedelta(minutes=rule.countdown)
     with durable():
@@ -65,13 +65,13 @@ def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) 
 
 
 def end(spell: IdleSpell, why: SpellEnd, *, now: dt.datetime) -> bool:
-    """Ends a spell whose stop is not decided; whoever was warned is told that it is withdrawn."""
+    """Ends a spell whose stop is not decided yet, and notifies the author that the warning is withdrawn."""
     with durable():
         return _end(spell, why, now=now)
 
 
 def end_exempt(workloads: QuerySet[Workload], *, now: dt.datetime) -> None:
-    """Ends the spells of what has just been exempted, in the transaction that does so: no countdown outlives its reason."""
+    """Ends the spells of workloads that are being exempted, in the same transaction, so that no countdown goes on."""
     for spell in live().filter(attempt__workload__in=workloads).select_related("attempt__workload__department"):
         _end(spell, SpellEnd.EXEMPT, now=now)
 
@@ -86,7 +86,7 @@ def _end(spell: IdleSpell, why: SpellEnd, *, now: dt.datetime) -> bool:
 
 
 def is_given_up(spell: IdleSpell, now: dt.datetime) -> bool:
-    """Whether nothing could be known for so long after it was to be stopped that the warning means nothing any more."""
+    """Whether the activity has been unknown for so long after the time of the stop that the warning is no longer valid."""
     rule = rule_of(spell)
     due = spell.kept_at + dt.timedelta(minutes=rule.keep) if spell.kept_at else None
     due = due or spell.warned_at + dt.timedelta(minutes=rule.countdown)
@@ -94,7 +94,7 @@ def is_given_up(spell: IdleSpell, now: dt.datetime) -> bool:
 
 
 def hold(spell: IdleSpell, *, now: dt.datetime) -> bool:
-    """While nothing is measured nothing comes due: at least so much of the countdown is left when it is measured again."""
+    """Postpones the stop while the activity is unknown, so that some of the countdown is left when measurements resume."""
     left = min(dt.timedelta(minutes=rule_of(spell).countdown), LEFT)
     if spell.stops_at is None or spell.stops_at > now + left / 2:
         return False
@@ -106,7 +106,7 @@ def hold(spell: IdleSpell, *, now: dt.datetime) -> bool:
 
 
 def remind(spell: IdleSpell, *, now: dt.datetime) -> bool:
-    """After *Keep it*, once more, as long before the stop as the first warning was."""
+    """Warns once more after *Keep it*, as long before the stop as the first time."""
     if spell.stops_at is None or spell.kept_at is None or spell.reminded_at is not None:
         return False
     rule = rule_of(spell)
@@ -120,7 +120,7 @@ def remind(spell: IdleSpell, *, now: dt.datetime) -> bool:
 
 
 def decide_stop(spell: IdleSpell, *, now: dt.datetime) -> bool:
-    """Decides that a spell whose time is over ends with a stop. There is no way back."""
+    """Decides to stop the workload if the time is over. This cannot be undone."""
     due = live().filter(pk=spell.pk, stop_decided_at=None, stops_at__lte=now, kept_at=spell.kept_at)
     return bool(due.update(stop_decided_at=now))
 
@@ -130,7 +130,7 @@ def may_keep(spell: IdleSpell | None) -> bool:
 
 
 def keep(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> dt.datetime:
-    """*Keep it*: the stop is put off once in a spell; returns until when. Raises CannotKeep, NotVisible, Forbidden."""
+    """*Keep it*: postpones the stop, once in a spell; returns until when. Raises CannotKeep, NotVisible, Forbidden."""
     actor.require_own_or_steer(workload.department, workload.author)
     now = now or timezone.now()
     with durable():
@@ -156,7 +156,7 @@ def keep(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) ->
 
 
 def _changed(spell: IdleSpell, kind: str, **facts: Any) -> None:
-    """For everybody who looks at its page."""
+    """Updates the open pages of the workload: a new version and an event."""
     workload = spell.attempt.workload
     Workload.objects.filter(pk=workload.pk).update(version=F("version") + 1)
     emit(kind, department=workload.department, workload=workload.public_id, attempt=spell.attempt.number, **facts)

@@ -32,7 +32,7 @@ def known_attempts(workload: Workload) -> list[Attempt]:
 
 
 def estimate_of(workload: Workload) -> StartEstimate | None:
-    """When a queued workload will probably start; None where nobody has estimated it lately, or no pass has looked at it."""
+    """The estimated start of a queued workload; None if there is no recent estimate, or no planning pass has decided yet."""
     attempts = known_attempts(workload) if workload.state == State.QUEUED else []
     if not attempts or not attempts[-1].claim.position:
         return None
@@ -41,7 +41,7 @@ def estimate_of(workload: Workload) -> StartEstimate | None:
 
 
 def idle_spell(workload: Workload) -> IdleSpell | None:
-    """The spell for which a running workload was warned, loaded with its attempts or now."""
+    """The live idle spell of a running workload, loaded with its attempts or now."""
     attempts = known_attempts(workload) if workload.state == State.RUNNING else []
     if not attempts:
         return None

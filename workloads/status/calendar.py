@@ -1,4 +1,4 @@
-"""What a person's calendar shows: when own work starts, has to go and ends, and recalls of the own departments."""
+"""A person's calendar feed: when their workloads start, must release capacity and end, and recalls of their departments."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from workloads.models import Attempt, CalendarFeed, Workload
 from workloads.status.attempts import estimate_of, known_attempts, with_attempts
 
 MOST = 500
-AGAIN = dt.timedelta(minutes=15)  # how often programs should read it
-NOTED = dt.timedelta(hours=1)  # how exactly it is kept when a feed was read last
+AGAIN = dt.timedelta(minutes=15)  # how often calendar programs should read the feed
+NOTED = dt.timedelta(hours=1)  # precision of the stored time of the last read
 
 
-# Its secret address ---------------------------------------------------------------------------------------------------
+# The secret address ---------------------------------------------------------------------------------------------------
 
 
 def new_feed(*, actor: Actor) -> str:
-    """Makes the person's feed, or gives it another address so that the old one is nobody's; returns its secret, which is shown
-    once."""
+    """Creates the person's feed, or replaces its address so that the old one is invalid. Returns the secret of the address,
+    which is shown only once."""
     user = _person(actor)
     secret = secrets.token_urlsafe(32)
     with durable():
@@ -48,7 +48,7 @@ def new_feed(*, actor: Actor) -> str:
 
 
 def end_feed(*, actor: Actor) -> None:
-    """From now on nobody reads it; twice is as once."""
+    """Revokes the feed's address, if there is one."""
     user = _person(actor)
     with durable():
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -58,7 +58,7 @@ def end_feed(*, actor: Actor) -> None:
 
 
 def reader_of(secret: str) -> User | None:
-    """Whose feed it is; None for a secret that is not, or not any more, and for who may not log in."""
+    """The owner of the feed with this secret; None if the secret is unknown or revoked, or its owner may not log in."""
     row = CalendarFeed.objects.filter(digest=digest(secret), user__is_active=True).select_related("user").first()
     if row is None:
         return None
@@ -74,12 +74,12 @@ def _person(actor: Actor) -> User:
     return actor.user
 
 
-# What it shows --------------------------------------------------------------------------------------------------------
+# The content ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`key` stays the same while the entry moves in time."""
+    """An entry of the calendar. Its `key` stays the same when its time changes."""
 
     key: str
     title: str
@@ -91,7 +91,7 @@ class Entry:
 
 
 def calendar_of(user: User) -> bytes:
-    """The feed as iCalendar (RFC 5545), in the language that is active."""
+    """The feed as iCalendar (RFC 5545), in the active language."""
     calendar = Calendar()
     calendar.add("prodid", "-//GPU quota portal//calendar//EN")
     calendar.add("version", "2.0")
@@ -108,13 +108,13 @@ def calendar_of(user: User) -> bytes:
         event.add("summary", entry.title)
         event.add("description", entry.text)
         event.add("url", settings.BASE_URL + entry.path)
-        event.add("transp", "TRANSPARENT")  # it takes nobody's time
+        event.add("transp", "TRANSPARENT")  # the person is not busy then
         calendar.add_component(event)
     return bytes(calendar.to_ical())
 
 
 def entries_of(actor: Actor, user: User) -> Iterator[Entry]:
-    """Own workloads as far as the person still sees them, and recalls of the departments that the person is a member of."""
+    """Entries for the person's live workloads, and for recalls of the departments that the person is a member of."""
     own = visible(actor, Workload.objects.filter(author=user, state__in=LIVE)).order_by("-public_id")[:MOST]
     for workload in with_attempts(own):
         attempts = known_attempts(workload)

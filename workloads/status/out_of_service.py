@@ -1,5 +1,5 @@
-"""Whether a claim leaves because an operator or a fault took its hardware out of service: that is nobody's fault, and
-counts neither as a recall nor as a failure."""
+"""Whether a claim leaves because an operator or a fault took its hardware out of service. That counts neither as a recall nor
+as a failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workloads.models import ModeChange
 
 
 def mode_change_of(claim: Claim) -> ModeChange | None:
-    """The change of its node's mode for which it has to leave."""
+    """The mode change of its node because of which the claim must leave; None if there is none."""
     if claim.held_for_id is not None:
         return None
     names = {place["node"] for place in claim.placement or ()}

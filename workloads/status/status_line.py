@@ -1,4 +1,4 @@
-"""The sentence on a workload's page: what it does now, why, and what can be done."""
+"""The status on a workload's page: what it does now, why, and what can be done."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ OBSTACLES = {
 
 @dataclass(frozen=True)
 class Situation:
-    """`moment` is the number that counts: `ticks` says whether towards it (countdown) or from it (since). `advice` is what
-    can be done where no button does it."""
+    """The status of a workload. The page counts down to `moment` or counts the time since it, depending on `ticks`. `advice` is
+    what a person can do for which there is no button."""
 
     sentence: str
     details: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ def _situation(actor: Actor, workload: Workload, attempt: Attempt) -> Situation:
 
 
 def idle(workload: Workload, attempt: Attempt, spell: IdleSpell) -> Situation:
-    """It was warned; what makes it go on is said before where it runs."""
+    """The status of a workload that was warned for being idle."""
     rule, where = rule_of(spell), where_of(attempt, attempt.claim)
     since = {"since": clock_of(spell.since), "below": f"{rule.below} %"}
     details = [_("Running on %(where)s.") % {"where": where}] if where else []
@@ -136,7 +136,7 @@ UUID = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4
 
 
 def place_text(node: str, cards: Sequence[object]) -> str:
-    """n3, cards 4, 5. Of several UUIDs as much as CUDA needs to tell them apart, too: eight of them whole fill a page."""
+    """Node and cards: "n3, cards 4, 5". Several UUIDs are shortened to the prefixes that CUDA accepts, as whole ones are long."""
     if not cards:
         return node
     names = list(map(str, cards))
@@ -146,13 +146,13 @@ def place_text(node: str, cards: Sequence[object]) -> str:
 
 
 def lenders_of(claim: Claim) -> list[Department | None]:
-    """The departments it borrows from; None for unassigned capacity."""
+    """The departments that the claim borrows from; None in the list stands for unassigned capacity."""
     rows = LedgerEntry.objects.filter(claim=claim, own=False, ended_at=None).select_related("lender")
     return [entry.lender for entry in rows]
 
 
 def shares_of(workload: Workload, claim: Claim) -> list[str]:
-    """Own or borrowed, and what borrowing means."""
+    """Sentences: how much is own and how much borrowed, and under which terms borrowed capacity can be recalled."""
     pool = workload.pool
     if not claim.preemptible:
         return [_("Runs within guaranteed quota and is non-preemptible: it runs until it ends.")]
@@ -230,7 +230,7 @@ def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
 
 
 def being_changed(claim: Claim) -> str:
-    """Name of its node if an operator is changing that node's mode, else ""."""
+    """Name of the claim's node if an operator is changing that node's mode, else ""."""
     change = mode_change_of(claim)
     return change.node.name if change else ""
 
@@ -298,7 +298,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
 
 
 def idle_rule_of(attempt: Attempt) -> list[str]:
-    """What an attempt that was stopped for being idle had done, or had not."""
+    """A sentence about why an attempt was stopped for being idle; empty if it was not."""
     spell = attempt.idle_spells.filter(end=SpellEnd.STOPPED).last()
     if spell is None:
         return []
@@ -311,7 +311,7 @@ def idle_rule_of(attempt: Attempt) -> list[str]:
 
 
 def meaning_of(code: object) -> str:
-    """The meaning of an exit code that stands for a signal; "" for others."""
+    """A sentence about a well-known exit code; "" for others."""
     return {
         "126": _("Exit code 126: the command exists but cannot be executed."),
         "127": _("Exit code 127: the command was not found in the image."),
@@ -329,13 +329,13 @@ def meaning_of(code: object) -> str:
 
 
 def obstacle(reason: str, message: str) -> list[str]:
-    """The cluster's message, and what to do about it."""
+    """The cluster's message, and what to do about it if the reason is known."""
     lines = [f"{reason}: {message}" if reason in OBSTACLES else message] if message else []
     return [*lines, str(OBSTACLES[reason])] if reason in OBSTACLES else lines
 
 
 def reason_word(code: str) -> str:
-    """Codes of our own as words; a cluster's reasons (ImagePullBackOff, …) as they are, "Error" left out: it says nothing."""
+    """The portal's own codes in words; a cluster's reasons (ImagePullBackOff, …) unchanged; "" for "Error"."""
     return {
         "Error": "",
         "ClusterStopped": _("the cluster was stopped"),

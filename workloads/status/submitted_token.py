@@ -8,8 +8,8 @@ from workloads.models import Workload
 
 
 def token_shown_to(actor: Actor, workload: Workload) -> ApiToken | None:
-    """The token of the submission, ended or not, for its holder, the workload's author and the department's owners: for
-    whoever may list it. None for others, and where no token was used."""
+    """The token with which the workload was submitted, even if it has been revoked, for its holder, the workload's author and
+    the department's owners. None for others, and if no token was used."""
     token = workload.token
     if token is None:
         return None

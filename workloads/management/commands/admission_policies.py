@@ -1,4 +1,4 @@
-"""`manage.py admission_policies`: what to apply to a cluster so that work which others submit there is admitted, too."""
+"""`manage.py admission_policies`: objects for a cluster, so that the portal admits workloads submitted there directly."""
 
 from __future__ import annotations
 

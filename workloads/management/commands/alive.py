@@ -1,4 +1,4 @@
-"""Exit code 0 if a background process has given a sign of life lately: for health checks of containers."""
+"""`manage.py alive`: exits with 0 if a background process was active recently, for health checks of containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, process: str, within: int, **options: Any) -> None:
         since = timezone.now() - dt.timedelta(seconds=within)
-        signs = {  # a tick is made by the beat and finished by a worker
+        signs = {  # the beat starts a job run, a worker finishes it
             "worker": JobRun.objects.filter(finished_at__gte=since),
             "beat": JobRun.objects.filter(started_at__gte=since),
             "watcher": Heartbeat.objects.filter(name__startswith="watch:", at__gte=since),

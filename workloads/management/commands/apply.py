@@ -1,4 +1,4 @@
-"""`manage.py apply FILE`: makes so what the file says, all of it or nothing."""
+"""`manage.py apply FILE`: applies a configuration file, completely or not at all."""
 
 import sys
 from argparse import ArgumentParser
@@ -72,7 +72,7 @@ def fault_line(fault: Any) -> str:
 
 
 def in_words(change: plan.Change) -> str:
-    """+ there was none, - it is taken away, ~ it becomes another."""
+    """A change as one line: + a new value, - a removed one, ~ a changed one."""
     if change.before is None:
         return f"+ {change.name}: {change.after}"
     if change.after is None:

@@ -1,4 +1,4 @@
-"""Asks a live database whether everything is true that must always be true."""
+"""`manage.py check_invariants`: checks all invariants on a live database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole portal on this machine, with people, quotas and live work."""
+"""`manage.py demo`: the whole portal on this machine, with people, quotas and running workloads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Command(BaseCommand):
         with (folder / "lock").open("w") as lock:
             self.alone(lock, folder)
             try:
-                refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)  # before anything is forgotten, or takes its time
+                refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)  # before anything is deleted, or takes long
                 if reset:
                     self.reset(folder)
                 self.serve(begun, self.prepare(load=not no_load))
@@ -63,7 +63,7 @@ class Command(BaseCommand):
             ) from None
 
     def reset(self, folder: Path) -> None:
-        """Ends the programs of the old demo, then forgets everything but the lock."""
+        """Stops the programs of the old demo, then deletes everything but the lock."""
         from workloads.embedded.driver import EmbeddedCluster
 
         for root in (folder / "cluster").glob("*"):
@@ -73,8 +73,8 @@ class Command(BaseCommand):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def prepare(self, *, load: bool) -> list[str]:
-        """Returns the logins as lines to show. Each step is quick when there is nothing to do, and goes on where an
-        interrupted one stopped."""
+        """Prepares the data and returns the logins as lines to show. Each step is quick when there is nothing to do, and
+        continues after an interruption."""
         from workloads.demo.history import fill
         from workloads.demo.load import submit_load
         from workloads.demo.seed import make_images, seed
@@ -110,7 +110,7 @@ class Command(BaseCommand):
         one_process(listening, at_stop)
 
     def send_home(self) -> int:
-        """Ends the programs as the machine's doing, and queues their workloads again, before the process ends."""
+        """Stops the programs and queues their workloads again, as after a failure of the node; returns how many."""
         from quotas.models import Cluster, ClusterKind
         from workloads.clusters.drivers import driver_for
         from workloads.reconciler.reconcile import reconcile_cluster

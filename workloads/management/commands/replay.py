@@ -1,4 +1,4 @@
-"""`manage.py replay`: demand played forward through the planner, beside other ways of sharing and under other rules."""
+"""`manage.py replay`: simulates demand with the planner, and compares other ways of sharing and other rules."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Command(BaseCommand):
                     f"\r{name}: {part:.0%} after {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
                 )
 
-        calendar = on.calendar if way == "planner" else None  # nobody else lends
+        calendar = on.calendar if way == "planner" else None  # the other ways do not lend
         outcome = Simulation(on.rules, on.demand, WAYS[way], on.assumed, calendar=calendar).play(progress)
         progress(1)
         if not options["quiet"]:
@@ -143,13 +143,13 @@ class Command(BaseCommand):
 
 
 def _drafted(group: PoolGroup, text: str) -> history.Terms:
-    """Raises NothingChanges and what reading the draft raises."""
+    """The terms with the changes of a draft. Raises NothingChanges and as draft.read."""
     wishes = draft.read(text, group)
     draft.changes_of(wishes)
     return draft.terms_of(group, wishes)
 
 
-# What is played -------------------------------------------------------------------------------------------------------
+# The input of a simulation --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
