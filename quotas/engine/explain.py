@@ -1,7 +1,7 @@
-"""Every reason, decision and difference in one sentence, in the language of whoever reads it.
+"""Every reason, decision and difference in one sentence, in the reader's language.
 
-The messages are English message ids with named parameters (reasons.py, and below). The caller gives the `gettext` of the
-reader's language, and a `Reader` that writes times, amounts and names, or hides them.
+The messages are English message ids with named parameters (reasons.py, and below). The caller passes the `gettext` of the
+reader's language, and a `Reader` that formats times, amounts and names, or hides them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ def _as_is(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How to write values for whoever reads: times (engine seconds), unit amounts, millicores, MiB, and names by id."""
+    """How to format values for a reader: times (engine seconds), unit amounts, millicores, MiB, and names by id."""
 
     time: Callable[[int], str] = str
     units: Callable[[int], str] = str
@@ -66,7 +66,7 @@ _COUNTS = frozenset({"have", "need"})
 
 
 def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> str:
-    """The reason in one sentence; where moves were looked for, a second one names those that would help."""
+    """The reason in one sentence; if moves were searched for, a second one names those that would help."""
     text = gettext(reason.sentence) % parameters(reason, gettext, reader)
     if not isinstance(reason, Fragmented) or reason.moves is None:
         return text
@@ -86,7 +86,7 @@ def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
 
 
 def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_offered: bool = False) -> list[str]:
-    """What can be done about all of them, each advice once."""
+    """What the reader can do about all of them, each advice once. `less_is_offered`: a smaller request is offered, too."""
     found = dict.fromkeys(
         gettext(getattr(reason, "or_else", reason.advice) if less_is_offered else reason.advice)
         for reason in reasons
@@ -96,7 +96,7 @@ def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_off
 
 
 def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> dict[str, str]:
-    """The reason's values, written for the reader, under the names its sentence uses."""
+    """The reason's values, formatted for the reader, by the names that its sentence uses."""
     if isinstance(reason, Fragmented) and reason.machine is not None:
         return machine_parameters(reason.machine, reader)
     if isinstance(reason, OverBudget):  # in GPU-hours, whatever the pool counts
@@ -107,7 +107,7 @@ def parameters(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN
 
 
 def machine_parameters(machine: Machine, reader: Reader = PLAIN) -> dict[str, str]:
-    """What a pod asks for beside its cards, and what the nearest node has, written for the reader."""
+    """What a pod requests beside its cards, and what the nearest node has, formatted for the reader."""
     return {
         "cpu": reader.cpu(machine.asked_cpu_milli),
         "memory": reader.memory(machine.asked_memory_mib),
@@ -155,7 +155,7 @@ def _wording(decision: Decision) -> str:
 
 
 def difference_sentences(difference: Difference, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> list[str]:
-    """What a change does, one sentence for each claim and department that it concerns."""
+    """What a change does: one sentence for each claim and department that it affects."""
 
     def told(wording: str, **values: str) -> str:
         return gettext(DIFFERENCES[wording]) % values

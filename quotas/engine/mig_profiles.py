@@ -1,12 +1,12 @@
-"""MIG: the profiles a card can be cut into, and where on it they may start.
+"""MIG: the profiles into which a card can be cut, and where on it they may start.
 
 A card is a row of memory slices (8; A30 and RTX PRO 6000 4). An instance covers `size` slices from one of its listed starts,
-and instances may not overlap; that alone also keeps compute slices within bounds. At most one instance with all of the media
-engines (`+me`) stands on a card. The charge of a profile is its size: 3g costs 4 of 8.
+and instances may not overlap; this alone also keeps compute slices within bounds. A card has at most one instance with all of
+the media engines (`+me`). A profile is charged its size: 3g costs 4 of 8.
 
-PRODUCTS has NVIDIA's tables. A profile that is in none of them is **derived** from its name: the compute slices (the 3 of
-3g.40gb) and its part of the card's memory say how many memory slices it covers. Drivers name the same instances by other
-numbers of GB (of a GB200 1g.23gb or 1g.24gb), and a card that nobody has a table of is cut by the same rule.
+PRODUCTS has NVIDIA's tables. A profile that is in none of them is **derived** from its name: its compute slices (the 3 of
+3g.40gb) and its part of the card's memory give the number of memory slices. Drivers name the same instances by different
+numbers of GB (1g.23gb or 1g.24gb on a GB200), and cards without a table are cut by the same rule.
 
 Sources: NVIDIA MIG User Guide, "Supported MIG Profiles"; `nvidia-smi mig -lgipp` on A100 and A30; NVIDIA/gpu-operator
 assets/state-mig-manager/0400_configmap.yaml; names by NVIDIA/go-nvlib, mig_profile.go: the part of the card's memory in GB,
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A MIG profile: `size` in memory slices, where it may start, and whether it has the media engine."""
+    """A MIG profile: its `size` in memory slices, where it may start, and whether it has the media engines."""
 
     size: int
     starts: tuple[int, ...]
@@ -46,11 +46,11 @@ SHAPES: dict[int, dict[int, dict[int, tuple[int, ...]]]] = {
 NAME = re.compile(r"([1-9])g\.([0-9]{1,4})gb(|\+me|\+me\.all|\+gfx|-me)")
 WITH_MEDIA = ("+me", "+me.all")
 TOLERANCE = 0.1
-"""A name's GB may be so much off the card's share, being rounded, or rounded by another driver from another total."""
+"""How far the GB in a name may differ from the share of the card: they are rounded, sometimes from another total."""
 
 
 class _Deriving(dict[str, V]):
-    """A dict whose `[key]`, `get` and `in` also know keys that are derived when they are asked for (`__missing__`)."""
+    """A dict whose `[key]`, `get` and `in` also find keys that `__missing__` derives."""
 
     def get(self, key: str, default: V | None = None) -> V | None:  # type: ignore[override]
         try:
@@ -63,10 +63,10 @@ class _Deriving(dict[str, V]):
 
 
 class Table(_Deriving[Profile]):
-    """The profiles of a card of so many memory slices and GB: NVIDIA's, and those derived."""
+    """The profiles of a card with this number of memory slices and GB: NVIDIA's, and derived ones."""
 
     def __init__(self, slices: int, gb: int, variants: Mapping[int, tuple[str, ...]]) -> None:
-        """`variants`: {compute slices: the suffixes that such a profile's name may have}."""
+        """`variants`: {compute slices: the suffixes that the names of such profiles may have}."""
         super().__init__()
         self.slices, self.gb = slices, gb
         for compute, sizes in SHAPES[slices].items():
@@ -83,18 +83,18 @@ class Table(_Deriving[Profile]):
         return found
 
     def is_said(self, name: object) -> bool:
-        """Whether NVIDIA's table has the name; else it is derived."""
+        """Whether NVIDIA's table has the name; otherwise it is derived."""
         return name in self.keys()
 
 
 def share_gb(gb: int, size: int, slices: int) -> int:
-    """The GB in the name of a profile of so many of the card's memory slices: rounded, a half up."""
+    """The GB in the name of a profile with `size` of the card's memory slices: rounded, half up."""
     return (2 * gb * size + slices) // (2 * slices)
 
 
 @cache
 def derived(slices: int, gb: int, name: str) -> Profile | None:
-    """What a profile of this name is on such a card, None where it cannot be one."""
+    """The profile that this name denotes on such a card; None if there can be none."""
     found = NAME.fullmatch(name)
     if found is None:
         return None
@@ -109,7 +109,7 @@ DERIVED = re.compile(r"derived-([0-9]{1,4})GB-([248])")
 
 
 class Tables(_Deriving[Table]):
-    """By the name of a product. `derived-96GB-8` is a card of which only its memory is known."""
+    """Tables by product. `derived-96GB-8` is a card of which only the memory is known."""
 
     def __missing__(self, key: str) -> Table:
         found = DERIVED.fullmatch(key)
@@ -124,7 +124,7 @@ def derived_table(slices: int, gb: int) -> Table:
 
 
 def derived_key(slices: int, gb: int) -> str:
-    """The key of the table of a card that NVIDIA has none of."""
+    """The key of the table of a card for which NVIDIA has none."""
     return f"derived-{gb}GB-{slices}"
 
 
@@ -147,16 +147,16 @@ PRODUCTS = Tables(
     }
 )
 KNOWN = frozenset(PRODUCTS.keys())
-"""The products that NVIDIA has tables of."""
+"""The products for which NVIDIA has tables."""
 
 
 def profiles_of(product: str | None) -> Mapping[str, Profile]:
-    """All profiles of a product by their names; {} of what is no such product."""
+    """All profiles of a product by name; {} for an unknown product."""
     return PRODUCTS.get(product or "") or {}
 
 
 @cache
 def profile_of(product: str | None, name: str | None) -> Profile | None:
-    """The profile called `name` on `product`, or None when there is no such thing."""
+    """The profile called `name` of `product`; None if there is none."""
     table = PRODUCTS.get(product or "")
     return table.get(name or "") if table is not None else None

@@ -1,10 +1,10 @@
-"""Victims for who needs more than one place, or one that is no simple sum: nodes are cleared one by one, each for as many
-pods as it can give, and the cheapest nodes that give all pods together are chosen.
+"""Victims for a claim that needs several places, or one that is no simple sum: clear nodes one by one, each for as many pods
+as possible, and choose the cheapest nodes that together take all pods.
 
-A node is cleared by taking all candidates there and putting back whoever is not needed (`_sets_on`). Nodes are put together one
-after the other, and the best of the sets so far are kept: the cheapest, and those that take less of some department than any
-cheaper one, for what may be taken of each is limited (`_put_together`). `permitted` and `makes_room` have the last word, and a
-set that lacks the right to its places, or units of the pool as a whole, is completed by claims anywhere.
+A node is cleared by taking all candidates there and putting back those that are not needed (`_sets_on`). Sets of several nodes
+are built node by node, and the best sets so far are kept: the cheapest, and those that take less from some department than any
+cheaper one, because what may be taken from each is limited (`_put_together`). `permitted` and `makes_room` decide in the end;
+a set that lacks the right to its places, or units of the pool as a whole, is completed by claims from anywhere.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,21 +19,21 @@ from quotas.engine.types import Claim, ClaimId
 from quotas.engine.victim_search import completed, makes_room
 
 NARROW, WIDE = 12, 96
-"""How many sets so far are kept beside each other at first; and at last, where fewer lead to none."""
+"""How many partial sets are kept: at first, and then if these lead to no result."""
 ORDERS = 200
-"""At last so many orders of putting back are tried on each node, twice."""
+"""With the wide search, how many combinations are tried on each node for each of the two orders of putting back."""
 ENOUGH = 8
-"""Nothing dearer is looked for than so many sets that are found."""
+"""Once so many sets are found, dearer ones are no longer searched for."""
 TRIED, COMPLETED = 30, 5
-"""So many of the sets that ought to make room are tried, and so many completed."""
+"""How many of the sets found are tried, and how many are completed."""
 
 Victims = tuple[Claim, ...]
 
 
 def clear(preemptor: Preemptor, claims: Sequence[Claim], hosts: Collection[Host] | None = None) -> Victims | None:
-    """The best set found of these claims that makes a place on these nodes (None: on any), or None if there is none. The order
-    of preference is gone through level by level: spare its own, leave everybody what is promised, take the lowest priorities;
-    within a level the least lost work."""
+    """The best set of these claims found that makes places on these nodes (None: on any); None if there is none. It follows the
+    order of preference level by level: spare its own department, leave every department its guarantee, take the lowest
+    priorities; within a level, the least lost work."""
     clearing = Clearing(preemptor, tuple(preemptor.state.hosts.values() if hosts is None else hosts))
     found = clearing.cheapest(claims, keep_guarantees=False, widths=(NARROW, WIDE))
     if not found:
@@ -49,13 +49,13 @@ def clear(preemptor: Preemptor, claims: Sequence[Claim], hosts: Collection[Host]
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """One preemptor's search for victims on these nodes."""
+    """The search for one preemptor's victims on these nodes."""
 
     preemptor: Preemptor
     hosts: tuple[Host, ...]
 
     def lowest(self, claims: Sequence[Claim], keep_guarantees: bool) -> Victims | None:
-        """The cheapest set of the lowest priorities that have one."""
+        """The cheapest set with the lowest maximum priority for which there is one."""
         ceilings = sorted({claim.priority for claim in claims})
         low, high = 0, len(ceilings) - 1
         best = self.cheapest(claims, keep_guarantees)
@@ -71,7 +71,7 @@ class Clearing:
     def cheapest(
         self, claims: Sequence[Claim], keep_guarantees: bool, widths: Iterable[int] = (NARROW,)
     ) -> Victims | None:
-        """The cheapest set of these, or None. In a tree, and for who would borrow, some may only go after others."""
+        """The cheapest set of these claims, or None. In a tree, and for a borrower, some claims may go only after others."""
         preemptor = self.preemptor
         alone = [claim for claim in claims if permitted(preemptor, (claim,))]
         in_any_order = preemptor.state.ledger.flat and preemptor.inside
@@ -86,7 +86,7 @@ class Clearing:
         return None
 
     def _first(self, sets: list[Victims], by_price: list[Claim]) -> Victims | None:
-        """The best of the sets that may go and make room; if none does, one that has been completed."""
+        """The best set that is permitted and makes room; if there is none, one that could be completed."""
         sets.sort(key=lambda victims: cost(self.preemptor, victims) if victims else ())
         for victims in sets[:TRIED]:
             if permitted(self.preemptor, victims) and makes_room(self.preemptor, victims) is not None:
@@ -100,8 +100,8 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class ClearingSet:
-    """Victims, and how many `pods` get a place by their leaving. The `price` is their cost in the order of preference; `taken`
-    are the units that each department gives, and the same without its largest victim, which may be more than it borrows."""
+    """Victims, and how many `pods` get a place when they leave. `price`: their cost in the order of preference. `taken`: the
+    units that each department gives, then the same without its largest victim, by which it may give more than it borrows."""
 
     pods: int
     victims: frozenset[ClaimId]
@@ -109,14 +109,14 @@ class ClearingSet:
     taken: tuple[int, ...]
 
     def spares_no_more_than(self, other: "ClearingSet") -> bool:
-        """Whether the other, which is no dearer, gives as many pods and takes no more of anybody."""
+        """Whether the other set, which is no dearer, gives as many pods a place and takes no more from any department."""
         return other.pods >= self.pods and all(map(ge, self.taken, other.taken))
 
 
 class Candidates:
-    """The claims that may go, the cheapest first. With `keep_guarantees` no department falls below its guarantee. `step_by_step`
-    says that a set which is not permitted will not be once more have gone. At most `width` sets are kept beside each other, the
-    cheapest, and half as many that give most and take least."""
+    """The claims that may go, the cheapest first. `keep_guarantees`: no department may fall below its guarantee.
+    `step_by_step`: a set that is not permitted does not become so when more claims go. The `width` cheapest sets are kept,
+    and half as many that give the most pods a place and take the fewest units."""
 
     def __init__(
         self, preemptor: Preemptor, claims: Sequence[Claim], keep_guarantees: bool, step_by_step: bool, width: int
@@ -137,13 +137,13 @@ class Candidates:
                 self._on_node.setdefault(name, []).append(claim)
 
     def clearing(self, hosts: Collection[Host]) -> list[Victims]:
-        """Sets that give all pods a place on the nodes, of which each domain is looked at by itself where pods must share one."""
+        """Sets that give all pods a place on the nodes; within one domain if the pods must share one."""
         domains = by_domain(hosts) if self._preemptor.claim.same_domain else [tuple(hosts)]
         sets = [one for domain in domains for one in self._put_together(domain)]
         return [self._claims(one.victims) for one in sets]
 
     def _put_together(self, hosts: Sequence[Host]) -> list[ClearingSet]:
-        """Sets that give all pods a place on these nodes, each of which is cleared in one of its ways, or not."""
+        """Sets that give all pods a place on these nodes, by clearing each node in one of its ways, or not at all."""
         free = {host.name: self._pods(host, ()) for host in hosts}
         need = max(0, self._preemptor.claim.pods - sum(free.values()))
         nodes = [sets for host in hosts if (sets := self._sets_on(host, free[host.name]))]
@@ -171,7 +171,7 @@ class Candidates:
         return ClearingSet(pods, victims, price, (*units.values(), *map(sub, units.values(), largest.values())))
 
     def _best(self, sets: Iterable[ClearingSet]) -> list[ClearingSet]:
-        """Those that may be taken and to which no other is preferred in every respect, as many as are kept."""
+        """The sets to keep: those that may be taken and to which no other is preferable in every respect."""
         kept: list[ClearingSet] = []
         spare: list[ClearingSet] = []
         for one in sorted(sets, key=lambda one: (one.price, -one.pods)):
@@ -197,7 +197,7 @@ class Candidates:
     # One node ---------------------------------------------------------------------------------------------------------
 
     def _sets_on(self, host: Host, free: int) -> list[ClearingSet]:
-        """What clears the node for one pod more than are `free` to start there already, for two more, and so on."""
+        """Sets that clear the node for one pod more than the `free` ones that fit there already, for two more, and so on."""
         here = self._on_node.get(host.name, [])
         most = self._pods(host, here) if here else free
         found: dict[frozenset[ClaimId], ClearingSet] = {}
@@ -214,9 +214,9 @@ class Candidates:
         return self._best(found.values())
 
     def _orders(self, here: list[Claim]) -> Iterator[list[Claim]]:
-        """In which order the candidates on a node are put back: the dearest first, or the smallest first, since the last that a
-        department gives may be more than it borrows. At last so many of each department before all others, in every
-        combination, for those that have little to give."""
+        """Orders in which the candidates on a node are put back: the dearest first; the smallest first, because with its last
+        victim a department may give more than it borrows. With the wide search also every combination of how many claims of
+        each department come before all others, for departments that can give little."""
         dearest = here[::-1]
         for order in (dearest, sorted(dearest, key=lambda claim: claim.units)):
             yield order
@@ -227,7 +227,7 @@ class Candidates:
                 yield first + [claim for claim in order if claim not in first]
 
     def _pods(self, host: Host, gone: Iterable[Claim]) -> int:
-        """How many of the pods fit on the node once these claims are gone."""
+        """How many of the preemptor's pods fit on the node once these claims have left."""
         state, claim = self._state, self._preemptor.claim
         with state.trial() as trial:
             trial.free(state.free_later, [state.vectors[one.id] for one in gone])
@@ -243,8 +243,9 @@ PARTS_OF_A_PRICE = 5
 
 
 def _prices(preemptor: Preemptor, claims: Iterable[Claim]) -> dict[ClaimId, tuple[int, ...]]:
-    """What each claim costs in the order of preference: units of those that go last (its own, or for who would borrow
-    others'), units of those with the smaller share, lost work, how many, units. Sums compare as the order does."""
+    """Claim id → its cost in the order of preference: units of claims that go last (of the preemptor's own department; for a
+    borrower, of others), units weighted by the rank of the share, lost work, number of claims, units. Sums compare in that
+    order."""
     state = preemptor.state
     ledger, fair, prices = state.ledger, state.settings.fair_sharing, dict[ClaimId, tuple[int, ...]]()
     accounts = [ledger[department] for department in {claim.department for claim in claims}] if fair else []

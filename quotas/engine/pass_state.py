@@ -1,12 +1,11 @@
-"""The working state of one planning pass over one pool: the ledger, what is free, who stands where, and who leaves for whom.
+"""The working state of one planning pass over one pool: the ledger, what is free, where claims are, and which leave for which.
 
-The snapshot never changes; everything the pass decides is an entry here. Two vectors say what is free:
-`free_now` is what is neither occupied, by holding and leaving claims, nor reserved of the rest: a claim that fits there can
-start. `free_later` is what would be free if all leavers had gone and every reservation were occupied: what fits there has a
-place once they left.
+The snapshot never changes; everything that the pass decides is entered here. Two rooms have what is free. `free_now`: what is
+neither occupied by holding and leaving claims nor reserved; a claim that fits into it can start. `free_later`: what would be
+free if all leavers had left and every reservation were occupied; a claim that fits into it has a place once they have left.
 
-A leaver leaves for the pending claim that holds it, if that claim has an earmark now; else for nobody, until somebody needs
-it. What a leaver frees beyond its holder's need may serve others as well: `Departures.awaited` has all who wait for it.
+A leaver leaves for the pending claim that it is held for, if that claim has an earmark now; otherwise for none, until a claim
+needs it. What it frees beyond that claim's need may serve others: `Departures.awaited` has all claims that wait for it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,8 +32,7 @@ from quotas.engine.units import gone_by, lost_work, policy_of, spent_budget, str
 
 
 class Departures:
-    """The leaving claims of one pool: by when each is gone, for whom it leaves, and who waits for it.
-
+    """The leaving claims of one pool: by when each has left, the claim for which it leaves, and the claims that wait for it.
     A leaver `leaves_for` one pending claim at most. `awaited` has all claims that wait for a leaver.
     """
 
@@ -45,7 +43,7 @@ class Departures:
         self.awaited: dict[ClaimId, set[ClaimId]] = {}  # leaver → pending claims that wait for it
 
     def enter(self, leaver: Claim) -> None:
-        """The claim leaves, for whom the snapshot says if anyone."""
+        """The claim leaves: for the claim that the snapshot says, if any."""
         self.leaving[leaver.id] = leaver
         if leaver.held_for is not None:
             self.leaves_for[leaver.id] = leaver.held_for
@@ -56,31 +54,31 @@ class Departures:
         self.leaves_for.pop(leaver.id, None)
 
     def wait_for(self, leaver: Claim, claim: Claim) -> None:
-        """The claim waits for the leaver, which leaves for it unless it does for another already."""
+        """The claim waits for the leaver, which leaves for it unless it already leaves for another."""
         self.awaited.setdefault(leaver.id, set()).add(claim.id)
         self.leaves_for.setdefault(leaver.id, claim.id)
 
     def release(self, claim: Claim) -> None:
-        """Nobody leaves for the claim any more."""
+        """No leaver leaves for the claim any more."""
         for waiting in self.awaited.values():
             waiting.discard(claim.id)
         for leaver in self._ids_of(claim):
             del self.leaves_for[leaver]
 
     def is_unclaimed(self, leaver: ClaimId) -> bool:
-        """Whether the leaver leaves for nobody who has an earmark now."""
+        """Whether the leaver leaves for no claim that has an earmark now."""
         return self.leaves_for.get(leaver) not in self._earmarks
 
     def of(self, claim: Claim) -> list[Claim]:
-        """Those who leave so that the claim can start."""
+        """The leavers that leave for the claim."""
         return [self.leaving[leaver] for leaver in sorted(self._ids_of(claim))]
 
     def _ids_of(self, claim: Claim) -> list[ClaimId]:
         return [leaver for leaver, other in self.leaves_for.items() if other == claim.id]
 
     def in_turn_for(self, claim: Claim, among: Collection[ClaimId] | None = None) -> list[Claim]:
-        """Everyone who leaves (`among` these), in the order in which the claim may count on them: its own, then the unclaimed,
-        then the others; each by the time it is gone."""
+        """The leavers (only those `among` these), in the order in which the claim may count on them: those that leave for it,
+        then unclaimed ones, then others; each group by the time at which they have left."""
 
         def order(leaver: Claim) -> tuple[int, int, ClaimId]:
             its_own = claim.id in (self.leaves_for.get(leaver.id), leaver.held_for)
@@ -95,12 +93,11 @@ class Departures:
 
 @dataclass(slots=True)
 class Earmark:
-    """Units and places kept for a pending claim. A reservation is one that waits for leavers, a hold one that waits for room.
-
+    """Units and places kept for a pending claim: a reservation, which waits for leavers, or a hold, which waits for room.
     `charged` is what it counts in its department's usage (0 for a `starving` claim). Of all that it will `need`, as much as
-    possible is expected `from_leavers`; only the rest, the `free_part`, is kept for it now. `unsettled` ones came with the
-    snapshot, or are to be looked at again. `starts_by` is when it could start at the latest, if that is known, and `drawn` what
-    it will draw from its department's recalls.
+    possible is expected `from_leavers`; only the rest, the `free_part`, is kept for it now. `unsettled` reservations are those
+    of the snapshot and those to be settled again. `starts_by` is the latest time at which it could start, if known, and `drawn`
+    what it will draw from its department's recalls.
     """
 
     claim: Claim
@@ -114,27 +111,26 @@ class Earmark:
     drawn: int = 0
 
     def needs_of(self, slot: Slot, amount: int) -> int:
-        """How much it needs of the `amount` that one of its leavers gives: the rest comes from others, or is free already."""
+        """How much it needs of the `amount` that one of its leavers frees: the rest comes from others, or is free already."""
         return max(0, self.need.get(slot, 0) - self.free_part.get(slot, 0) - self.from_leavers.get(slot, 0) + amount)
 
 
 class PassState:
-    """See the module. The free vectors may be shared with the other pools of the group.
+    """See the module. `free_now` and `free_later` may be shared with the other pools of the group.
 
     By department, `reserved` has all reservations, and `inside_only` the earmarks of claims that must stay inside the guarantee.
-
-    `ask_again` is set by whatever may change other claims' answers: victims, victims that stay after all, a start that borrows,
-    a start that takes what a later claim has reserved, a reservation given up or one that waits for one more, a hold pushed out.
-    `changed_departments` collects departments other than the preemptor's whose usage has changed. `young`
-    has those whose minimum runtime is not over (units.young_until), `impossible` those that can never run, and `budgets` by
-    pending claim the used-up budget that binds it.
+    `ask_again` is set by everything that may change other claims' answers: victims, victims that stay after all, a start that
+    borrows, a start that takes what a later claim has reserved, a reservation that is given up or waits for one more leaver, a
+    hold that is pushed out. `changed_departments` collects departments other than the preemptor's whose usage has changed.
+    `young` has the claims whose minimum runtime is not over (units.young_until), `impossible` those that can never run, and
+    `budgets`, by pending claim, the used-up budget that binds it.
     """
 
     def __init__(
         self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
     ) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
-        if pool.balances is not None:  # they say who starts first; a share of now would stop whom they let start
+        if pool.balances is not None:  # balances decide who starts first; present shares would preempt those again
             self.settings = replace(self.settings, fair_sharing=False)
         self.departments: dict[DepartmentId, Department] = {d.id: d for d in snapshot.departments}
         self.budgets: dict[ClaimId, SpentBudget] = {}
@@ -185,7 +181,7 @@ class PassState:
         self.free_later.add(held, -1)
 
     def _bound(self, claim: Claim) -> Claim:
-        """The claim, which does not borrow if a used-up budget forbids it."""
+        """The claim; `own_only` if a used-up budget forbids it to borrow."""
         if claim.state is not ClaimState.PENDING:
             return claim
         budget = spent_budget(self.departments[claim.department], claim)
@@ -203,7 +199,7 @@ class PassState:
         add(held, vector)
 
     def _enter_on_nodes(self, claim: Claim) -> None:
-        """The claim holds: it stands in its department and on its nodes."""
+        """Enter a holding claim in its department and on its nodes."""
         self.holding.setdefault(claim.department, {})[claim.id] = claim
         for placed in claim.placement or ():
             self.on_node.setdefault(placed.node, {})[claim.id] = claim
@@ -215,22 +211,22 @@ class PassState:
         self.free_now.add(vector, -1)
 
     def _leave(self, claim: Claim) -> None:
-        """The claim leaves, and its nodes."""
+        """Enter a leaving claim, also by its nodes."""
         self.departures.enter(claim)
         for machine in self._machines(claim):
             self.leaving_on.setdefault(machine, set()).add(claim.id)
 
     def _machines(self, claim: Claim) -> set[int]:
-        """Those of the pool that the claim stands on."""
+        """Numbers of the pool's machines that the claim occupies."""
         names = [placed.node for placed in claim.placement or ()]
         return {self.hosts[name].number for name in names if name in self.hosts}
 
     def _occupied(self, claim: Claim, charge: int) -> Vector:
-        """What the claim takes of the present capacity."""
+        """What the claim occupies of the present capacity."""
         return self.space.taken(claim, claim.placement, charge - self.stranded.get(claim.id, 0))
 
     def need(self, claim: Claim, places: Places) -> Vector:
-        """What a claim that asks would take at `places`."""
+        """What a pending claim would take at `places`."""
         return self.space.taken(claim, places, self.asked(claim))
 
     def _count_user(self, claim: Claim, units: int) -> None:
@@ -241,8 +237,8 @@ class PassState:
     # What the quotas allow --------------------------------------------------------------------------------------------
 
     def asked(self, claim: Claim) -> int:
-        """Units the claim would add to its department's usage: all of them, less what it draws from its department's
-        recalls, or has reserved of them."""
+        """Units that the claim would add to its department's usage: all but those that it draws, or has reserved, from its
+        department's recalls."""
         if not self.recalled or claim.is_recall:
             return claim.units
         earmark = self.earmarks.get(claim.id)
@@ -250,17 +246,17 @@ class PassState:
         return max(0, claim.units - left)
 
     def inside(self, claim: Claim) -> bool:
-        """Whether all the claim would add stays inside its department's guarantee."""
+        """Whether all units that the claim would add stay inside its department's guarantee."""
         return self.asked(claim) <= self.ledger.accounts[claim.department].own_left
 
     def own_units(self, claim: Claim) -> int:
-        """How many of the units asked would be its department's own; unsettled reservations come after it."""
+        """How many of the `asked` units would be its department's own; unsettled reservations come after it."""
         reserved = [self.earmarks[id] for id in self.reserved.get(claim.department, ())]
         left = self.ledger[claim.department].own_left + sum([each.charged for each in reserved if each.unsettled])
         return min(self.asked(claim), max(0, left))
 
     def entitled(self, claim: Claim) -> bool:
-        """Whether its own quota and what others lend allow it now, wherever it would stand."""
+        """Whether its own quota and what others lend allow it now, regardless of places."""
         asked = self.asked(claim)
         may_not_borrow = claim.must_stay_inside or self.guarantee_kept_for(claim) is not None
         if may_not_borrow and self.own_units(claim) < asked:
@@ -268,8 +264,8 @@ class PassState:
         return self.ledger.available(claim.department) >= asked
 
     def guarantee_kept_for(self, claim: Claim) -> ClaimId | None:
-        """A claim that must stay inside the guarantee of the claim's department, or of one above it, and has units of it
-        held: were others to borrow before it starts, it would not be inside any more."""
+        """An earmarked claim that must stay inside the guarantee of this claim's department, or of one above it: if others
+        borrowed before it starts, it would no longer be inside."""
         if not self.inside_only:
             return None
         return next((id for id in self._inside_only_upwards(claim.department) if id != claim.id), None)
@@ -282,19 +278,19 @@ class PassState:
             account = account.parent
 
     def reserved_behind(self, claim: Claim) -> bool:
-        """Whether a claim of its department that comes after it has a reservation."""
+        """Whether a claim of its department that comes after it in the queue has a reservation."""
         mine = self.reserved.get(claim.department, {})
         return any(queue_order(self.earmarks[id].claim) > queue_order(claim) for id in mine)
 
     def lost_its_right(self, claim: Claim) -> bool:
-        """Whether the quotas would not allow a reservation any more, now that others stay after all."""
+        """Whether the quotas no longer allow the claim's reservation, for example because others stay after all."""
         with self.trial() as trial:
             trial.uncharge_earmark(self.earmarks[claim.id])
             return not self.entitled(claim)
 
     def depending_on(self, leaver: Claim, units: int) -> list[Claim]:
-        """Claims of its department that have a reservation and would lose the right to it if the leaver stayed; the last to
-        reserve comes first."""
+        """Claims of its department that would lose the right to their reservation if the leaver stayed; the last one that
+        reserved comes first."""
         reserved = [self.earmarks[id].claim for id in reversed(self.reserved.get(leaver.department, {}))]
         claims = [claim for claim in reserved if not self.lost_its_right(claim)]
         with self.trial() as trial:
@@ -302,8 +298,8 @@ class PassState:
             return [claim for claim in claims if self.lost_its_right(claim)]
 
     def above_cap(self, claim: Claim, itself_counted: bool = False) -> tuple[int, int] | None:
-        """(cap, used): how many units each user of its department may have and how many the claim's has, if the claim would be
-        too much; None if it is not."""
+        """(cap for each user of the department, units that the claim's user holds) if the claim would exceed the cap; None if
+        not."""
         cap = self.departments[claim.department].user_caps.get(self.pool.id)
         if cap is None or claim.is_recall:
             return None
@@ -311,14 +307,14 @@ class PassState:
         return (cap, used) if used + claim.units > cap else None
 
     def policy(self, claim: Claim) -> Policy:
-        """Whose work may be stopped for this claim."""
+        """The preemption policy of the claim."""
         if claim.department not in self._policies:
             department = self.departments[claim.department]
             self._policies[claim.department] = policy_of(department, self.pool, self.settings)
         return self._policies[claim.department]
 
     def lost_work(self, claim: Claim) -> int:
-        """What stopping the claim throws away, in unit-seconds."""
+        """The work that stopping the claim would lose, in unit-seconds."""
         if claim.id not in self._lost_work:
             self._lost_work[claim.id] = lost_work(claim, self.pool, self.settings, self.now)
         return self._lost_work[claim.id]
@@ -328,21 +324,21 @@ class PassState:
         return gone_by(leaver, self.pool, self.settings, self.now)
 
     def may_return(self, leaver: Claim) -> bool:
-        """Whether the quotas allow that a leaving claim stays after all, without taking from any reservation its right."""
+        """Whether the quotas allow a leaving claim to stay after all, so that no reservation loses its right."""
         department, units = leaver.department, leaver.units
         if self.ledger.available(department) < units or self.above_cap(leaver):
             return False
         with self.trial() as trial:
             trial.charge(department, units)
             if any(self.lost_its_right(self.earmarks[id].claim) for id in self._inside_only_upwards(department)):
-                return False  # one that must stay inside the guarantee
+                return False  # that claim must stay inside the guarantee
         return not self.depending_on(leaver, units)
 
     # Where a claim would stand ----------------------------------------------------------------------------------------
 
     @cached_property
     def queue_position(self) -> Mapping[ClaimId, int]:
-        """The place in line of every claim that could run (queue.py)."""
+        """The position in line of every claim that could run (queue.py)."""
         ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
         standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
         return line_of(ledger, standing, self.settings.fair_sharing)
@@ -353,11 +349,11 @@ class PassState:
 
     @cached_property
     def empty_pool(self) -> Room:
-        """The pool as it is present, without any claim. Few passes ask."""
+        """The present pool without any claim. Few passes need it."""
         return Room(self.space)
 
     def in_order(self, names: Iterable[str]) -> list[Host]:
-        """The nodes of these names that are there, in the pool's order: of equals the first is taken."""
+        """The present nodes of these names, in the pool's order: of equals, the first is taken."""
         return sorted([self.hosts[name] for name in self.hosts.keys() & names], key=attrgetter("turn"))
 
     def fits_when_empty(self, claim: Claim) -> bool:
@@ -372,13 +368,13 @@ class PassState:
 
     @property
     def free_in_both(self) -> Room:
-        """What is free now and no reservation counts on later. Two claims may wait for the same leaver, of whom one needs its
-        cards, and the other its CPU beside cards that are free: nobody else may start on those."""
+        """What is free now and on which no reservation counts later. Two claims may wait for the same leaver, one for its cards
+        and the other for its CPU beside cards that are free: no other claim may start on those."""
         return self._free_in_both.refreshed()
 
     def places(self, claim: Claim, free: Room, units: int | None = None) -> Places | None:
-        """Places for the claim in what is free, those it has reserved if they are; None when it does not fit. `units` is what it
-        would charge to the pool, if not what it asks."""
+        """Places for the claim in what is free, its reserved ones if they are free; None if it does not fit. `units`: what it
+        would take of the pool as a whole, if not the units `asked`."""
         charged = self.asked(claim) if units is None else units
         kept = claim.reserved.places if claim.reserved is not None else ()
         if kept and fits(free.row, self.space.taken(claim, kept, charged)):
@@ -388,13 +384,13 @@ class PassState:
     # On trial ---------------------------------------------------------------------------------------------------------
 
     def trial(self) -> "PassTrial":
-        """`with state.trial() as trial: trial.charge(…)` – what is tried is undone at the end."""
+        """`with state.trial() as trial: trial.charge(…)`: what is tried is undone at the end."""
         return PassTrial(self)
 
     # Entries ----------------------------------------------------------------------------------------------------------
 
     def draw_from_recalls(self, claim: Claim) -> dict[ClaimId, int]:
-        """The claim takes units from recalls of departments above its own, as far as it needs them; returns units by recall."""
+        """Let the claim draw units that it needs from recalls of departments above its own. Returns units by recall."""
         drawn: dict[ClaimId, int] = {}
         if not self.standing.recalls:
             return drawn
@@ -410,7 +406,7 @@ class PassState:
         return drawn
 
     def return_to_recalls(self, drawn: Mapping[ClaimId, int]) -> None:
-        """The recalls hold again what a claim had drawn from them."""
+        """Give back to the recalls what a claim had drawn from them."""
         self._give_way(drawn, -1)
 
     def _give_way(self, drawn: Mapping[ClaimId, int], times: int) -> None:
@@ -423,7 +419,7 @@ class PassState:
             self.free_later.add({self.pool_slot: times * units})
 
     def admit(self, claim: Claim, places: Places, drawn: Mapping[ClaimId, int]) -> None:
-        """The claim starts at `places`, now, and has `drawn` on recalls of departments above."""
+        """The claim starts now at `places`. `drawn`: units that it draws from recalls of departments above."""
         vector = self.vectors[claim.id] = self.need(claim, places)
         asked = vector[self.pool_slot]
         if asked < claim.units:
@@ -437,20 +433,20 @@ class PassState:
             self.drawn[claim.id] = drawn
 
     def started_without_right(self) -> Iterator[Claim]:
-        """Claims that were to start in this pass on units of others that stay after all; the last comes first. Each is looked at
-        once those before it have been taken back."""
+        """Claims that were to start in this pass on units of others that stay after all; the last comes first. Each is checked
+        after the caller has taken back those before it."""
         for claim in reversed([*self.started.values()]):
             overdrawn = claim.must_stay_inside or self.ledger.available(claim.department) < 0
             if overdrawn and self.starts_above_guarantee(claim):
                 yield claim
 
     def charged(self, claim: ClaimId) -> int:
-        """Units that a claim that starts, or has an earmark, counts in its department's usage."""
+        """Units that count in the department's usage for a claim that starts or has an earmark."""
         return self.earmarks[claim].charged if claim in self.earmarks else self.vectors[claim][self.pool_slot]
 
     def starts_above_guarantee(self, claim: Claim) -> bool:
-        """Whether a claim that is to start would stand above its department's guarantee, counting those that hold, or are to
-        start before it, but not reservations: they come after it."""
+        """Whether a claim that is to start would be above its department's guarantee, counting claims that hold or are to start
+        before it, but not reservations, which come after it."""
         mine, charges, started = claim.department, self.charges, [*self.started]
         before = [id for id in started[: started.index(claim.id) + 1] if self.started[id].department == mine]
         used = sum(charges[id] for id in self.holding.get(mine, {}))
@@ -469,8 +465,8 @@ class PassState:
         self.return_to_recalls(self.drawn.pop(claim.id, {}))
 
     def reserve(self, claim: Claim, places: Places, need: Vector, waiting_on: Iterable[Claim]) -> Earmark:
-        """Reserve `places` for the claim: of what it will `need` there, those it is `waiting_on` give their part when they leave,
-        and the rest is held now."""
+        """Reserve `places` for the claim. The leavers that it is `waiting_on` give their part of what it will `need` there when
+        they leave; the rest is held now."""
         charged = need[self.pool_slot]
         earmark = Earmark(claim, charged, need=need)
         for leaver in waiting_on:
@@ -489,7 +485,7 @@ class PassState:
         add(earmark.from_leavers, self.vectors[leaver.id])
 
     def add_earmark(self, earmark: Earmark) -> None:
-        """Enter an earmark. It takes at once what of its need is free now and will not come from leavers."""
+        """Enter an earmark. It takes at once the part of its need that will not come from leavers, as far as it is free now."""
         free, coming = self.free_now.row, earmark.from_leavers
         earmark.free_part = {
             slot: min(max(0, free[slot]), max(0, amount - coming.get(slot, 0))) for slot, amount in earmark.need.items()
@@ -503,7 +499,7 @@ class PassState:
         self.free_later.add(earmark.need, -1)
 
     def remove_earmark(self, earmark: Earmark) -> None:
-        """Take an earmark out again, for a while or for good."""
+        """Remove an earmark, for a while or for good."""
         del self.earmarks[earmark.claim.id]
         self.inside_only.get(earmark.claim.department, {}).pop(earmark.claim.id, None)
         self.units_earmarked -= earmark.free_part[self.pool_slot]
@@ -512,7 +508,7 @@ class PassState:
         self.free_later.add(earmark.need)
 
     def give_up(self, claim: Claim) -> None:
-        """The claim's reservation ends; those who leave for it are unclaimed until somebody else needs them."""
+        """End the claim's reservation; its leavers are unclaimed until another claim needs them."""
         earmark = self.earmarks[claim.id]
         self.remove_earmark(earmark)
         if earmark.drawn:
@@ -522,7 +518,7 @@ class PassState:
         self.departures.release(claim)
 
     def preempt(self, victims: tuple[Claim, ...]) -> None:
-        """The victims leave: by right they are gone at once, their places are free later."""
+        """The victims leave: they no longer count in quotas; their places are free later."""
         for victim in victims:
             del self.holding[victim.department][victim.id]
             for placed in victim.placement or ():
@@ -537,7 +533,7 @@ class PassState:
             self.free_later.add(self.vectors[victim.id])
 
     def unpreempt(self, victim: Claim) -> None:
-        """A victim stays after all. Others may have counted on what it would have left: they are asked again."""
+        """A victim stays after all. Claims that counted on its units are answered again."""
         self.preempted.pop(victim.id, None)
         self.departures.stay(victim)
         if victim.state is ClaimState.LEAVING:
@@ -554,13 +550,13 @@ class PassState:
         self.ask_again = True
 
     def short_of_guarantee(self, claim: Claim) -> int:
-        """Units by which its department would fall below its guarantee if the claim alone went."""
+        """Units by which its department would fall below its guarantee if only this claim left."""
         account = self.ledger.accounts[claim.department]
         return max(0, claim.units - max(0, account.usage - account.guaranteed))
 
     def note_changed_spare(self) -> None:
-        """Stopping the claims of a department costs more, or less, when its usage comes nearer to its guarantee: note so on
-        their nodes."""
+        """When a department's usage moves closer to its guarantee or away from it, stopping its claims costs more or less: mark
+        their nodes as changed."""
         for department in self.ledger.moved:
             account, claims = self.ledger.accounts[department], self.holding.get(department, {}).values()
             spare = min(max(0, account.usage - account.guaranteed), max((claim.units for claim in claims), default=0))
@@ -571,14 +567,14 @@ class PassState:
         self.ledger.moved.clear()
 
     def _mark_nodes_changed(self, claim: Claim) -> None:
-        """Something about the claim has changed, be it not what is free where it stands."""
+        """Mark the claim's nodes as changed, even if what is free on them has not."""
         for placed in claim.placement or ():
             if placed.node in self.hosts:
                 self.free_later.note(self.hosts[placed.node])
 
     def close(self) -> None:
-        """Nothing is asked any more. What is remembered refers to the state, and to the rooms: it goes at once, without
-        anybody looking for garbage among thousands of entries."""
+        """End of use: clear the caches, which refer to the state and the rooms, so that memory is freed at once without a garbage
+        collection over thousands of entries."""
         self.node_costs.clear()
         for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty_pool")):
             if room is not None:
@@ -586,7 +582,7 @@ class PassState:
 
 
 class PassTrial(Trial):
-    """What could be otherwise in a pass: claims that leave or stay, units charged or not, nothing held for a claim."""
+    """A trial of a pass: as if claims left or stayed, units were charged or not, or nothing were held for a claim."""
 
     __slots__ = ("_state",)
 
@@ -595,13 +591,13 @@ class PassTrial(Trial):
         self._state = state
 
     def charge(self, department: DepartmentId, units: int) -> None:
-        """As if the department used so many `units` more (negative: fewer)."""
+        """As if the department used `units` more (negative: fewer)."""
         lend = self._state.ledger.lend
         lend(department, units)
         self._undo.append((lend, (department, -units)))
 
     def uncharge(self, claims: Iterable[Claim]) -> None:
-        """As if the claims used nothing of their departments' quotas."""
+        """As if the claims did not count in their departments' quotas."""
         for claim in claims:
             self.charge(claim.department, -self._state.charges[claim.id])
 
@@ -611,7 +607,7 @@ class PassTrial(Trial):
             self.charge(leaver.department, self._state.charges[leaver.id])
 
     def leave(self, claims: Collection[Claim]) -> None:
-        """As if the claims were gone, by right and in what is free later."""
+        """As if the claims had left, in the quotas and in what is free later."""
         self.uncharge(claims)
         self.free(self._state.free_later, [self._state.vectors[claim.id] for claim in claims])
 

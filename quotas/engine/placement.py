@@ -1,23 +1,23 @@
-"""Places: what the nodes of a group of pools have, what of it is free, and where on them pods go.
+"""Places: what the nodes of a group of pools have, how much of it is free, and where on them pods go.
 
-Every amount has a **slot**. A **row** has an amount for every slot: what there is, or what is free of it. A **vector** has
-the amounts of a few slots: what a claim takes at its places. Slots are given to
+Every amount has a **slot**. A **row** has an amount for every slot: what there is, or how much of it is free. A **vector** has
+the amounts of a few slots: what a claim takes at its places. Slots exist for
 
     each pool        its units as a whole (recalls and claims without places count only here)
     each machine     its CPU, its memory and its pods, where they are limited, and its devices, such as RDMA; pools that
                      share a machine share them
     each card        its units, one card after the other, and its compute in percent, where that is limited;
-                     of a card that MIG cuts freely each memory slice, and its media engine
-    each profile     of a fixed MIG geometry: the instances that are there
+                     of a card that MIG cuts on demand, each memory slice and the media engine
+    each profile     of a fixed MIG geometry, its instances
 
-What is not there, such as a lost node, is NOWHERE: nothing of it is ever free.
+What does not exist, such as a lost node, is NOWHERE: nothing of it is ever free.
 
-Among the places that fit, a pod gets the one that leaves the largest future request placeable: where the least GPU share
-becomes useless for want of CPU, on the card with the least left over, but not too little for anybody else, on the fullest
-node; a MIG instance where the fewest other starts are spoiled. Equals go to the first node in the pool's order.
+Among the places that fit, a pod gets the one that keeps the most room for large requests later: where the least GPU share
+becomes useless for lack of CPU, on the card with the least left over, but not too little for other pods, on the fullest node.
+A MIG instance goes where it spoils the fewest other starts. Of equals, the first node in the pool's order is taken.
 
-`Space` gives out the slots, `spot_on` judges one node, a `Room` is a row with remembered rankings of its nodes, of which only
-those are asked again that changed, and `find_places` places all pods of a claim.
+`Space` assigns the slots, `spot_on` rates one node, a `Room` is a row with cached rankings of its nodes, in which only changed
+nodes are rated again, and `find_places` places all pods of a claim.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,16 +37,15 @@ Places = tuple[Placed, ...]
 
 NOWHERE: Slot = 0
 NO_MACHINE = -1
-"""The number of the machine that the units of a pool as a whole stand on."""
+"""The machine number of slots that are on no machine: units of a pool as a whole."""
 
 
 class Host:
-    """A node as one pool sees it, and the slots of what it has; None for compute that is not limited. `cards` are the slots
-    of its cards' units, `stretch` the same as a part of a row; `slices` has such a part for each freely cut card.
-    `beside` has the slots of its machine: None for CPU, memory or pods that are not limited; a device that it does not name
-    is not there. `whole` is the largest card's units; one whose cards are `shared` gives parts of them, and one `counts_parts`
-    where a card is more than one unit but for MIG. `turn` is its place in the pool's order; pools that share a machine have
-    the same `number` for it."""
+    """A node in one pool, and the slots of what it has; None for compute that is not limited. `cards` are the slots of its
+    cards' units, `stretch` the same as a slice of a row; `slices` has such a slice of a row for each card that is cut on demand.
+    `beside` has the slots of its machine: None for CPU, memory or pods that are not limited; missing devices do not exist.
+    `whole`: units of the largest card. `shared`: cards are given out in parts. `counts_parts`: a card is more than one unit,
+    without MIG. `turn`: its position in the pool's order. `number`: of its machine, the same in all pools that share it."""
 
     __slots__ = (
         "beside", "cards", "cores", "counts_parts", "domain", "instances", "media", "name", "node", "number", "pool",
@@ -69,8 +68,8 @@ class Host:
 
 
 class Space:
-    """The slots of a group of pools. `capacity` is the row of all there is, `at` says on which machine a slot is; `pool` has
-    the slot of each pool's units, `hosts` its nodes in the pool's order: by their names, shorter ones first."""
+    """The slots of a group of pools. `capacity` is the row of everything there is; `at` has the machine of each slot, `pool` the
+    slot of each pool's units, `hosts` each pool's nodes in its order: by name, shorter names first."""
 
     def __init__(self, pools: Iterable[Pool], departments: Iterable[Department] = ()) -> None:
         self.capacity: Row = [0]
@@ -86,7 +85,7 @@ class Space:
         self._share_machines()
 
     def _add(self, machine: int, *amounts: int) -> Slot:
-        """Slots for these amounts, one after the other; the first of them."""
+        """Add consecutive slots for these amounts. Returns the first one."""
         first = len(self.capacity)
         self.capacity += amounts
         self.at += [machine] * len(amounts)
@@ -109,7 +108,7 @@ class Space:
         return host
 
     def _share_machines(self) -> None:
-        """What a machine has beside its cards is there once, whichever pool names it."""
+        """Add slots for what machines have beside cards: once for each machine, even if several pools list it."""
         found: dict[int, dict[str, Slot | None]] = {}
         every = [host for hosts in self.hosts.values() for host in hosts.values()]
         for host in every:
@@ -121,7 +120,7 @@ class Space:
             host.beside = found[host.number]
 
     def taken(self, claim: Claim, places: Places | None, units: int | None = None) -> Vector:
-        """What the claim takes at `places`; `units` overrides what it counts for in the pool as a whole."""
+        """What the claim takes at `places`. `units`: what it takes of the pool as a whole, if not all its units."""
         vector: Vector = {self.pool[claim.pool]: claim.units if units is None else units}
         hosts = self.hosts[claim.pool]
         for placed in places or ():
@@ -132,12 +131,12 @@ class Space:
 
 
 def _by_name(node: Node) -> tuple[int, str]:
-    """n2 before n10, whatever order they came in."""
+    """A sort key that puts n2 before n10."""
     return len(node.name), node.name
 
 
 def _beside_cards(node: Node) -> Iterator[tuple[str, int]]:
-    """What a node says it has beside its cards."""
+    """What a node reports to have beside its cards."""
     for what, amount in ((CPU, node.cpu_milli), (MEMORY, node.memory_mib), (PODS, node.pods)):
         if amount is not None:
             yield what, amount
@@ -165,7 +164,7 @@ def _on_host(claim: Claim, host: Host, placed: Placed) -> Iterator[tuple[Slot, i
 
 
 def _instance_slots(host: Host, card: int, profile: Profile, start: int) -> Iterator[tuple[Slot, int]]:
-    """The memory slices, and the media engine, of an instance that is cut there."""
+    """The memory slices, and if needed the media engine, that an instance at `start` takes of a card."""
     if card >= len(host.slices):
         yield NOWHERE, 1
         return
@@ -189,11 +188,11 @@ def fits(free: Row, vector: Mapping[Slot, int]) -> bool:
 # Where one pod goes ---------------------------------------------------------------------------------------------------
 
 CPU_OF_A_CARD = 10_000
-"""CPU in milli that work on a whole card usually wants. GPU share on a node beyond its free CPU is as good as lost."""
+"""Millicores that work on a whole card usually requests. GPU share beyond a node's free CPU counts as lost."""
 LEFT_ON_NODE = 1 / 80
-"""What a card's worth left over on a node counts beside a card lost for want of CPU, or left over on the card used."""
+"""The weight of a card's worth left over on a node, relative to one that is lost for lack of CPU or left over on the card."""
 HARDLY_USED = 1 / 5
-"""Less than this share of a card is hardly ever asked for: where no more is left over on the card, it counts twice. The
+"""Smaller shares of a card are hardly ever requested: if less than this is left over on the card, it counts twice. The three
 numbers are tuned on three lists of Alibaba's cluster-trace-gpu-v2023 (bench/placement.py)."""
 
 
@@ -206,7 +205,7 @@ class Spot:
 
 
 def best_spot(claim: Claim, hosts: Iterable[Host], free: Row, pod: int = 0) -> Spot | None:
-    """The least wasteful spot of all nodes for one pod, by looking at each (a Room remembers instead)."""
+    """The least wasteful spot on these nodes for one pod, without a cache (unlike a Room's ranking)."""
     spots = (spot for host in hosts if (spot := spot_on(host, claim, free, pod)) is not None)
     return min(spots, key=lambda spot: spot.waste, default=None)
 
@@ -215,12 +214,12 @@ def best_spot(claim: Claim, hosts: Iterable[Host], free: Row, pod: int = 0) -> S
 
 
 def spot_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
-    """The least wasteful spot for one pod on the node, None when it does not fit there."""
+    """The least wasteful spot for one pod on the node; None if it does not fit."""
     return cards_on(host, claim, free, pod) if has_beside(host, claim, free) else None
 
 
 def cards_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
-    """The same by the cards alone, as if the machine had plenty of all else."""
+    """The same by cards alone, as if the machine had enough of everything else."""
     if host.pool.mig is not None:
         return _instance(claim, host, free, pod)
     takes_a_part = host.shared and claim.on_card <= host.whole
@@ -230,7 +229,7 @@ def cards_on(host: Host, claim: Claim, free: Row, pod: int = 0) -> Spot | None:
 def has_beside(host: Host, claim: Claim, free: Row) -> bool:
     """Whether the machine has what one pod of the claim takes beside the cards."""
     beside = host.beside
-    for what, amount in claim.beside:  # no generator: this is asked more often than anything else
+    for what, amount in claim.beside:  # no generator: this is called more often than anything else
         slot = beside.get(what, NOWHERE)
         if slot is not None and free[slot] < amount:
             return False
@@ -240,7 +239,7 @@ def has_beside(host: Host, claim: Claim, free: Row) -> bool:
 def _part_of_a_card(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
     """Part of one card, best fit."""
     left, asked = free[host.stretch], claim.on_card
-    if max(left) < asked:  # as on most nodes of a full pool
+    if max(left) < asked:  # the case on most nodes of a full pool
         return None
     fitting = [i for i, units in enumerate(left) if units >= asked and _cores_fit(claim, host, i, free)]
     if not fitting:
@@ -252,7 +251,7 @@ def _part_of_a_card(claim: Claim, host: Host, free: Row, pod: int) -> Spot | Non
 
 
 def _cards(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
-    """As many empty cards as it takes."""
+    """As many empty cards as the pod takes."""
     whole, left = host.whole, free[host.stretch]
     if not whole or claim.on_card % whole:
         return None
@@ -266,8 +265,8 @@ def _cards(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
 
 
 def _waste(claim: Claim, host: Host, left: int, free: Row) -> float:
-    """Cards' worth of GPU share that the pod makes useless on a node with so many units `left`; of nodes that lose the same,
-    the one with the least left."""
+    """How many cards' worth of GPU share the pod makes useless on a node with `left` free units, plus a small amount for what it
+    leaves over, so that of equal nodes the fullest is taken."""
     cards = left / host.whole
     cards_left = cards - claim.on_card / host.whole
     slot = host.beside[CPU]
@@ -287,7 +286,7 @@ def _cores_fit(claim: Claim, host: Host, card: int, free: Row) -> bool:
 
 
 def _instance(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
-    """An instance of the claim's profile: one that is there, or where it can be cut with the fewest other starts spoiled."""
+    """An instance of the claim's profile: an existing one, or one cut where it spoils the fewest other starts."""
     if host.node.instances is None:
         return min(_cuts(claim, host, free, pod), key=lambda spot: spot.waste, default=None)
     there = host.instances.get(claim.profile or "")
@@ -296,7 +295,7 @@ def _instance(claim: Claim, host: Host, free: Row, pod: int) -> Spot | None:
 
 
 def _cuts(claim: Claim, host: Host, free: Row, pod: int) -> Iterator[Spot]:
-    """Every start at which the profile fits on a freely cut card, ranked by how many other starts it spoils."""
+    """Every start at which the profile fits on a card that is cut on demand, with how many other starts it spoils."""
     profile = profile_of(host.pool.mig, claim.profile)
     for card, stretch in enumerate(host.slices if profile is not None else ()):
         if profile is None or (profile.media and free[host.media[card]] < 1):
@@ -310,7 +309,7 @@ def _cuts(claim: Claim, host: Host, free: Row, pod: int) -> Iterator[Spot]:
 
 
 def _starts_in(pool: Pool, empty: set[int]) -> int:
-    """How many memory slices the placements still possible on a card add up to."""
+    """The sum of memory slices over all placements that are still possible on a card."""
     return sum(
         profile.size
         for profile in PRODUCTS[pool.mig or ""].values()
@@ -331,8 +330,8 @@ def free_on(host: Host, free: Row) -> int:
 
 
 def largest_on(host: Host, free: Row, like: Claim | None = None) -> int:
-    """The most units one pod of any shape could get on the node (on one card, where cards are shared); `like` a claim's pod,
-    with as much CPU and memory for each unit, and as many pods and devices."""
+    """The most units that one pod of any shape could get on the node (on one card, if cards are shared). `like`: a claim whose
+    pod needs as much CPU and memory for each unit, and the same devices."""
     most = _largest_on_cards(host, free)
     for what, amount in () if like is None else like.beside:
         slot = host.beside.get(what, NOWHERE)
@@ -355,19 +354,19 @@ def _largest_on_cards(host: Host, free: Row) -> int:
     return best
 
 
-# Nodes in the order of what is asked of each --------------------------------------------------------------------------
+# Nodes in order of a rank --------------------------------------------------------------------------
 
 Rank = tuple[Any, ...]
 LAST: Rank = (float("inf"),)
-"""The rank of a node that is out of the question."""
+"""The rank of a node that is not possible."""
 
 
 Changed = list[tuple[int, int, int]]
-"""Machines that a trial changes: (machine, its version before, and since)."""
+"""Machines that a trial changes: (machine, its version before the trial, its version in the trial)."""
 
 
 class Versions:
-    """A number for each machine that names the state it is in, and the machines that changed, in turn."""
+    """A number for each machine that identifies its state, and the machines that changed, in order."""
 
     def __init__(self, machines: int) -> None:
         self.of = [0] * machines
@@ -375,19 +374,19 @@ class Versions:
         self._latest = 0
 
     def note(self, machine: int) -> int:
-        """The machine is in a state that it was never in before: its version."""
+        """Give the machine a new version, because it is in a new state. Returns it."""
         self._latest += 1
         self.restore(machine, self._latest)
         return self._latest
 
     def restore(self, machine: int, version: int) -> None:
-        """The machine is in that state again."""
+        """The machine is in an earlier state again."""
         self.of[machine] = version
         self.changed.append(machine)
 
 
 class Ranking:
-    """Nodes by a rank that depends on the state of each alone; None is no rank."""
+    """Nodes by a rank that depends only on the state of each node; None: the node has no rank."""
 
     def __init__(self, versions: Versions, hosts: Sequence[Host], rank: Callable[[Host], Rank | None]) -> None:
         self._versions, self._hosts, self._rank = versions, hosts, rank
@@ -398,7 +397,7 @@ class Ranking:
         self._lowest: tuple[Rank, int] | None = None
 
     def first(self) -> Host | None:
-        """The node of the lowest rank, the first of those that are equal."""
+        """The node with the lowest rank; of equals, the first."""
         ranks = self._fresh()
         if self._lowest is None:
             self._lowest = min(ranks, default=(LAST, 0))
@@ -406,7 +405,7 @@ class Ranking:
         return None if rank == LAST else self._hosts[index]
 
     def ranks(self) -> list[Rank]:
-        """The rank of every node, in the order of the nodes; LAST where it has none."""
+        """The rank of every node, in the order of the nodes; LAST if it has none."""
         return [rank for rank, _ in self._fresh()]
 
     def _fresh(self) -> list[tuple[Rank, int]]:
@@ -429,8 +428,8 @@ class Ranking:
 
 
 class Room:
-    """The `row` of what is free in a space, at first all of it. Change it only with `add`, or on trial: both remember which
-    machines changed."""
+    """The `row` of what is free in a space, at first all of it. Change it only with `add` or in a trial, which record the
+    changed machines."""
 
     def __init__(self, space: Space, row: Row | None = None) -> None:
         self.space = space
@@ -440,13 +439,13 @@ class Room:
         self._watching: list[set[Slot]] = []
 
     def watch(self) -> set[Slot]:
-        """A set that all is added to of which there is more or less from now on; the caller empties it."""
+        """A set to which every slot that changes from now on is added; the caller empties it."""
         moved: set[Slot] = set()
         self._watching.append(moved)
         return moved
 
     def add(self, vector: Mapping[Slot, int], times: int = 1) -> None:
-        """row += times × vector, but for what is nowhere."""
+        """row += times × vector, except for NOWHERE."""
         self._count(vector, times)
         for machine in self._machines(vector):
             self._versions.note(machine)
@@ -455,26 +454,26 @@ class Room:
         return {machine for slot in slots if (machine := self.space.at[slot]) != NO_MACHINE}
 
     def version(self, host: Host) -> int:
-        """As long as this is the same, so is what is free on the node."""
+        """A number that is the same as long as what is free on the node is the same."""
         return self._versions.of[host.number]
 
     def note(self, host: Host) -> None:
-        """Something else has changed on the node."""
+        """Record a change on the node other than in the row."""
         self._versions.note(host.number)
 
     def forget(self) -> None:
-        """All that was asked."""
+        """Clear the cached rankings."""
         self._rankings.clear()
 
     def lend(self, vector: Mapping[Slot, int], times: int) -> Changed:
-        """As `add`, but for a trial; the answer is for `take_back`."""
+        """As `add`, but for a trial; pass the result to `take_back`."""
         versions = self._versions
         before = [(machine, versions.of[machine]) for machine in self._machines(vector)]
         self._count(vector, times)
         return [(machine, version, versions.note(machine)) for machine, version in before]
 
     def take_back(self, vector: Mapping[Slot, int], times: int, changed: Changed) -> None:
-        """The trial is over: a machine that nothing else happened to is in the state that it was in before."""
+        """Undo `lend`: a machine that did not change otherwise gets its version from before the trial."""
         versions = self._versions
         self._count(vector, -times)
         for machine, before, during in changed:
@@ -498,7 +497,7 @@ class Room:
         rank: Callable[[Host], Rank | None],
         domain: str | None = None,
     ) -> Ranking:
-        """The nodes of the pool (or of one domain) by `rank`, which answers the `question` for one node."""
+        """The nodes of the pool (or of one domain) by `rank`, cached by `question`."""
         key = pool.id, domain, question
         known = self._rankings.get(key)
         if known is None:
@@ -508,8 +507,8 @@ class Room:
 
 
 class Trial:
-    """A journal of what is tried: when the trial ends, all that it did is undone, the last first. What others enter meanwhile
-    stays."""
+    """A journal of tried changes: when the trial ends, they are undone in reverse order. Changes made otherwise meanwhile
+    stay."""
 
     __slots__ = ("_undo",)
 
@@ -554,7 +553,7 @@ def _sum(vectors: Collection[Mapping[Slot, int]]) -> Mapping[Slot, int]:
 
 
 class FreeInBoth(Room):
-    """What is free in both of two rooms."""
+    """What is free in both of two rooms: the smaller amount of each slot."""
 
     def __init__(self, one: Room, other: Room) -> None:
         super().__init__(one.space, [*map(min, one.row, other.row)])
@@ -562,7 +561,7 @@ class FreeInBoth(Room):
         self._moved = one.watch(), other.watch()
 
     def refreshed(self) -> "FreeInBoth":
-        """The same, with what has changed in the two since; not while something of it is on trial."""
+        """Update it with changes in the two rooms, and return it. Not allowed during a trial on it."""
         one, other, row = self._one, self._other, self.row
         for moved in self._moved:
             if moved:
@@ -572,7 +571,7 @@ class FreeInBoth(Room):
 
 
 def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, FreeInBoth]:
-    """All that the pools of the snapshot have, to become what is free now, what is free later, and what both have."""
+    """Empty rooms of the snapshot's pools, for what is free now, what is free later, and what is free in both."""
     space = Space(snapshot.pools, snapshot.departments)
     now, later = Room(space), Room(space)
     return now, later, FreeInBoth(now, later)
@@ -586,9 +585,9 @@ ANYWHERE: Sequence[str | None] = (None,)
 
 
 def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) -> Places | None:
-    """Places for all pods of the claim in the room, () where the pool has no nodes; None when it does not fit.
+    """Places for all pods of the claim in the room; () if the pool has no nodes; None if it does not fit.
 
-    The room is the same afterwards. `units` is what the claim charges to the pool as a whole, if not all its units.
+    The room does not change. `units`: what the claim takes of the pool as a whole, if not all its units.
     """
     if room.row[room.space.pool[pool.id]] < (claim.units if units is None else units):
         return None
@@ -602,18 +601,18 @@ def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) 
 
 
 def pods_that_fit(claim: Claim, pool: Pool, room: Room) -> int:
-    """How many of the claim's pods find a place at the same time."""
+    """How many of the claim's pods fit at the same time."""
     return len(_place_pods(claim, pool, room, None))
 
 
 def free_units(pool: Pool, room: Room) -> list[int]:
-    """Free units on every node of the pool, in their order."""
+    """Free units on every node of the pool, in the order of nodes."""
     ranks = room.ranking("free", pool, lambda host: (free_on(host, room.row),)).ranks()
     return [int(rank[0]) for rank in ranks]
 
 
 def largest_pod(pool: Pool, room: Room, like: Claim | None = None) -> int:
-    """The most units one pod of any shape, or of one `like` the claim's, could get on one node (one card, where cards are
+    """The most units that one pod of any shape, or one `like` the claim's, could get on one node (one card, if cards are
     shared)."""
     question = ("largest", None if like is None else (like.on_card, like.beside))
     host = room.ranking(question, pool, lambda host: (-largest_on(host, room.row, like),)).first()
@@ -621,8 +620,8 @@ def largest_pod(pool: Pool, room: Room, like: Claim | None = None) -> int:
 
 
 def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
-    """Of the nodes with the cards for one more pod of the claim, beside those that fit, the one that comes nearest to the
-    CPU, memory, pods and devices it asks for. None when it is the cards, or a common domain, that is missing."""
+    """Of the nodes with cards for one more pod than fit, the one that comes closest to the CPU, memory, pods and devices that
+    the pod requests. None if cards, or a common domain, are missing."""
 
     def lacks(host: Host) -> Rank | None:
         fits = cards_on(host, claim, room.row) is not None
@@ -649,13 +648,13 @@ def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:
 
 
 def _shares(claim: Claim, host: Host, free: Row) -> list[float]:
-    """How much the node has of each that a pod asks for beside the cards, the lowest first; 1 is enough."""
+    """The fraction of each resource that a pod requests beside cards which the node has free, at most 1, the lowest first."""
     asked = ((host.beside.get(what, NOWHERE), amount) for what, amount in claim.beside)
     return sorted(1.0 if slot is None else min(1.0, free[slot] / amount) for slot, amount in asked)
 
 
 def by_domain(hosts: Iterable[Host]) -> list[tuple[Host, ...]]:
-    """The nodes of each domain; those without one belong to none."""
+    """The nodes of each domain; nodes without a domain are left out."""
     found: dict[str, list[Host]] = {}
     for host in hosts:
         if host.domain is not None:
@@ -673,7 +672,7 @@ def _domains(pool: Pool, room: Room) -> list[str]:
 
 
 def _place_pods(claim: Claim, pool: Pool, room: Room, domain: str | None) -> Places:
-    """Places for the claim's pods one by one, each at its best spot, as far as there are any."""
+    """Places for the claim's pods, one by one at the best spot, for as many as fit."""
     if claim.pods == 1:
         spot = best_in(room, claim, pool, 0, domain)
         return () if spot is None else (spot.placed,)

@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
 
 
 ROUNDS = 5
-"""At most so many in a pass, and in settling reservations. Cut short, it keeps all limits; the next finds more."""
+"""The most rounds in a pass, and in settling reservations. Cut short, it keeps all limits; the next finds more."""
 
 
 class PlanningPass:
@@ -123,7 +123,7 @@ class PlanningPass:
     # Step 3: start ----------------------------------------------------------------------------------------------------
 
     def _start(self, claim: Claim) -> Decision | None:
-        """If quotas allow, start it where it fits now, and still will once all reservations are taken up."""
+        """If quotas allow, start it where it fits both now and once all reservations are taken up."""
         state = self.state
         drawn = state.draw_from_recalls(claim)
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
@@ -156,7 +156,7 @@ class PlanningPass:
     # Step 5: wait, and hold -------------------------------------------------------------------------------------------
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
-        """Wait, with a hold if inside the guarantee, or as the pool's first in turn that has starved (`Holds.add`)."""
+        """Wait, with a hold if inside the guarantee, or if it is the pool's first starving borrower (`Holds.add`)."""
         state, inside = self.state, self.state.inside(claim)
         starves = state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside
         if inside or starves:
@@ -167,7 +167,7 @@ class PlanningPass:
 
     def _let_leavers_stay(self, waiting: Collection[ClaimId]) -> None:
         """Victims of earlier passes stay if their preemptor is not `waiting`, no reservation needs them, their notice runs, and
-        the limits bear their units."""
+        the limits allow their units."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
             notice_runs = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
@@ -179,8 +179,7 @@ class PlanningPass:
     # Details: turns, answers ------------------------------------------------------------------------------------------
 
     def _refuse_impossible(self) -> None:
-        """Claims that no state of the pool would let run have nothing reserved and take no turn: their departments' next claims
-        compete."""
+        """Refuse claims that can never run: they reserve nothing and take no turn, so their departments' next claims compete."""
         state = self.state
         for claim in state.pending:
             refused = impossible(state, claim)
@@ -192,7 +191,7 @@ class PlanningPass:
                 state.give_up(claim)
 
     def _forget_waiting(self) -> None:
-        """Those who wait are asked again, and nothing is held for them meanwhile."""
+        """Discard all answers to wait, and all holds: these claims are answered again."""
         self._holds.clear()
         for id in [id for id, decision in self.answers.items() if decision.decision is DecisionKind.WAIT]:
             del self.answers[id]
@@ -207,7 +206,7 @@ class PlanningPass:
         return own + claim.units - asked, asked - own
 
     def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
-        """The claims as their departments' turn comes; whose usage an answer has changed is ranked anew."""
+        """The claims in their departments' turn; departments whose usage an answer has changed are ranked again."""
         state = self.state
         competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
         self._in_vain.clear()  # kinds of borrowers that found no victims
@@ -231,7 +230,7 @@ class PlanningPass:
         return chosen
 
     def _reserve_at(self, claim: Claim, places: Places, needed: tuple[Claim, ...]) -> Decision:
-        """Reserve the places, and wait for those `needed` and for other leavers that stand there."""
+        """Reserve the places, and wait for the victims `needed` and for other leavers there."""
         state = self.state
         own, borrowed = self._charge(claim)
         need = state.need(claim, places)
@@ -250,8 +249,8 @@ class PlanningPass:
     # Reasons ----------------------------------------------------------------------------------------------------------
 
     def _explain(self) -> None:
-        """Say why those wait who wait, and what is in the way of those that can never run: once all are answered, so that every
-        number is the one after all who start in this pass. What is held for a claim itself is not in its way."""
+        """Add the reasons why claims wait or can never run: once all are answered, so that the numbers include all that start
+        in this pass. What is held for a claim itself does not count against it."""
         state, waiting = self.state, list[ClaimId]()
         for id, decision in self.answers.items():
             claim = state.claims[id]
@@ -269,14 +268,13 @@ class PlanningPass:
     # The plan ---------------------------------------------------------------------------------------------------------
 
     def withdrawn(self) -> list[ClaimId]:
-        """Who stays, now that all have their answers."""
+        """The leavers that stay, once all claims are answered."""
         if self.state.pool.cluster_unreachable_since is None:
             self._let_leavers_stay(waiting=())
         return sorted(self._let_stay)
 
     def decisions(self, hints: bool) -> list[Decision]:
-        """The answers, complete: with who is preempted for each, the lenders of what it borrows and, with `hints`, the moves that
-        would help."""
+        """The complete answers, with victims, lenders and, with `hints`, the moves that would help."""
         borrowed, victims_for = self._lenders(), self._victims()
         consolidation = Consolidation(self.state) if hints else None
         complete: list[Decision] = []
@@ -293,7 +291,7 @@ class PlanningPass:
         return complete
 
     def _victims(self) -> dict[ClaimId, list[ClaimId]]:
-        """The victims of this pass by the claim that they leave for; if that one gave up, by one that waits for the same."""
+        """The victims of this pass by the claim for which they leave; if that one gave up, by one that waits for them."""
         waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
         victims: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(self.state.preempted):
@@ -301,7 +299,7 @@ class PlanningPass:
         return victims
 
     def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
-        """Of whom each claim borrows. What is only held for those who wait is idle, and lent."""
+        """The lenders of each claim. What is only held for waiting claims is idle, and lent."""
         state = self.state
         if not any(decision.borrowed for decision in self.answers.values()):
             return {}
@@ -312,7 +310,7 @@ class PlanningPass:
             return lenders(state.ledger, self._entries())
 
     def _entries(self) -> Iterator[Entry]:
-        """Who uses units, in the order in which they came by them. A claim that starts and must stay inside the guarantee comes
+        """Claims that use units, in the order in which they got them. One that starts and must stay inside the guarantee comes
         before what others of its department have reserved, as it will in the next pass."""
         state = self.state
         for claims in state.holding.values():
@@ -327,8 +325,8 @@ class PlanningPass:
     # Step 1: each reservation -----------------------------------------------------------------------------------------
 
     def _settle_reservations(self) -> None:
-        """Each claim with a reservation starts, keeps it, perhaps waiting for fewer leavers, or gives it up. What one needs no
-        more may be enough for others: they are looked at again."""
+        """Each claim with a reservation starts, keeps it, perhaps waiting for fewer leavers, or gives it up. What one no
+        longer needs may be enough for others: they are settled again."""
         state = self.state
         self._take_back_starts()
         self._give_up_overcommitted()
@@ -345,9 +343,9 @@ class PlanningPass:
         self._let_unneeded_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
-        """The reservations to answer again, `unsettled` until then: those that would not be made again as they are and, if such a
-        one must stay inside the guarantee, all of its department. A claim that comes before an unsettled one counts its units as
-        free (`PassState.own_units`) and may take them. All others stay settled."""
+        """The reservations to answer again, `unsettled` until then: those that would not be made again as they are and, if one
+        of these must stay inside the guarantee, all of its department. A claim that comes before an unsettled one counts its
+        units as free (`PassState.own_units`) and may take them. All others stay settled."""
         reserved = self._with_reservation()
         changed = {claim.id for claim in reserved if not self._would_be_made_again(claim)}
         whole = {claim.department for claim in reserved if claim.id in changed and claim.must_stay_inside}
@@ -357,7 +355,7 @@ class PlanningPass:
         return [claim for claim in self.state.pending if claim.id in self.state.reserved.get(claim.department, ())]
 
     def _settle(self, claim: Claim) -> set[ClaimId]:
-        """Answer one claim with a reservation; returns whom it waits for no more. Without an answer it competes anew."""
+        """Answer one claim with a reservation; returns leavers it no longer waits for. Without an answer it competes again."""
         state, before = self.state, self.answers.get(claim.id)
         leavers = state.departures.of(claim)
         decision = self._answer_reservation(claim)
@@ -369,7 +367,7 @@ class PlanningPass:
         return set() if before is None or decision is None else {*before.waiting_on} - {*decision.waiting_on}
 
     def _answer_reservation(self, claim: Claim) -> Decision | None:
-        """The answer to one claim with a reservation; None when it gave it up and competes anew."""
+        """The answer to one claim with a reservation; None if it gave it up and competes again."""
         state, before = self.state, self.answers.get(claim.id)
         if claim.id not in state.earmarks:
             return None  # `_give_up_behind` has ended it since this turn began
@@ -408,17 +406,17 @@ class PlanningPass:
         return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
 
     def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
-        """Of those who leave for a claim, the ones it still needs; None if none of them, or if it would not fit."""
+        """The leavers that a claim still needs; None if it needs none, or would not fit."""
         used, reserved = self._behind(claim, leavers)
-        for giving_way in (reserved, 0) if reserved else (0,):  # who comes after it gives way, if that helps
+        for giving_way in (reserved, 0) if reserved else (0,):  # later claims give way, if that helps
             needed = still_needed(self.state, claim, leavers, used + reserved - giving_way, giving_way)
             if needed is not None and needed.victims:
                 return needed
         return None
 
     def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
-        """Units that claims of its department use that come after it in the queue and started since the `leavers` were preempted
-        for it, and units that such claims have reserved."""
+        """(used, reserved) by claims of its department that come after it in the queue. Use counts only if they started since
+        the `leavers` were preempted for it."""
         state, order = self.state, queue_order(claim)
         since = [
             told_at(leaver, state.pool, state.settings, state.now)
@@ -440,7 +438,7 @@ class PlanningPass:
     # Step 1: what the limits do not bear, and victims that nobody needs -----------------------------------------------
 
     def _take_back_starts(self) -> list[Claim]:
-        """Claims that were to start in this pass on units of others that now stay after all do not start: they compete anew."""
+        """Claims that were to start in this pass on units of others that now stay after all do not start: they compete again."""
         state, taken_back = self.state, list[Claim]()
         for claim in state.started_without_right():
             state.unadmit(claim)
@@ -450,8 +448,8 @@ class PlanningPass:
         return taken_back
 
     def _give_up_overcommitted(self) -> None:
-        """When more is reserved than the limits bear, since others stay after all or quotas are smaller now, the last of
-        those who reserved compete anew."""
+        """If more is reserved than the limits allow, because others stay after all or quotas were lowered, the last to reserve
+        compete again."""
         state = self.state
         if not state.ledger.is_overcommitted():
             return
@@ -461,14 +459,14 @@ class PlanningPass:
                 state.give_up(claim)
 
     def _last_first(self) -> list[Claim]:
-        """Those who have a reservation, in the order in which they give it up where the pool does not bear all of them."""
+        """Claims with a reservation, in the order in which they give it up if the pool has too little for all."""
         reserved = sorted(self._with_reservation(), key=queue_order, reverse=True)
         reserved.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
         return reserved
 
     def _let_unneeded_stay(self, victims: Iterable[Claim]) -> None:
-        """Victims preempted in this pass for whom nobody waits any more stay: what they would give cannot be counted on. A claim
-        whose right to a reservation depends on one of them waits for it instead, if it may preempt it."""
+        """Let victims of this pass stay if no claim waits for them any more: what they would free cannot be counted on. A claim
+        whose right to a reservation depends on such a victim waits for it instead, if it may preempt it."""
         state, victims = self.state, list(victims)
         for victim in victims:
             self._give_up_behind(victim)
@@ -480,10 +478,10 @@ class PlanningPass:
                 self._wait_for_one_more(heir, victim)
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
-        """Who would lose the right to a reservation if the victim stayed: claims of its department and, if the pool could not
-        bear all reservations then, the first that would give its own up. That one had better wait for this victim. Having given
-        up, it would preempt as many units anew, other reservations would move to these and let their own victims stay, and it
-        would have to preempt once more, without end."""
+        """Claims that would lose the right to a reservation if the victim stayed: those of its department and, if the pool then
+        had too little for all reservations, the first that would give up. That one must wait for this victim: after giving up
+        it would preempt as many units again, other reservations would move to these and let their own victims stay, and it
+        would have to preempt again, without end."""
         state, units = self.state, self.state.charges[victim.id]
         depending = state.depending_on(victim, units)
         if state.ledger.is_overcommitted():
@@ -495,9 +493,8 @@ class PlanningPass:
         return depending if first is None or first in depending else [*depending, first]
 
     def _give_up_behind(self, victim: Claim) -> None:
-        """Claims of the victim's department that come after it in the queue compete anew if the claim that it was
-        preempted for has given it up and only they still wait for it: else it would leave for a claim that it comes before as
-        soon as it is queued again."""
+        """Claims of the victim's department that come after it in the queue compete again if its preemptor has given up and only
+        they still wait for it: otherwise it would leave for a claim that it precedes as soon as it is queued again."""
         state = self.state
         if victim.id in state.departures.leaves_for:
             return
@@ -511,7 +508,7 @@ class PlanningPass:
                 state.ask_again = True
 
     def _wait_for_one_more(self, claim: Claim, leaver: Claim) -> None:
-        """A claim with a reservation waits for one more. What that leaves over may be enough for others."""
+        """A claim with a reservation waits for one more leaver. What that leaves over may be enough for others."""
         self.state.wait_for(self.state.earmarks[claim.id], leaver)
         self.state.ask_again = True
         decision = self.answers[claim.id]  # nobody is preempted before all reservations of the snapshot are settled

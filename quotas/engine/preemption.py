@@ -93,7 +93,7 @@ def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[D
 CROWD = 100
 """Among more candidates a search finds nothing that clearing nodes does not."""
 COMPARED = 4
-"""So many nodes that could cost the same are compared for one pod."""
+"""For one pod, at most so many nodes that may cost the same are compared."""
 
 
 def _candidates(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
@@ -124,7 +124,7 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
 def _best_on_a_node(
     preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
 ) -> Chosen | None:
-    """The best set for one pod on one node. Who is inside its guarantee stops its own work only where others' does not do."""
+    """The best set for one pod on one node. Inside its guarantee, a preemptor stops siblings only if others are not enough."""
     state = preemptor.state
     for some in [(), siblings] if preemptor.inside and siblings else [siblings]:
         best: Chosen | None = None
@@ -144,7 +144,7 @@ def _best_on_a_node(
 
 
 def _known_victims(preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
-    """The cheapest victims that are known of a node, if they may go, make room and cost no more."""
+    """The cheapest known victims on a node, if they are permitted, make room and cost no more than the bound."""
     victims = node_cost.victims
     if not victims or cost(preemptor, victims)[: len(node_cost.bound)] != node_cost.bound:
         return None
@@ -153,8 +153,8 @@ def _known_victims(preemptor: Preemptor, node_cost: NodeCost) -> Chosen | None:
 
 
 def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
-    """The best set that is found for places on nodes: few candidates are searched whole; among many nodes are cleared one by one,
-    and the search may still know better."""
+    """The best set found for places on nodes: few candidates are searched; for many, nodes are cleared one by one, and the search
+    may still find a better set."""
     state = preemptor.state
     if len(claims) <= MANY:
         return _searched(preemptor, claims) or _cleared(preemptor, claims)
@@ -167,7 +167,7 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
 def _siblings_first(
     preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
 ) -> Chosen | None:
-    """Enough of the siblings to stand inside the guarantee, then others' claims by right of it."""
+    """Enough siblings to be inside the guarantee, then others' claims by that right."""
     state = preemptor.state
     charges = state.charges
     chosen = cheapest_sum(siblings, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
@@ -193,7 +193,7 @@ def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None
 
 
 def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
-    """The set without those who can be put back – dearest first – or None when it makes no room after all."""
+    """The set without claims that can be put back, dearest first; None if it makes no room after all."""
     places = None if victims is None else makes_room(preemptor, victims)
     if victims is None or places is None:
         return None
@@ -207,7 +207,7 @@ def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> 
 
 
 def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
-    """The one that costs less; of those that cost the same the one whose places waste less."""
+    """The set that costs less; at equal cost, the one whose places waste less."""
     if one is None or other is None:
         return one or other
     costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
@@ -238,7 +238,7 @@ def _may_only_reclaim(preemptor: Preemptor) -> bool:
 
 
 def _are_many(state: PassState, siblings: list[Claim], departments: Collection[DepartmentId]) -> bool:
-    """Whether these claims and those of the departments are too many to be searched whole."""
+    """Whether these claims and those of the departments are too many for a full search."""
     return len(siblings) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
 
 
@@ -250,7 +250,7 @@ def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
     return (replace(preemptor, fairness=fairness) for fairness in Fairness)
 
 
-# Of those who leave already -------------------------------------------------------------------------------------------
+# Leavers already on their way -------------------------------------------------------------------------------------------
 
 
 def still_needed(

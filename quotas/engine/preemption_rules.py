@@ -1,7 +1,7 @@
-"""The rules of preemption: which claims the preemptor's policy opens to it, which sets of them may go together, and what a set
-costs.
+"""The rules of preemption: which claims the preemptor's policy opens to it, which sets of them may go together, and what
+a set costs.
 
-See docs/quota-rules-reference.md, "Who may be stopped". `open_by` looks at one claim, `permitted` at a whole set;
+See docs/quota-rules-reference.md, "Who may be stopped". `open_by` checks one claim, `permitted` a whole set;
 `cost` is the order in which sets are preferred.
 """
 
@@ -16,7 +16,7 @@ from quotas.engine.types import Claim, DepartmentId, Policy
 
 
 class Fairness(Enum):
-    """With fair sharing, when one borrower may take from another: first the strict way, then the lenient one."""
+    """With fair sharing, when one borrower may take from another: the strict rule is tried first, then the lenient one."""
 
     AFTER = "the preemptor's share after is at most the victim department's without the victim"
     BEFORE = "the preemptor's share after is less than the victim department's with the victim"
@@ -24,13 +24,13 @@ class Fairness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A pending claim that looks for victims, with the units `asked` that it would add to its department's `account`, and whether
-    that is `inside` its guarantee.
+    """A pending claim that searches for victims, with the units `asked` that it would add to its department's `account`, and
+    whether that is `inside` the guarantee.
 
-    With `ignore_min_runtime` claims that their minimum runtime still protects count as victims, too. A `renewing` one has
-    preempted its victims before: its policy is not asked again, but for what it may take as a borrower, and the units that its
-    department took since for claims after it in the queue, `used_behind`, do not count against it. `fairness` says how
-    it is compared with other borrowers.
+    With `ignore_min_runtime`, claims that are still protected by their minimum runtime may be victims, too. A `renewing`
+    preemptor has preempted its victims before: its policy is checked again only for what it takes as a borrower, and the
+    units that its department has used since for claims after it in the queue (`used_behind`) do not count against it.
+    `fairness`: how it is compared with other borrowers.
     """
 
     state: PassState
@@ -46,7 +46,7 @@ class Preemptor:
 
     @property
     def beyond(self) -> int:
-        """Units by which its department would stand above its guarantee with it; below it they are negative."""
+        """Units by which its department would exceed its guarantee with this claim; negative if it would not."""
         return self.asked - self.account.own_left
 
 
@@ -71,8 +71,8 @@ def may_call_back(state: PassState, claim: Claim, victim: Claim) -> bool:
 
 
 def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[DepartmentId]:
-    """The other departments that the preemptor may have a right to take from, at best once all of `own` are stopped: they, and
-    every node up to where the paths meet, use more than they are promised."""
+    """The other departments from which the preemptor may have a right to take, at best once all of `own` are stopped: they, and
+    every account up to where the paths meet, use more than they are promised."""
     state = preemptor.state
     ledger, charges = state.ledger, state.charges
     net = preemptor.asked - sum(charges[claim.id] for claim in own)
@@ -93,7 +93,7 @@ def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[Dep
     with state.trial() as trial:
         trial.charge(preemptor.account.id, net)
         for mine in towards.values():
-            usage = mine.usage - gone  # were all gone that it may take from below here
+            usage = mine.usage - gone  # as if all had left that it may take from below this level
             right = right_of(preemptor, mine, usage)
             if right is not Right.NONE:
                 met = met or _where_paths_meet(ledger, towards, ledger.above - {preemptor.account.id})
@@ -107,7 +107,8 @@ def candidate_departments(preemptor: Preemptor, own: Iterable[Claim]) -> set[Dep
 def _where_paths_meet(
     ledger: Ledger, towards: dict[str, Account], others: Iterable[DepartmentId]
 ) -> dict[str, list[tuple[Account, Account]]]:
-    """By the preemptor's side: the departments of which every node up to there uses more than promised, and the last such."""
+    """Account on the preemptor's path → (department, top of its path) whose paths meet there, if every account on the
+    department's path uses more than it is promised."""
     met: dict[str, list[tuple[Account, Account]]] = {}
     for department in others:
         mine, path = _paths_meet(towards, ledger[department])
@@ -117,7 +118,7 @@ def _where_paths_meet(
 
 
 def open_to(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
-    """Those of the claims that are open to the preemptor by any right, each taken alone."""
+    """The claims among these that are open to the preemptor by any right, each taken alone."""
     state, mine, early = preemptor.state, preemptor.account.id, preemptor.ignore_min_runtime
     return [
         claim
@@ -132,7 +133,8 @@ def open_to(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
 
 
 def open_claims(state: PassState, claim: Claim) -> list[Claim]:
-    """All claims that are open to this one, each taken alone; of those that start in this pass, those that the next may stop."""
+    """All claims that are open to this one, each taken alone, including claims that start in this pass and that the next pass
+    could preempt."""
     preemptor = preemptor_of(state, claim)
     departments = {claim.department, *candidate_departments(preemptor, own_candidates(preemptor))}
     claims = [each for department in departments for each in state.holding.get(department, {}).values()]
@@ -141,9 +143,9 @@ def open_claims(state: PassState, claim: Claim) -> list[Claim]:
 
 
 def may_be_preempted(state: PassState, ignore_min_runtime: bool, claim: Claim) -> bool:
-    """Not if it is not preemptible, a recall or drawing from one, on lost capacity (`stranded`), or still protected by its
-    minimum runtime. Leaving claims and those started in this pass are not in `state.holding`, so no victim is one
-    of them."""
+    """Whether the claim can be a victim: it is preemptible, no recall and not drawing from one, not on lost capacity
+    (`stranded`), and no longer protected by its minimum runtime. Leaving claims and those started in this pass are never
+    candidates, because they are not in `state.holding`."""
     if not claim.preemptible or claim.is_recall or claim.id in state.standing.drawing or claim.id in state.stranded:
         return False
     return ignore_min_runtime or claim.id not in state.young
@@ -173,8 +175,8 @@ def _outranked(preemptor: Preemptor, claim: Claim) -> bool:
 
 
 class Right(StrEnum):
-    """By what right the preemptor, counted as running, takes from other departments. A borrower's is FAIR with fair sharing, else
-    PRIORITY if its policy has `borrow_preempt`."""
+    """The right by which the preemptor, counted as running, takes from other departments. For a borrower it is FAIR with fair
+    sharing, else PRIORITY if its policy has `borrow_preempt`."""
 
     RECLAIM = "inside its guarantee, from who borrows"
     FAIR = "as a borrower with the smaller share"
@@ -183,7 +185,7 @@ class Right(StrEnum):
 
 
 def right_of(preemptor: Preemptor, standing: Account, usage_after: int) -> Right:
-    """The right of a preemptor whose side of the tree, `standing`, will use `usage_after` of the `standing.promised` promised."""
+    """The right of a preemptor on whose path `standing` will use `usage_after` units."""
     if usage_after <= standing.promised:
         return Right.RECLAIM
     if preemptor.state.settings.fair_sharing:
@@ -192,8 +194,8 @@ def right_of(preemptor: Preemptor, standing: Account, usage_after: int) -> Right
 
 
 def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
-    """Whether the preemptor's policy opens another department's claim to it by this right; by FAIR only if the claim comes after
-    it in line, so that neither takes from the other for ever. Whether its department may lose it: `may_lose`."""
+    """Whether the preemptor's policy opens another department's claim to it by this right. By FAIR, only if the claim comes
+    after it in line, so that they do not take from each other for ever. `may_lose` decides whether its department may lose it."""
     if right is Right.RECLAIM or right is Right.FAIR:
         in_line = right is Right.RECLAIM or preemptor.state.comes_after(claim, preemptor.claim)
         return in_line and _reclaimable(preemptor, claim)
@@ -203,8 +205,8 @@ def open_by(right: Right, preemptor: Preemptor, claim: Claim) -> bool:
 def may_lose(
     right: Right, fairness: Fairness, losing: Account, usage: int, units: int, mine: Account, mine_after: int
 ) -> bool:
-    """Whether `losing`, now at `usage`, may lose a claim of `units` to the side `mine`, which will then use `mine_after`. A
-    borrower leaves it what it is promised."""
+    """Whether the account `losing`, now at `usage`, may lose a claim of `units` to the account `mine`, which will then use
+    `mine_after`. A borrower must leave it what it is promised."""
     if right is Right.RECLAIM:
         return usage > losing.promised
     if right is Right.NONE or usage - units < losing.promised:
@@ -218,8 +220,8 @@ def may_lose(
 
 def permitted(preemptor: Preemptor, victims: Iterable[Claim]) -> bool:
     """Whether the victims may go together: each must be open to the preemptor's right when its turn comes (`_may_take`). The
-    nearest in the tree go first, since they let it take more further away; of these the largest last. Those of its own
-    department were chosen by `own_candidates`."""
+    nearest in the tree go first, because they allow it to take more further away; of these the largest go last. Those of its
+    own department were selected by `own_candidates`."""
     state = preemptor.state
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     own: list[Claim] = []
@@ -250,16 +252,16 @@ def _may_take(preemptor: Preemptor, towards: dict[str, Account], victim: Claim) 
     if not (preemptor.renewing and right is not Right.PRIORITY) and not open_by(right, preemptor, victim):
         return False
     units = state.charges[victim.id]
-    *teams, side = theirs  # `side` meets the preemptor's; the teams below it, down to the victim's, are judged alike
-    margin = 1 if right is Right.RECLAIM else units  # one above is enough by RECLAIM: the last victim may take it below
+    *teams, side = theirs  # `side` meets the preemptor's path; the teams are below it, down to the victim's
+    margin = 1 if right is Right.RECLAIM else units  # by RECLAIM, the last victim may take it below its promise
     return all(team.usage - margin >= team.promised for team in teams) and may_lose(
         right, preemptor.fairness, side, side.usage, units, mine, mine.usage
     )
 
 
 def within_reach(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
-    """Those of the claims that may go once all have gone that are nearer to the preemptor. With fair sharing the others never
-    may: the more go of a department the less it borrows, and only the nearer ones let the preemptor take more."""
+    """The claims among these that may go once all that are nearer to the preemptor have gone. With fair sharing, the others
+    never may: each claim that goes lowers its department's share, and only nearer ones allow the preemptor to take more."""
     state = preemptor.state
     ledger, charges, mine = state.ledger, state.charges, preemptor.account.id
     towards = _children_towards(preemptor.account)
@@ -282,7 +284,7 @@ def within_reach(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _takeable(preemptor: Preemptor, towards: dict[str, Account], claims: list[Claim]) -> list[Claim]:
-    """Those of one department's claims that may go now; size, priority and whether they stand behind the preemptor decide."""
+    """The claims of one department that may go now, which depends on size, priority and whether they come after the preemptor."""
     state = preemptor.state
     known: dict[tuple[int, int, bool], bool] = {}
     found: list[Claim] = []
@@ -296,7 +298,7 @@ def _takeable(preemptor: Preemptor, towards: dict[str, Account], claims: list[Cl
 
 
 def _children_towards(preemptor: Account) -> dict[str, Account]:
-    """Of each account above the preemptor the child on the way to it, from below."""
+    """Account above the preemptor → its child on the preemptor's path, from below."""
     towards: dict[str, Account] = {}
     account = preemptor
     while account.parent is not None:
@@ -306,7 +308,7 @@ def _children_towards(preemptor: Account) -> dict[str, Account]:
 
 
 def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, list[Account]]:
-    """The child of the lowest common ancestor towards the preemptor, and the victim's path up to its own such child."""
+    """The child of the lowest common ancestor on the preemptor's path, and the victim's path up to the child on its side."""
     path = [victim]
     while path[-1].parent is not None and path[-1].parent.id not in towards:
         path.append(path[-1].parent)
@@ -318,22 +320,21 @@ def _paths_meet(towards: dict[str, Account], victim: Account) -> tuple[Account, 
 
 
 class Cost(NamedTuple):
-    """Of a set of victims, in the order of rule 15."""
+    """The cost of a set of victims, in the order of rule 15."""
 
-    units_of_spared: int  # taken from whom it should spare: its own department, or for a borrower the others
+    units_of_spared: int  # taken from departments to spare: its own, or for a borrower the others
     fair: Change
-    below_guarantee: int  # units by which departments fall below
+    below_guarantee: int  # units by which departments fall below their guarantees
     priority: int  # of the most important victim
-    lost_work: int  # unit seconds
+    lost_work: int  # unit-seconds
     workloads: int
     units: int
     ids: tuple[str, ...]
 
 
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
-    """What a victim set costs; the least wins, of equal ones before their ids the one whose places waste less (`cheapest`).
-
-    Whoever changes the order changes it in the shortcuts, too, that find cheap sets without comparing all: `choose`,
+    """What a victim set costs; the least cost wins. If only the ids differ, the set whose places waste less wins (`cheapest`).
+    When you change the order, change it also in the shortcuts that find cheap sets without comparing all: `choose`,
     `_siblings_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
     `_lower_bound`, `_whole_cards`, `_cheapest` (victim_search.py), `_prices`, `lowest` (node_clearing.py).
     """
@@ -365,6 +366,6 @@ def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
 
 
 def lacking_of_pool(preemptor: Preemptor) -> int:
-    """Units that are not even free in the pool as a whole: without so many no set makes room."""
+    """Units that the pool as a whole lacks: a set that frees fewer cannot make room."""
     state = preemptor.state
     return preemptor.asked - state.free_later.row[state.pool_slot]

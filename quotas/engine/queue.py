@@ -1,9 +1,9 @@
 """The order of the queue: inside a department by priority, time of submission and id; between departments by competition.
 
 The next claims of all departments compete, level by level down the tree: those inside their guarantee first; then, with fair
-sharing, the lowest share once it has started, or where the pool has balances the lowest balance; then priority, time of
-submission, id. After every answer only the way from the answered department to the root is ranked again, so a pass over n
-claims costs n · depth · log(departments).
+sharing, the one with the lowest share after its start or, if the pool has balances, the lowest balance; then by priority,
+time of submission and id. After every answer only the path from the answered department to the root is ranked again, so a
+pass over n claims costs n · depth · log(departments).
 """
 
 from collections import deque
@@ -14,20 +14,20 @@ from quotas.engine.quota_tree import Account, Ledger, Share, share
 from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
-"""(whether the claim borrows, its department's share or balance, its place by queue_order)"""
+"""(whether the claim borrows, its department's share or balance, its position by queue_order)"""
 Entry = tuple[bool, Share, int, int, Claim]
-"""A rank, the version of the account that entered it, and the claim; only an account's latest version counts"""
+"""A rank, the version of the account that entered it, and the claim. Only an account's latest version counts."""
 
 
 def queue_order(claim: Claim) -> tuple[int, int, str]:
-    """The order inside a department: higher priority, then earlier submitted, then smaller id."""
+    """The order inside a department: higher priority, then earlier submission, then smaller id."""
     return -claim.priority, claim.submitted_at, claim.id
 
 
 def line_of(ledger: Ledger, claims: Iterable[Claim], fair: bool) -> dict[ClaimId, int]:
-    """The place of every claim in line: the order in which all would start if nothing ran yet and there were room for all. It
-    does not depend on what runs, so two claims never change places because one is preempted for the other. The `ledger` must be
-    empty; it is filled."""
+    """The position of every claim in line: the order in which all would start if nothing ran yet and there were room for all.
+    It does not depend on what runs, so two claims never change places because one is preempted for the other. The `ledger`
+    must be empty, and is filled."""
     competition, line = Competition(ledger, claims, fair, lambda claim: claim.units), dict[ClaimId, int]()
     while (claim := competition.next()) is not None:
         line[claim.id] = len(line)
@@ -37,8 +37,8 @@ def line_of(ledger: Ledger, claims: Iterable[Claim], fair: bool) -> dict[ClaimId
 
 
 class Competition:
-    """Gives the pending claims of one pool, each when its turn comes. `asks(claim)` are the units that its department would be
-    charged more now."""
+    """Yields the pending claims of one pool, each when its turn comes. `asks(claim)`: the units that its department would be
+    charged for it now."""
 
     def __init__(self, ledger: Ledger, claims: Iterable[Claim], fair: bool, asks: Callable[[Claim], int]) -> None:
         self._ledger = ledger
@@ -55,14 +55,14 @@ class Competition:
             self._enter(ledger[department])
 
     def next(self) -> Claim | None:
-        """Take the claim whose turn it is from the queue. Call `enter_next` for its department once it is answered."""
+        """Take the claim whose turn it is from the queue. Call `enter_next` for its department when it is answered."""
         claim = self._best(self._ledger.root)
         if claim is not None:
             self._queues[claim.department].popleft()
         return claim
 
     def enter_next(self, department: DepartmentId) -> None:
-        """Let the department's next claim compete, and rank again what its usage has changed."""
+        """Let the department's next claim compete, and update ranks for the department's changed usage."""
         self._enter(self._ledger[department])
 
     def _enter(self, account: Account) -> None:

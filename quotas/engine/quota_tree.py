@@ -1,8 +1,8 @@
 """The quota tree of one pool: who may take how much, what recalls keep, and who lends to whom.
 
 The formulas are those of docs/quota-rules-reference.md, "The arithmetic" (Kueue's nominal quota, borrowing limit,
-lending limit and cohorts). A `Ledger` is working state of a planning pass: `add` and `remove` change usage and cost one
-step for each ancestor, so that nothing is summed again. `Change` compares victim sets under fair sharing.
+lending limit and cohorts). A `Ledger` is working state of a planning pass: `add` and `remove` change usage at a cost of one
+step for each ancestor, without summing again. `Change` compares victim sets under fair sharing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from quotas.engine.units import capacity_of, entered_at, stranded_units
 # Accounts -------------------------------------------------------------------------------------------------------------
 
 Share = int
-"""How much a department borrows relative to its weight and to what its parent could have at most, in a unit that all accounts
-of one ledger have in common, so that shares compare exactly."""
+"""How much a department borrows relative to its weight and to the most that its parent could have, in a unit common to all
+accounts of one ledger, so that shares compare exactly."""
 WEIGHTLESS = 40
-"""A borrowed unit of a department with weight 0 counts 2 to the power of this times the dearest with weight."""
+"""A borrowed unit of a department with weight 0 counts 2 to the power of this times the largest pace of the others."""
 THOUSAND = 1000
 NO_QUOTA = Quota()
 
 
 class Account:
-    """One department in the pool. What follows from quotas is set once; the ledger changes `usage`.
-
-    `promised` is its own guarantee and what its teams lend of theirs, `kept` the part of it that it does not lend, `usage`
-    what it and its teams use together, each team beyond what it keeps. `ceiling` is the most that it could have of an empty
-    pool at nominal capacity, `present_ceiling` at present capacity. `pace` is what one borrowed unit adds to its share. `balance`
-    is what it and its teams have borrowed lately less what they have lent, in thousandths; what they lent each other cancels out.
+    """One department in the pool. Values derived from quotas are set once; the ledger changes `usage`.
+    `promised` is its own guarantee plus what its teams lend of theirs, `kept` the part of it that it does not lend, `usage`
+    what it and its teams use together, counting of each team only what is beyond what that keeps. `ceiling` is the most that it
+    could have of an empty pool at nominal capacity, `present_ceiling` at present capacity. `pace` is what one borrowed unit adds
+    to its share. `balance` is what it and its teams have borrowed lately minus what they have lent, in thousandths; what they
+    lent to each other cancels out.
     """
 
     __slots__ = (
@@ -67,14 +67,14 @@ class Account:
 
     @property
     def own_left(self) -> int:
-        """How much more it may take inside its guarantee; negative when it borrows. A department with teams may take what is
-        promised to itself, as far as its teams do not use it."""
+        """How much more it may take inside its guarantee; negative if it borrows. A department with teams may take its own
+        guarantee, as far as its teams do not use it."""
         left = self.promised - self.usage
         return min(left, self.guaranteed - self.direct) if self.children else left
 
     @property
     def borrowable(self) -> int | None:
-        """How much more it may take from above by its own borrow limit (None: no limit)."""
+        """How much more its own borrow limit lets it take from above (None: no limit)."""
         if self.quota.borrow_limit is None:
             return None
         return self.promised - self.kept - max(0, self.usage - self.kept) + self.quota.borrow_limit
@@ -89,7 +89,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class PassedLimit:
-    """The account that would borrow `asked` units although its borrow limit is `limit`."""
+    """An account that would borrow `asked` units, more than its borrow `limit`."""
 
     account: Account
     limit: int
@@ -97,9 +97,9 @@ class PassedLimit:
 
 
 class Ledger:
-    """The accounts of one pool under a virtual root, which has the unassigned capacity. `above` are the departments that use more
-    than they are promised, `keepers` those that do not lend all, and `moved` those whose usage has changed since somebody emptied
-    it. `stranded` units (units.py) are charged to departments, but take nothing of the present capacity."""
+    """The accounts of one pool under a virtual root, which has the unassigned capacity. `above`: departments that use more than
+    they are promised; `keepers`: those that do not lend all; `moved`: those whose usage has changed since the caller last
+    cleared it. `stranded` units (units.py) are charged to departments, but take nothing of the present capacity."""
 
     def __init__(self, pool: Pool, departments: Iterable[Department], stranded: int = 0) -> None:
         departments = tuple(departments)
@@ -132,7 +132,7 @@ class Ledger:
         return self.accounts[department]
 
     def is_overcommitted(self) -> bool:
-        """Whether claims use and have reserved more than the pool has."""
+        """Whether claims use and have reserved more together than the pool has."""
         return self.root.usage > self.root.promised
 
     def add(self, department: DepartmentId, units: int) -> None:
@@ -152,7 +152,7 @@ class Ledger:
             self.add(department, units)
 
     def lend(self, department: DepartmentId, units: int) -> None:
-        """Charge for a moment: it is not noted in `moved`, because it will be undone."""
+        """Charge temporarily: as `add`, but not recorded in `moved`, because it will be undone."""
         charged = self.accounts[department]
         account: Account | None = charged
         while account is not None and units:
@@ -167,7 +167,7 @@ class Ledger:
             self.above.discard(department)
 
     def available(self, department: DepartmentId) -> int:
-        """Units the department may still take by right; negative when a limit is already passed."""
+        """Units that the department may still take by quota; negative if a limit is already exceeded."""
         return _available(self.accounts[department])
 
     def inside(self, department: DepartmentId, units: int) -> bool:
@@ -175,7 +175,7 @@ class Ledger:
         return units <= self.accounts[department].own_left
 
     def passed_limit(self, department: DepartmentId, units: int) -> PassedLimit | None:
-        """The nearest borrow limit, of the department or one above it, that `units` more would pass, whatever is free."""
+        """The nearest borrow limit, of the department or one above it, that `units` more would exceed, whatever is free."""
         for account in self.accounts[department].upwards():
             limit, borrowed = account.quota.borrow_limit, account.usage + units - account.promised
             if limit is not None and borrowed > limit:
@@ -184,8 +184,8 @@ class Ledger:
         return None
 
     def balance_after(self, account: Account, units: int) -> Share:
-        """The account's balance once it has taken `units` more: what it then borrows counts as if it had done so lately. Who has
-        lent more gets that back unit for unit; what is borrowed beyond counts relative to the weight, as a share does."""
+        """The account's balance after taking `units` more: what it then borrows counts as if it had been borrowed lately. Up to
+        what it has lent, a unit counts as one; what is borrowed beyond counts relative to the weight, as in a share."""
         net = account.balance + THOUSAND * max(0, account.usage + units - account.promised)
         return net * account.pace if net > 0 else net
 
@@ -225,7 +225,7 @@ def _set_promises(root: Account) -> None:
 
 
 def _set_ceilings(root: Account, present: int, lost: int) -> None:
-    """With the `present` units, and with the `lost` ones too."""
+    """Set the ceilings with the `present` units only, and with the `lost` ones too."""
     root.present_ceiling, root.ceiling = present, present + lost
     for parent in _downwards(root):
         for child in parent.children:
@@ -244,7 +244,7 @@ def _widest(department: Department, pool: PoolId) -> Department:
 
 
 def _set_paces(accounts: Collection[Account]) -> None:
-    """A borrowed unit is worth 1 ÷ (weight × the parent's ceiling); all times the smallest number that makes them integers."""
+    """A borrowed unit counts 1 ÷ (weight × the parent's ceiling), times the smallest number that makes all of these integers."""
     worth = {a.id: Fraction(a.weight) * a.parent.ceiling for a in accounts if a.parent is not None}
     scale = lcm(*(one.numerator for one in worth.values() if one > 0))
     paces = {id: scale * one.denominator // one.numerator for id, one in worth.items() if one > 0}
@@ -258,12 +258,11 @@ def _set_paces(accounts: Collection[Account]) -> None:
 
 @dataclass(slots=True)
 class Standing:
-    """What each holding claim of a pool is charged, recalls considered.
-
-    A recall of N units is charged N less what workloads of its department, or of those below, use that started after it; when
-    they end it is charged again. `drawing` are those workloads: they use called-back units and are nobody's victims. Of each
-    department, `recalls` are those that claims may draw from, oldest first, and `left` the units left of them; a recall that
-    began only now is drawn from later.
+    """What each holding claim of a pool is charged, taking recalls into account.
+    A recall of N units is charged N minus what workloads of its department, or of those below, draw from it if they started
+    later; when they end, it is charged again. `drawing` are those workloads: they use recalled units and are never victims. Of
+    each department, `recalls` are those from which claims may draw, oldest first, and `left` the units left of them. From a
+    recall that began in this pass, claims draw only later.
     """
 
     charges: dict[ClaimId, int] = field(default_factory=dict)
@@ -297,7 +296,7 @@ def _draw(
     recalls: Mapping[DepartmentId, list[Claim]],
     parents: Mapping[DepartmentId, DepartmentId | None],
 ) -> None:
-    """The workload draws from its department's recalls that are older than itself, then from those of departments above."""
+    """Let the workload draw from recalls that are older than itself: its department's, then those of departments above."""
     wanted = workload.units
     department: DepartmentId | None = workload.department
     while department is not None:
@@ -316,7 +315,7 @@ def _draw(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Units that a claim is charged in its department; `order` says who came first."""
+    """Units that a claim is charged in its department. `order`: earlier claims have smaller ones."""
 
     claim: ClaimId
     department: DepartmentId
@@ -326,7 +325,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """`units` that a claim of `borrower` uses above its department's guarantee, and whose they are (UNASSIGNED: nobody's)."""
+    """`units` that a claim of `borrower` uses above its department's guarantee, and their lender (UNASSIGNED: none)."""
 
     claim: ClaimId
     borrower: DepartmentId
@@ -335,7 +334,7 @@ class Loan:
 
 
 def usage_of(snapshot: Snapshot, pool: PoolId, *, reserved: bool = True) -> Ledger:
-    """The ledger of a pool as it stands: holding claims and, if wanted, reservations; leaving claims count as gone. Raises
+    """The present ledger of a pool: with holding claims and, if `reserved`, reservations, but without leaving claims. Raises
     KeyError for an unknown pool."""
     holding = snapshot.claims_of(pool, ClaimState.HOLDING)
     charges = standing_of(holding, snapshot.now, snapshot.departments).charges
@@ -363,8 +362,8 @@ def loans_of(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
 
 
 def loans_in_use(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
-    """The loans of what workloads occupy: those that leave count until they are gone. What a recall holds is not idle, and so is
-    lent to nobody, but it occupies and borrows nothing."""
+    """The loans of what workloads occupy: leaving ones count until they have left. What a recall holds is not idle, so it is not
+    lent, but it occupies and borrows nothing."""
     holding = snapshot.claims_of(pool, ClaimState.HOLDING)
     leaving = snapshot.claims_of(pool, ClaimState.LEAVING)
     occupying = (*holding, *(replace(claim, state=ClaimState.HOLDING) for claim in leaving if not claim.is_recall))
@@ -374,13 +373,12 @@ def loans_in_use(snapshot: Snapshot, pool: PoolId) -> tuple[Loan, ...]:
 
 
 def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[DepartmentId, int]]:
-    """For each claim that borrows: {lender: units}. The ledger says what every department uses in the end.
-
-    A claim borrows from the nearest first: from its department's siblings, then what is promised to their parent itself, then
-    one level further out, as far as every department on the way lends; unassigned capacity is the outermost, but a department
-    without parent takes it first, for nobody gives it up. On one level the department with most idle lends first, then by id.
-    Earlier claims are served before later ones. What was lent before a lend limit fell still counts as its owner's, and what
-    nobody has idle (in a pool that lost capacity) as unassigned.
+    """For each claim that borrows: {lender: units}. The ledger has the final usage of every department.
+    A claim borrows from the nearest first: from its department's siblings, then from what is guaranteed to their parent itself,
+    then one level further out, as far as every department on the way lends. Unassigned capacity is the outermost, but a
+    department without parent takes it first, because no department gives it up. On one level, the department with the most idle
+    units lends first, then by id. Earlier claims are served before later ones. What was lent before a lend limit fell still
+    counts as lent by its owner, and what no department has idle (in a pool that lost capacity) as unassigned.
     """
     idle = _Idle(ledger)
     own = {department: account.guaranteed for department, account in ledger.accounts.items()}
@@ -398,7 +396,7 @@ def lenders(ledger: Ledger, entries: Iterable[Entry]) -> dict[ClaimId, Mapping[D
 
 
 class _Idle:
-    """What every department has idle, and how much of that it may lend."""
+    """The idle units of every department, and how many of them it may lend."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._accounts = ledger.accounts
@@ -408,7 +406,7 @@ class _Idle:
         self._heaps: dict[tuple[DepartmentId, bool], list[tuple[int, DepartmentId]]] = {}
 
     def lend(self, borrower: Account, units: int, shares: dict[DepartmentId, int], within_limits: bool) -> int:
-        """Count up to `units` in `shares`, nearest lenders first, within lend limits or beyond them; return how many."""
+        """Add up to `units` to `shares`, nearest lenders first, within lend limits or beyond them. Returns how many."""
         left, above = units, borrower.parent
         if above is not None and above.parent is None:
             left -= self._rest_of(left, shares)
@@ -429,7 +427,7 @@ class _Idle:
         return taken
 
     def _most_idle(self, above: Account, units: int, shares: dict[DepartmentId, int], within_limits: bool) -> int:
-        """Take up to `units` of the departments below `above`, from the one with most idle first."""
+        """Take up to `units` from departments below `above`, first from the one with the most idle."""
         left, heap = units, self._heap(above, within_limits)
         while left and heap:
             least, department = heappop(heap)
@@ -444,7 +442,7 @@ class _Idle:
         return units - left
 
     def _heap(self, above: Account, within_limits: bool) -> list[tuple[int, DepartmentId]]:
-        """The departments below `above` by what they could give when they were asked last, most first."""
+        """The departments below `above` by what they could give when last computed, most first."""
         key = above.id, within_limits
         if key not in self._heaps:
             below = _downwards(above)[1:]
@@ -460,7 +458,7 @@ class _Idle:
         return most
 
     def _take(self, lender: Account, units: int, above: Account, shares: dict[DepartmentId, int]) -> int:
-        """The department lends so many units to others below `above`."""
+        """Let the department lend `units` to others below `above`."""
         self._idle[lender.id] -= units
         account = lender
         while account is not above and account.parent is not None:
@@ -471,7 +469,7 @@ class _Idle:
 
 
 def _lendable(account: Account) -> int:
-    """What others may use of a department's and its teams' idle units."""
+    """How many of a department's and its teams' idle units others may use."""
     left = max(0, account.promised - account.usage)
     return left if account.quota.lend_limit is None else min(left, account.quota.lend_limit)
 
@@ -483,8 +481,8 @@ def _count(shares: dict[DepartmentId, int], lender: DepartmentId, units: int) ->
 
 # Shares that victim sets lower ----------------------------------------------------------------------------------------
 
-# With fair sharing, who borrows most gives first: sets are compared by the shares that all departments but the preemptor's are
-# left with, from the highest on. Of a thousand departments a set touches a few: only what it changes is written down.
+# With fair sharing, the department that borrows most gives first: sets are compared by the remaining shares of all departments
+# but the preemptor's, from the highest down. A set affects a few of a thousand departments, so only the changes are stored.
 
 BELOW_ALL: tuple[Share, int] = (-1, 0)
 
@@ -492,12 +490,12 @@ BELOW_ALL: tuple[Share, int] = (-1, 0)
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How many more departments have a share than before, or fewer (negative), from the highest such share on."""
+    """(share, how many more departments have it than before; negative: fewer), from the highest changed share down."""
 
     counts: tuple[tuple[Share, int], ...] = ()
 
     def __lt__(self, other: Change) -> bool:
-        """Whether what is left by this change is less: of the highest share that makes a difference there are fewer."""
+        """Whether this change is better: of the highest share in which they differ, it leaves fewer."""
         for (mine, more), (theirs, many) in zip_longest(self.counts, other.counts, fillvalue=BELOW_ALL):
             if mine != theirs:
                 return more < 0 if mine > theirs else many > 0
@@ -516,7 +514,7 @@ NO_CHANGE = Change()
 
 
 def summed(counts: Iterable[tuple[Share, int]]) -> Change:
-    """The change that is made of these, in any order."""
+    """The sum of these counts, given in any order, as one change."""
     sums: dict[Share, int] = {}
     for one, more in counts:
         sums[one] = sums.get(one, 0) + more
@@ -524,11 +522,11 @@ def summed(counts: Iterable[tuple[Share, int]]) -> Change:
 
 
 def lowered(account: Account, units: int) -> Change:
-    """What it changes that a department gives so many units."""
+    """The change of shares if a department gives `units`."""
     return _from_to(share(account, account.usage), share(account, account.usage - units))
 
 
 @lru_cache(maxsize=10_000)
 def _from_to(before: Share, after: Share) -> Change:
-    """One department's change of share. That the same change is the same object spares millions of comparisons."""
+    """One department's change of share, cached: equal changes are the same object, which saves millions of comparisons."""
     return Change(((before, -1), (after, 1))) if after < before else NO_CHANGE

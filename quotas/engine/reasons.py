@@ -1,8 +1,8 @@
-"""Why a claim does not start: for each reason its numbers, its sentence, and what its reader can do about it.
+"""Why a claim does not start: each reason with its numbers, its sentence, and what the reader can do about it.
 
-Amounts are native units of the claim's pool, times are seconds. `code` is the word used in JSON, metrics and logs. `sentence` and
-`advice` are English message ids; explain.py fills in the fields by their names, in the reader's language. `or_else` is the advice
-where the reader is offered less of the same as well. A new reason also joins `Reason`, below, and docs/quota-rules-reference.md.
+Amounts are in units of the claim's pool, times in seconds. `code` is the name in JSON, metrics and logs. `sentence` and `advice`
+are English message ids; explain.py fills in the fields by name, in the reader's language. `or_else` is the advice when a smaller
+request is offered as well. Add a new reason also to `Reason`, below, and to docs/quota-rules-reference.md.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ def N_(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NotEnough:
-    """The pool has too few free units for it."""
+    """The pool has too few free units for the claim."""
 
     code: ClassVar[str] = "not_enough"
     sentence: ClassVar[str] = N_("Not enough free capacity: %(pool)s is short of %(short_by)s.")
@@ -32,7 +32,7 @@ class NotEnough:
 
 @dataclass(frozen=True, slots=True)
 class OverBorrowLimit:
-    """Its department, or the `department` above that, would borrow `asked` units; its borrow limit is `limit`."""
+    """The claim's department, or `department` above it, would borrow `asked` units, above its borrow limit of `limit`."""
 
     code: ClassVar[str] = "over_borrow_limit"
     advice: ClassVar[str] = N_("Wait until the department uses less, or ask an operator for a higher borrow limit.")
@@ -49,7 +49,7 @@ class OverBorrowLimit:
 
 @dataclass(frozen=True, slots=True)
 class LentOutReturning:
-    """What it needs is lent out and comes back: these claims will be gone by `at`."""
+    """What the claim needs is lent out and comes back: the `victims` will have left by `at`."""
 
     code: ClassVar[str] = "lent_out_returning"
     sentence: ClassVar[str] = N_("The capacity is lent out and returns by %(at)s: %(victims)s.")
@@ -94,8 +94,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node with the cards for a pod, but too little beside them: the millicores and MiB it has free, and those asked for.
-    `lacking` is what else it has too little of: "pods", or the name of a device; it `has` so many, the pod `asked` for more."""
+    """A node with cards for a pod, but too little beside them: its free millicores and MiB, and those requested. `lacking`: what
+    else it has too little of, "pods" or the name of a device; it `has` fewer than the pod `asked` for."""
 
     node: str
     cpu_milli: int
@@ -136,9 +136,8 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Fragmented:
     """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
-
-    `moves` would make room (waiting.py): () when none were found within bounds, None when nobody looked. `machine` is the nearest
-    node that has the cards, where something beside them is missing. With `empty`, no place fits even in an empty pool.
+    `moves` would make room (waiting.py): () if none were found within bounds, None if there was no search. `machine` is the
+    closest node with the cards, if something beside them is missing. `empty`: it does not even fit into an empty pool.
     """
 
     code: ClassVar[str] = "fragmented"
@@ -170,8 +169,8 @@ class Fragmented:
 
 @dataclass(frozen=True, slots=True)
 class NoNodeToClear:
-    """It is inside the guarantee, and enough is free or may be preempted for it, but not together: work that may not be stands
-    between. `largest_fit` would fit if all that may be preempted left."""
+    """The claim is inside the guarantee, and enough is free or may be preempted for it, but not together: work that may not be
+    preempted is in the way. `largest_fit` would fit if everything that may be preempted left."""
 
     code: ClassVar[str] = "no_node_to_clear"
     sentence: ClassVar[str] = N_(
@@ -185,7 +184,7 @@ class NoNodeToClear:
 
 @dataclass(frozen=True, slots=True)
 class UserCap:
-    """Its user has `used` of the `limit` the department sets for each user."""
+    """The claim's user has `used` units; the department's cap is `limit` for each user."""
 
     code: ClassVar[str] = "user_cap"
     sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and you use %(used)s.")
@@ -196,7 +195,7 @@ class UserCap:
 
 @dataclass(frozen=True, slots=True)
 class DepartmentPaused:
-    """Its department starts nothing at the moment."""
+    """The claim's department is paused."""
 
     code: ClassVar[str] = "department_paused"
     sentence: ClassVar[str] = N_("The department is paused: no new workloads start.")
@@ -205,8 +204,8 @@ class DepartmentPaused:
 
 @dataclass(frozen=True, slots=True)
 class OverBudget:
-    """A budget of `department` is used up: `used` of `limit` GPU-hours, both whole hours. It is the budget of the claim's user
-    there if it is `personal`, and leaves what would not borrow alone if `borrowing_only`."""
+    """A budget of `department` is used up: `used` of `limit` GPU-hours, both whole hours. `personal`: it is the budget of the
+    claim's user there. `borrowing_only`: it only forbids to borrow."""
 
     code: ClassVar[str] = "over_budget"
     advice: ClassVar[str] = N_("Wait until the budget resets, or ask a quota owner for a larger one.")
@@ -242,7 +241,7 @@ class OverBudget:
 
 @dataclass(frozen=True, slots=True)
 class PoolShort:
-    """The pool has `by` units less than nominal: nodes or cards are missing."""
+    """The pool has `by` units less than its nominal capacity: nodes or cards are missing."""
 
     code: ClassVar[str] = "pool_short"
     sentence: ClassVar[str] = N_("%(by)s of the pool are offline.")
@@ -252,7 +251,7 @@ class PoolShort:
 
 @dataclass(frozen=True, slots=True)
 class NoSuchProfile:
-    """The pool's cards cannot be cut like that."""
+    """The pool's cards do not have the claim's MIG profile."""
 
     code: ClassVar[str] = "no_such_profile"
     sentence: ClassVar[str] = N_("The cards of this pool do not support this MIG profile.")
@@ -261,7 +260,7 @@ class NoSuchProfile:
 
 @dataclass(frozen=True, slots=True)
 class AboveCeiling:
-    """Even an empty pool would never give its department more than `ceiling`."""
+    """The claim's department can have at most `ceiling` units, even of an empty pool."""
 
     code: ClassVar[str] = "above_ceiling"
     sentence: ClassVar[str] = N_("The department's quota allows at most %(ceiling)s of this pool.")
@@ -272,7 +271,7 @@ class AboveCeiling:
 
 @dataclass(frozen=True, slots=True)
 class NotPreemptible:
-    """It may not be stopped, so it must fit inside the `guaranteed` units; `asked` is what the department would use."""
+    """The claim is non-preemptible, so it must fit inside the `guaranteed` units; `asked` is what the department would use."""
 
     code: ClassVar[str] = "not_preemptible"
     sentence: ClassVar[str] = N_(
@@ -296,7 +295,7 @@ class WaitingForGang:
 
 @dataclass(frozen=True, slots=True)
 class BackoffUntil:
-    """It was called back and tries to borrow again at `t`."""
+    """The claim was recalled and tries to borrow again at `t`."""
 
     code: ClassVar[str] = "backoff_until"
     sentence: ClassVar[str] = N_("It was recalled and tries to borrow again at %(t)s.")

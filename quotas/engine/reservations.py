@@ -1,9 +1,9 @@
 """What is kept for claims that cannot start yet: reservations, which wait for others to leave, and holds, which wait for room.
 
-`leavers_needed` says which leavers a reservation waits for; `could_start` and `needs_all` look at one where it stands, without
-taking it back. `Holds` keeps places for all that a claim asks: (a) for claims inside their guarantee; (b) in each pool for one
-borrower that has waited longer than `starvation_after`, never against claims inside their guarantee. A hold exists only while
-the claim's limits and the present capacity could satisfy it.
+`leavers_needed` selects the leavers that a reservation waits for; `could_start` and `needs_all` check a reservation without
+removing it. `Holds` keeps places for everything that a claim requests: (a) for claims inside their guarantee; (b) in each pool
+for one borrower that has waited longer than `starvation_after`, but never against claims inside their guarantee. A hold exists
+only while the claim's limits and the present capacity could satisfy it.
 """
 
 from bisect import bisect_left, insort
@@ -31,8 +31,8 @@ from quotas.engine.units import ends_at
 def initial_state(
     snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
 ) -> PassState:
-    """The state in which a pass over the pool begins, with the reservations of the snapshot, to be looked at again. Claims for
-    which others leave come first: what is free already of their need is theirs."""
+    """The state in which a pass over the pool begins, with the snapshot's reservations, which are still to be settled. Claims
+    for which others leave come first: they get the free part of their need."""
     state = PassState(snapshot, pool, free_now, free_later, free_in_both)
     awaited = {*state.departures.leaves_for.values()}
     for claim in sorted(state.pending, key=lambda claim: (claim.id not in awaited, claim.id)):
@@ -45,14 +45,14 @@ def initial_state(
 
 
 def leavers_needed(state: PassState, claim: Claim, need: Vector, first: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The leaving claims that must be gone before the claim can have what it will `need`: those given as `first`, then its
-    own, then unheld ones, then what others do not need of theirs; each by the time it leaves."""
+    """The leaving claims that must have left before the claim can have what it will `need`: those given as `first`, then its
+    own, then unclaimed ones, then others' as far as these do not need them; each group by the time of leaving."""
     lacking = {slot: amount - state.free_now.row[slot] for slot, amount in need.items()}
     needed, gives = list(first), {leaver.id: state.vectors[leaver.id] for leaver in first}
     for vector in gives.values():
         _add(lacking, vector, -1)
     short = {slot for slot, amount in lacking.items() if amount > 0}
-    if not short:  # as a rule the victims are enough
+    if not short:  # usually the victims are enough
         return first
     for here in (_leaving_at(state, short), None):
         short = short if here is not None else short & {state.pool_slot}  # those may come from anywhere
@@ -74,7 +74,7 @@ def leavers_needed(state: PassState, claim: Claim, need: Vector, first: tuple[Cl
 
 
 def _spare(state: PassState, leaver: Claim, claim: Claim) -> Vector:
-    """What the leaver gives that the others who wait for it do not need of it."""
+    """The part of what the leaver frees that the other claims waiting for it do not need."""
     gives = state.vectors[leaver.id]
     others = [
         state.earmarks[id]
@@ -88,23 +88,23 @@ def _spare(state: PassState, leaver: Claim, claim: Claim) -> Vector:
 
 
 def _leaving_at(state: PassState, slots: Iterable[Slot]) -> set[ClaimId]:
-    """Those who leave from the machines of these slots."""
+    """The claims that leave the machines of these slots."""
     machines = {state.space.at[slot] for slot in slots} - {NO_MACHINE}
     return {leaver for machine in machines for leaver in state.leaving_on.get(machine, ())}
 
 
 def _add(vector: Vector, other: Vector, times: int = 1) -> None:
-    """vector += times × other, as far as the vector goes."""
+    """vector += times × other, for the slots of the vector."""
     for slot, amount in other.items():
         if slot in vector:
             vector[slot] += times * amount
 
 
-# Reservations where they stand ----------------------------------------------------------------------------------------
+# Checks of reservations ----------------------------------------------------------------------------------------
 
 
 def could_start(state: PassState, claim: Claim) -> bool:
-    """Whether there is a place now for a claim with a reservation: its own, or another."""
+    """Whether a claim with a reservation has a place now: the reserved one, or another."""
     earmark, free = state.earmarks[claim.id], state.free_now.row
     if free[state.pool_slot] + earmark.free_part[state.pool_slot] < earmark.charged:
         return False
@@ -119,15 +119,15 @@ def could_start(state: PassState, claim: Claim) -> bool:
 
 
 def may_stay(state: PassState, leaver: ClaimId) -> bool:
-    """Whether a leaving claim might stay if nobody needed it: one that was preempted. Others leave in any case, and so does one
-    that stands only on what is lost, since it gives nothing by leaving."""
+    """Whether a leaving claim could stay if no claim needed it, because it was preempted. Others leave in any case; so does one
+    that is entirely on lost capacity, because it frees nothing."""
     if leaver in state.stranded and state.stranded[leaver] == state.departures.leaving[leaver].units:
         return False
     return leaver in state.preempted or state.departures.leaving[leaver].held_for is not None
 
 
 def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:
-    """Whether a claim with a reservation would have no place if any one of those it waits for stayed."""
+    """Whether a claim with a reservation needs every leaver that it waits for: without any one of them it has no place."""
     earmark, free = state.earmarks[claim.id], state.free_later
     with state.trial() as trial:
         trial.free(free, [earmark.need])
@@ -161,17 +161,17 @@ class Holds:
         )
 
     def expect_end(self, claim: Claim) -> None:
-        """The claim starts now: who waits may wait for its end."""
+        """The claim starts now: waiting claims can count on its end."""
         if claim.max_runtime is not None:
             insort(self._ends, (self._state.now + claim.max_runtime, claim.id))
 
     def forget_end(self, claim: Claim) -> None:
-        """It does not start after all."""
+        """The claim does not start after all."""
         self._ends = [(end, id) for end, id in self._ends if id != claim.id]
 
     def start_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
-        """Attempt to start the claim as if some holds were not there: those whose holders start only after it is over, and a
-        borrower's, if it is inside its guarantee."""
+        """Attempt to start the claim without the holds that it may pass: those whose claims start only after it has ended, and a
+        borrower's hold if the claim is inside its guarantee."""
         holds = self._outranked(claim)
         if claim.max_runtime is not None:
             end = self._state.now + claim.max_runtime
@@ -180,14 +180,14 @@ class Holds:
         return self._without(holds, claim, attempt)
 
     def reserve_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
-        """Attempt to find the claim a place regardless of borrowers' holds, if it is inside its guarantee."""
+        """Attempt to find a place for the claim, without a borrower's hold if the claim is inside its guarantee."""
         return self._without(self._outranked(claim), claim, attempt)
 
     def _outranked(self, claim: Claim) -> list[Earmark]:
         return [self._starving] if self._starving is not None and self._state.inside(claim) else []
 
     def _without(self, holds: list[Earmark], claim: Claim, attempt: Attempt) -> Decision | None:
-        """The attempt as if the holds were not there; they are put back after it."""
+        """Make the attempt without these holds; they are restored afterwards."""
         if not holds:
             return attempt(claim)
         for hold in holds:
@@ -200,19 +200,19 @@ class Holds:
         return decision
 
     def _is_pushed_out(self, hold: Earmark) -> bool:
-        """Whether the hold of a claim inside its guarantee, passed by one of its own department, is no longer inside."""
+        """Whether the hold of a claim inside its guarantee was passed by a claim of its department and is no longer inside."""
         account = self._state.ledger[hold.claim.department]
         return hold.charged > 0 and account.own_left < 0
 
     def clear(self) -> None:
-        """Take all holds out for good."""
+        """Remove all holds."""
         for hold in self._made:
             self._state.remove_earmark(hold)
         self._made.clear()
         self._starving = None
 
     def add(self, claim: Claim, starving: bool) -> None:
-        """Hold places for all the claim asks, where it could start soonest: what is free there now, and later the rest."""
+        """Hold places for all that the claim requests, where it could start soonest: what is free there now, later the rest."""
         if starving and (self._starving is not None or self._passes_limit(claim)):
             return
         if not self._possible(claim):
@@ -225,7 +225,7 @@ class Holds:
         self._starving = hold if starving else self._starving
 
     def _passes_limit(self, claim: Claim) -> bool:
-        """Then what its department uses keeps it from starting, not others: they need not leave anything idle for it."""
+        """Whether its own department's use keeps the claim from starting: then other departments need not leave units idle."""
         return self._state.ledger.passed_limit(claim.department, self._state.asked(claim)) is not None
 
     def _possible(self, claim: Claim) -> bool:
@@ -235,8 +235,8 @@ class Holds:
         return state.asked(claim) <= ceiling and state.fits_when_empty(claim)
 
     def _soonest(self, claim: Claim) -> tuple[Places, int | None]:
-        """Where and when the claim could start as running claims reach their maximum runtime; the time is None when
-        that depends on one that has none."""
+        """Where and when the claim could start as running claims reach their maximum runtime. The time is None if that
+        depends on a claim without one."""
         state = self._state
         low, high = 0, len(self._ends)
         best = self._places_after(claim, high)
@@ -252,7 +252,7 @@ class Holds:
         return best, max(state.now, self._ends[low - 1][0]) if low else state.now
 
     def _places_after(self, claim: Claim, count: int) -> Places | None:
-        """Places once the first `count` running claims with an end are gone; victims of this pass are gone already."""
+        """Places once the first `count` running claims with an end have left, not counting victims of this pass."""
         state = self._state
         ended = [id for _, id in self._ends[:count] if id not in state.preempted]
         with state.trial() as trial:
@@ -260,7 +260,7 @@ class Holds:
             return state.places(claim, state.free_later)
 
     def _anywhere(self, claim: Claim) -> Places:
-        """On the nodes where most is free already, as few as will do, when nobody knows what ends first."""
+        """Places when it is unknown which claim ends first: on as few nodes as possible, those with the most free units."""
         if claim.is_recall or not self._nodes:
             return ()
         free = free_units(self._state.pool, self._state.free_later)
@@ -273,10 +273,10 @@ class Holds:
 
     @cached_property
     def _by_name(self) -> list[int]:
-        """The pool's nodes by name, each by its turn in the pool's order."""
+        """The pool's nodes sorted by name, given as positions in the pool's order."""
         return sorted(range(len(self._nodes)), key=lambda turn: self._nodes[turn].name)
 
     def _places_on(self, nodes: list[Node], claim: Claim) -> Places | None:
-        """Places on these nodes alone, were they empty."""
+        """Places on these nodes alone, as if they were empty."""
         pool = replace(self._state.pool, nodes=tuple(nodes))
         return find_places(claim, pool, Room(Space((pool,))))

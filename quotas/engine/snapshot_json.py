@@ -1,8 +1,8 @@
-"""Snapshots and plans as JSON: one snapshot a line in, one plan a line out.
+"""Snapshots and plans as JSON, one in each line.
 
-What is read and written are the fields of the dataclasses in types.py and reasons.py, by their annotations: `Units` is an
-integer of at least 0, a `Name` is not empty, and so on. Reading is strict: a key that is unknown, missing, of the wrong kind or
-out of range, or that refers to nothing, raises SnapshotError with the path of the key. `null` is the same as no key.
+The keys are the fields of the dataclasses in types.py and reasons.py, read by their annotations: `Units` is an integer of at
+least 0, a `Name` is not empty, and so on. Reading is strict: a key that is unknown, missing, of the wrong type or out of range,
+or that refers to nothing, raises SnapshotError with the path of the key. `null` is the same as no key.
 """
 
 import re
@@ -20,14 +20,14 @@ from quotas.engine.units import resized
 
 Json = dict[str, Any]
 Reader = Callable[[object, str], Any]
-"""Takes a value and the path of its key; returns the value checked and converted, or raises SnapshotError."""
+"""(value, path of its key) → the value, checked and converted. Raises SnapshotError."""
 
 ANNOTATIONS = frozenset({"kueue"})
-"""Keys of a snapshot that note what another scheduler decided; they are skipped."""
+"""Keys of a snapshot with what another scheduler decided; they are skipped."""
 MOST_SLICES = 64
-"""Of one card that MIG cuts: each is looked at by itself, and no card has more than 8."""
+"""The most slices of a card that MIG cuts: each costs time, and no real card has more than 8."""
 SHOWN = 60
-"""Characters, or digits, of a refused value that an error shows."""
+"""The most characters, or digits, of a refused value that an error shows."""
 WEIGHT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,20})?|[0-9]{1,15}/(?!0+$)[0-9]{1,15}")
 
 
@@ -40,7 +40,7 @@ class SnapshotError(ValueError):
 
 
 def _expected(what: str, value: object, key: str) -> SnapshotError:
-    """The error for a value that is not what it should be, shown in short."""
+    """The error for an unexpected value, which is shown shortened."""
     if isinstance(value, int) and abs(value) >= 10**SHOWN:
         shown = f"about 10^{int(value.bit_length() * 0.30103)}"
     else:
@@ -52,7 +52,7 @@ def _expected(what: str, value: object, key: str) -> SnapshotError:
 
 
 def parse_snapshot(data: object, *, recorded: bool = False) -> Snapshot:
-    """Read one snapshot. With `recorded`, each claim says what it was charged; see claim_from_json. Raises SnapshotError."""
+    """Read one snapshot. `recorded`: each claim has its charge already; see claim_from_json. Raises SnapshotError."""
     given = _instance(dict, "an object", data, "")
     frame: Snapshot = _reader(Snapshot)({**given, "claims": []}, "")
     pools: dict[Any, Pool] = {pool.id: pool for pool in frame.pools}
@@ -64,8 +64,8 @@ def parse_snapshot(data: object, *, recorded: bool = False) -> Snapshot:
 
 
 def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool], *, recorded: bool = False) -> Claim:
-    """One claim alone. One with a profile and no `units_per_pod` is charged the profile's slices (0 for an unknown profile).
-    Without `asked_per_pod`, `units_per_pod` is what a pod takes of a card, and its charge is worked out, unless the claim was
+    """Read one claim. With a profile and no `units_per_pod`, it is charged the profile's slices (0 for an unknown profile).
+    Without `asked_per_pod`, `units_per_pod` is what a pod takes of a card, and the charge is computed, unless the claim is
     `recorded`. Raises SnapshotError."""
     given = _instance(dict, "an object", data, key)
     if given.get("units_per_pod") is None and given.get("profile") is not None:
@@ -80,23 +80,23 @@ def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool], *, record
 
 
 def quota_from_json(data: object, key: str) -> Quota:
-    """One quota alone. Raises SnapshotError."""
+    """Read one quota. Raises SnapshotError."""
     return cast(Quota, _reader(Quota)(data, key))
 
 
 def policy_from_json(data: Json) -> Policy:
-    """A policy alone, as it is kept with a quota, department or pool. Raises SnapshotError."""
+    """Read a policy as stored with a quota, department or pool. Raises SnapshotError."""
     return cast(Policy, _reader(Policy)(data, "policy"))
 
 
 def reason_from_json(data: Json) -> Reason:
-    """The reason that reason_to_json wrote. Raises KeyError for a code this version does not know, and SnapshotError."""
+    """Read a reason written by reason_to_json. Raises KeyError for a code that is unknown to this version, and SnapshotError."""
     kind: Any = REASONS[data["code"]]
     return cast(Reason, _reader(kind)({name: data[name] for name in data if name != "code"}, ""))
 
 
 def _check_references(snapshot: Snapshot) -> None:
-    """Raises SnapshotError for a name that stands twice, a reference to nothing, a department that is above itself."""
+    """Raise SnapshotError for a duplicate name, a reference to nothing, or a department that is above itself."""
     pools = _unique("pools", [pool.id for pool in snapshot.pools])
     departments = _unique("departments", [department.id for department in snapshot.departments])
     _unique("claims", [claim.id for claim in snapshot.claims])
@@ -141,7 +141,7 @@ def _known(what: str, key: str, name: object, known: set[Any]) -> None:
 
 
 def _check_parents(department: Department, parents: Mapping[Any, Any], below_root: set[Any], key: str) -> None:
-    """Go up from the department to the root, or to one that is known to be `below_root`; then all on the way are."""
+    """Go up from the department to the root, or to one that is known to be `below_root`, and add all on the way to these."""
     way: set[Any] = set()
     each: Any = department.id
     while each is not None and each not in below_root:
@@ -157,7 +157,7 @@ def _check_parents(department: Department, parents: Mapping[Any, Any], below_roo
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """The reader of values that are annotated with `kind`, one of the annotations in types.py and reasons.py."""
+    """The reader for values annotated with `kind`, which is one of the annotations in types.py and reasons.py."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind == Weight:
         return _weight
@@ -202,7 +202,7 @@ def _not_empty(value: object, key: str) -> str:
 
 
 def _weight(value: object, key: str) -> Fraction:
-    """A weight is exact: 2, 0.5, "0.5" or "1/3"."""
+    """Read an exact weight: 2, 0.5, "0.5" or "1/3"."""
     written = value if isinstance(value, str) else str(value) if type(value) in (int, float) else ""
     if WEIGHT.fullmatch(written):
         return Fraction(written)
@@ -248,7 +248,7 @@ def _mapping(read: Reader) -> Reader:
 
 
 def _record(kind: type) -> Reader:
-    """The reader of a dataclass: every key known, required ones present, null and absent keys at their default."""
+    """The reader for a dataclass: every key must be known, required ones present; null and absent keys get their default."""
     hints = get_type_hints(kind, include_extras=True)
     readers = {name: _reader(hints[name]) for name, _ in _fields(kind)}
     required = [name for name, default in _fields(kind) if default is MISSING]
@@ -270,7 +270,7 @@ def _record(kind: type) -> Reader:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields that a dataclass is made of: (name, default), MISSING where there is none."""
+    """(name, default) of the fields that a dataclass is constructed from; MISSING: no default."""
     given = (f for f in fields(kind) if f.init)
     return tuple((f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in given)
 
@@ -279,35 +279,35 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> Json:
-    """The snapshot as JSON values, keys at their default left out; parse_snapshot gives the same snapshot back."""
+    """The snapshot as JSON values, without keys at their default. parse_snapshot returns the same snapshot."""
     return record_to_json(snapshot)
 
 
 def plan_to_json(plan: Plan) -> Json:
-    """The plan as JSON values, every key of every decision present."""
+    """The plan as JSON values, with every key of every decision."""
     decisions = [decision_to_json(decision) for decision in plan.decisions]
     return {"id": plan.id, "decisions": decisions, "withdrawn": list(plan.withdrawn)}
 
 
 def decision_to_json(decision: Decision) -> Json:
-    """One decision as JSON values, every key present, `from` in order of lenders."""
+    """One decision as JSON values, with every key; `from` is sorted by lender."""
     ordered = replace(decision, from_=dict(sorted(decision.from_.items())))
     return {name.rstrip("_"): _value(getattr(ordered, name)) for name, _ in _fields(Decision)}
 
 
 def reason_to_json(reason: Reason) -> Json:
-    """A reason as {"code": …, and its numbers}; what nobody looked for is left out."""
+    """A reason as {"code": …} with its numbers; None is left out."""
     return record_to_json(reason)
 
 
 def record_to_json(record: Any) -> Json:
-    """A dataclass as an object of what differs from the defaults; required fields always."""
+    """A dataclass as an object of its required fields and those that differ from the default."""
     return {name: _value(value) for name, value in _own_fields(record).items()}
 
 
 def one_level(value: object) -> Any:
-    """The `default` of a JSON writer: a dataclass, Fraction or Mapping for JSON, with the values in it as they are. Raises
-    TypeError for anything else. A writer in C takes half of the time of `snapshot_to_json`."""
+    """The `default` of a JSON writer: converts a dataclass, Fraction or Mapping, but not the values in it. Raises TypeError for
+    anything else. With it, a writer in C takes half the time of `snapshot_to_json`."""
     if is_dataclass(value):
         return _own_fields(value)
     if isinstance(value, Fraction):
@@ -322,7 +322,7 @@ def _own_fields(record: Any) -> dict[str, Any]:
     differing = {
         name: value
         for name, default in _fields(kind)
-        if (value := getattr(record, name)) is not default and value != default  # what is MISSING equals nothing
+        if (value := getattr(record, name)) is not default and value != default  # no value equals MISSING
     }
     return {"code": kind.code, **differing} if issubclass(kind, Reason) else differing
 

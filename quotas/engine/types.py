@@ -43,7 +43,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is decided of every pending claim, and the leaving claims that stay after all."""
+    """The decision on every pending claim, and the leaving claims that stay after all."""
 
     id: str
     decisions: tuple[Decision, ...]
@@ -63,8 +63,8 @@ class DecisionKind(StrEnum):
 class Decision:
     """The answer to a pending claim.
 
-    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` are
-    told now; at `by` all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
+    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` get
+    notice now; at `by` all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
     AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
     """
 
@@ -157,13 +157,13 @@ class Claim:
     # Details ----------------------------------------------------------------------------------------------------------
 
     notice: Seconds | None = None
-    """It and `grace` are what it was promised when it started."""
+    """This and `grace` were promised to it when it started."""
     grace: Seconds | None = None
     checkpointed_at: Time | None = None
     checkpoint_every: Seconds | None = None
-    """Its last checkpoints were so far apart."""
+    """The time between its last two checkpoints."""
     idle_since: Time | None = None
-    """Its cards have done nothing since, as measured: stopping it loses no work."""
+    """Its cards have been idle since then, as measured: stopping it loses no work."""
     asked_per_pod: Units | None = None
     """What each pod takes of its card's units, if not `units_per_pod`, the charge: its largest share (units.resized)."""
     cores_per_pod: Count | None = None
@@ -177,14 +177,14 @@ class Claim:
     same_domain: bool = False
     """All pods run in one network domain."""
 
-    # What follows from these, computed once because a pass reads it hundreds of thousands of times
+    # Derived values, computed once because a pass reads them hundreds of thousands of times
     is_recall: bool = field(init=False, repr=False, compare=False)
     must_stay_inside: bool = field(init=False, repr=False, compare=False)
-    """It never stands above its department's guarantee."""
+    """It never exceeds its department's guarantee."""
     units: int = field(init=False, repr=False, compare=False)
     """All units that it is charged."""
     on_card: int = field(init=False, repr=False, compare=False)
-    """Units that one pod takes of its card, or of its cards together."""
+    """Units that one pod occupies on its card, or on its cards together."""
     beside: Beside = field(init=False, repr=False, compare=False)
     shape: Shape = field(init=False, repr=False, compare=False)
 
@@ -224,7 +224,7 @@ class BorrowPreempt:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Whose claims may be preempted for a department's claim: `within` the department, by `reclaim` of what it has lent, and
-    as one borrower from another. The quota's policy counts, or else the department's, the pool's, the default."""
+    as one borrower from another. The quota's policy applies, or else the department's, the pool's, the default."""
 
     within: Within = "lower_priority"
     reclaim: Reclaim = "any"
@@ -233,8 +233,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for every pool. `notice` (from being told to SIGTERM), `grace` (from there to SIGKILL) and `policy` are the
-    defaults where nothing nearer says otherwise; `restart_cost` is the work that each preemption loses in any case."""
+    """What applies to every pool. `notice` (from announcement to SIGTERM), `grace` (from there to SIGKILL) and `policy` are
+    defaults; `restart_cost` is the work that each preemption loses in any case."""
 
     fair_sharing: bool = False
     starvation_after: Seconds = 600
@@ -249,8 +249,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A present GPU. `cores` is the percent of compute that it gives out in all, where compute is limited too: 100, or more where
-    the sharing system gives out each percent several times. `outside` of its units are used by what no quota counts."""
+    """A present GPU. `cores` is the percent of compute that it gives out in all, if compute is limited too: 100, or more if the
+    sharing system gives out each percent several times. `outside` of its units are used outside quota."""
 
     units: Units = 1
     cores: Count | None = None
@@ -264,7 +264,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with present cards; `instances` is a fixed MIG geometry: {profile: how many mig.config left there}.
+    """A machine with present cards; `instances` is a fixed MIG geometry: {profile: how many mig.config created}.
 
     `domain` is the network domain within which pods are near each other. Nodes of the same name in several pools are one
     machine: they share `cpu_milli`, `memory_mib`, the number of `pods` it takes (None: plenty) and `devices` by name (those
@@ -284,16 +284,16 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """One kind of capacity, counted in `unit`: that of its `nodes`, or else `capacity`, or else the sum of all guarantees.
-    `nominal` is what it has when all is well (default: what it has now). While less is there, claims wait for the rest instead of
-    being impossible.
+    `nominal` is what it has when all is well (default: what it has now). While less is present, claims wait for the rest
+    instead of being impossible.
 
     A claim is charged for its largest share of a card: of the card's units, of the `cores_per_card` percent of compute, and of
     `cpu_per_card` (millicores) and `memory_per_card` (MiB), which come with each card. None: what the cards have, and an
     even share of their nodes; 0: nobody is charged for it. `mig` is a product of mig_profiles.py whose cards are cut.
 
     `balances` are, by department, what it has borrowed on average lately less what it has lent, in thousandths of a unit. With
-    them (even an empty mapping; a department that is not named has 0) who borrows is served by its balance, and shares preempt
-    nobody. None: by what is borrowed now, with fair sharing, or by priority.
+    them (even an empty mapping; a department that is not named has 0) borrowers are served by balance, and shares preempt
+    nobody. None: by what they borrow now, with fair sharing, or by priority.
     """
 
     id: Annotated[PoolId, NotEmpty()]
@@ -353,7 +353,7 @@ class Reservation:
 
 
 class Range(NamedTuple):
-    """The integers that a key of the JSON format may have. Beyond 2⁵³ not every reader of JSON sees the same number."""
+    """The integers that a key of the JSON format may have. Beyond 2⁵³, JSON readers may see different numbers."""
 
     least: int = -(2**53) + 1
     most: int = 2**53 - 1
@@ -377,7 +377,7 @@ Thousandths = Annotated[int, Range()]
 Priority = Annotated[int, Range()]
 """Higher goes first."""
 Weight = Fraction | int
-"""An exact share in what is lent; whoever has weight 0 gives back what it borrows before anybody else."""
+"""An exact share in what is lent; departments with weight 0 give back first what they borrow."""
 Name = Annotated[str, NotEmpty()]
 
 UNASSIGNED = DepartmentId("")
@@ -388,4 +388,4 @@ Beside = tuple[tuple[str, int], ...]
 """What one pod takes of its machine beside the cards: (what, how much), where "what" is CPU (in millicores), MEMORY (in MiB),
 PODS (1) or the name of a device such as rdma/hca."""
 Shape = tuple[int, int | None, str | None, Beside]
-"""All that decides where one pod can go: (units of a card, percent of its compute, MIG profile, what it takes beside)."""
+"""Everything that decides where one pod can go: (units of a card, percent of its compute, MIG profile, what it takes beside)."""

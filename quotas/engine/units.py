@@ -1,4 +1,4 @@
-"""Units and times: how much a pool has, what a claim is charged, what stopping it loses, and when it is gone."""
+"""Units and times: how much a pool has, what a claim is charged, what stopping it loses, and when it has left."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from quotas.engine.types import (
 
 
 def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
-    """The pool's present capacity in units: what its nodes have, or was given, or else Σ guaranteed."""
+    """The pool's present capacity in units: what its nodes have, or else its `capacity`, or else Σ guaranteed."""
     if pool.nodes is not None:
         return sum(node_units(pool, node) for node in pool.nodes)
     if pool.capacity is not None:
@@ -29,7 +29,7 @@ def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
 
 
 def node_units(pool: Pool, node: Node) -> int:
-    """Units on a node. A fixed MIG geometry counts what its instances cover, not what the cards could."""
+    """Units on a node. With a fixed MIG geometry, the units of its instances count, not those of its cards."""
     if node.instances is None:
         return sum(card.left for card in node.cards)
     profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
@@ -37,25 +37,25 @@ def node_units(pool: Pool, node: Node) -> int:
 
 
 def card_units(pool: Pool) -> int:
-    """Units of a card of the pool, of the largest where cards differ; 0 when it has none."""
+    """Units of a card of the pool, of the largest if cards differ; 0 if it has none."""
     return pool.units_per_card or max((card.units for node in pool.nodes or () for card in node.cards), default=0)
 
 
 def card_cores(pool: Pool) -> int:
-    """Percent of compute that a card of the pool gives out in all, 100 where nothing limits it. Where cards differ the least,
-    so that nobody pays less than a pod can take of the smallest."""
+    """Percent of compute that a card of the pool gives out in all; 100 if it is not limited. If cards differ, the smallest, so
+    that no claim is charged less than its pods take of it."""
     known = (card.cores for node in pool.nodes or () for card in node.cards if card.cores)
     return pool.cores_per_card or min(known, default=100)
 
 
 def compute_units(cores: int, card_units: int, card_cores: int) -> int:
-    """Units that `cores` percent of compute are worth: the same share of `card_units` as of `card_cores`, rounded up."""
+    """The charge in units for `cores` percent of compute: the same share of `card_units` as of `card_cores`, rounded up."""
     return -(-cores * card_units // card_cores)
 
 
 def comes_with_a_card(pool: Pool) -> tuple[int, int]:
-    """CPU in millicores and memory in MiB that come with a card of the pool, as the pool says, else an even share of the node
-    where that is least, so that a pod that is charged for it finds it on each. 0: nobody is charged for it."""
+    """CPU in millicores and memory in MiB that come with a card of the pool: as set for the pool, else the smallest even share
+    of its nodes, so that a pod that is charged for it finds it on every node. 0: not charged for."""
     cpu, memory = pool.cpu_per_card, pool.memory_per_card
     return (
         _least_even_share(pool, lambda node: node.cpu_milli) if cpu is None else cpu,
@@ -69,14 +69,14 @@ def _least_even_share(pool: Pool, has: Callable[[Node], int | None]) -> int:
 
 
 def beside_units(asked: tuple[int, int], card_units: int, with_a_card: tuple[int, int]) -> int:
-    """Units that CPU and memory are worth: the larger of their shares of what comes `with_a_card`, rounded up."""
+    """The charge in units for CPU and memory: the larger of their shares of what comes `with_a_card`, rounded up."""
     pairs = zip(asked, with_a_card, strict=True)
     return max([-(-amount * card_units // share) for amount, share in pairs if share], default=0)
 
 
 def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
-    """The claim with `asked` units of a card for each pod, charged the largest of its shares: of the card's memory, of its
-    compute, and of the CPU and memory that come with a card."""
+    """The claim with `asked` units of a card for each pod, charged for its largest share: of the card's units, of its
+    compute, or of the CPU and memory that come with a card."""
     compute = 0 if pool.mig is not None else claim.cores_per_pod or 0
     charge = max(
         asked,
@@ -87,8 +87,8 @@ def resized(claim: Claim, asked: int, pool: Pool) -> Claim:
 
 
 def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
-    """Units of each claim on lost, drained or quarantined nodes and cards: they take nothing of the present capacity, and
-    stopping the claim gives nothing back. Claims on present cards alone are left out."""
+    """Claim id → units on lost, drained or quarantined nodes and cards: they take nothing of the present capacity, and
+    stopping the claim frees nothing there. Claims on present cards only are left out."""
     if pool.nodes is None:
         return {}
     nodes = [node for node in pool.nodes if node_units(pool, node)]
@@ -103,9 +103,9 @@ def stranded_units(pool: Pool, claims: Iterable[Claim]) -> dict[ClaimId, int]:
 
 
 def lost_work(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
-    """Unit-seconds that the claim loses by its deadline if it is told now: since its start or last checkpoint, also one that it
-    will have saved by then unless its checkpoints have stopped, plus the cost of starting again, which is all that one loses
-    which is idle by measurement."""
+    """Unit-seconds of work lost if the claim gets notice now: the time to its deadline since its start or last checkpoint (also
+    one that it will save by then, if it still saves them regularly), plus the restart cost. A claim that is idle by
+    measurement loses only the restart cost."""
     lost = 0
     if claim.idle_since is None:
         since = max(
@@ -118,7 +118,7 @@ def lost_work(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
 
 
 def young_until(claim: Claim, now: int) -> int:
-    """The time until which its minimum runtime protects a holding claim."""
+    """The time until which a holding claim is protected by its minimum runtime."""
     return _started(claim, now) + claim.min_runtime
 
 
@@ -127,34 +127,34 @@ def _started(claim: Claim, now: int) -> int:
 
 
 def ends_at(claim: Claim) -> int | None:
-    """When a holding claim's maximum runtime is over; None when it may run for ever."""
+    """When a holding claim's maximum runtime is over; None if it has none."""
     if claim.max_runtime is None or claim.started_at is None:
         return None
     return claim.started_at + claim.max_runtime
 
 
 def notice_of(claim: Claim, pool: Pool, settings: Settings) -> int:
-    """Seconds between telling the claim and SIGTERM: those promised to the claim, else its pool's, else the default."""
+    """Seconds between the announcement and SIGTERM: those promised to the claim, else its pool's, else the default."""
     if claim.notice is not None:
         return claim.notice
     return settings.notice if pool.notice is None else pool.notice
 
 
 def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
-    """Seconds between SIGTERM and SIGKILL, looked up like the notice."""
+    """Seconds between SIGTERM and SIGKILL, from the same places as the notice."""
     if claim.grace is not None:
         return claim.grace
     return settings.grace if pool.grace is None else pool.grace
 
 
 def told_at(leaver: Claim, pool: Pool, settings: Settings, now: int) -> int:
-    """When a leaving claim was told to leave; `now` if that is not known."""
+    """When the notice of a leaving claim began; `now` if unknown."""
     return now if leaver.leave_by is None else leaver.leave_by - notice_of(leaver, pool, settings)
 
 
 def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
-    """The latest time at which the claim's units are free: a holding claim is told now, or once its minimum runtime is over,
-    and gets notice and grace."""
+    """The latest time at which the claim's units are free. A holding claim gets notice now, or when its minimum runtime is
+    over, and then grace."""
     grace = grace_of(claim, pool, settings)
     if claim.state is ClaimState.LEAVING:
         return (now if claim.leave_by is None else claim.leave_by) + grace
@@ -162,14 +162,14 @@ def gone_by(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
 
 
 def policy_of(department: Department, pool: Pool, settings: Settings) -> Policy:
-    """The policy of a department's claims: of its quota, department, pool, or the default; the first that is set counts whole."""
+    """The policy of a department's claims: the first that is set, of quota, department, pool and default. They are not merged."""
     quota = department.quotas.get(pool.id)
     return (quota and quota.policy) or department.policy or pool.policy or settings.policy
 
 
 def spent_budget(department: Department, claim: Claim) -> SpentBudget | None:
-    """The used-up budget that binds a claim of the department the most: one that lets nothing start, then one that lasts longer.
-    What stays inside the guarantee anyway is not bound by one that forbids to borrow."""
+    """The used-up budget that restricts a claim of the department the most: one that lets nothing start, then the one that lasts
+    longest. A budget that only forbids borrowing does not restrict claims that never borrow."""
     binding = [
         budget
         for budget in department.budgets
@@ -181,11 +181,11 @@ def spent_budget(department: Department, claim: Claim) -> SpentBudget | None:
 
 
 def _weight_of(budget: SpentBudget) -> tuple[bool, int, bool, DepartmentId, str, int, int]:
-    """Total, so that the order in which budgets are listed does not matter."""
+    """A total order, so that the order in which budgets are listed does not matter."""
     whose = (budget.user is None, budget.department, budget.pool or "")
     return not budget.borrowing_only, budget.resets_at, *whose, budget.limit, budget.used
 
 
 def entered_at(claim: Claim) -> int:
-    """When a holding claim came to be charged."""
+    """Since when a holding claim is charged."""
     return claim.submitted_at if claim.started_at is None else claim.started_at

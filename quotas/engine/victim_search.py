@@ -1,9 +1,9 @@
-"""Victim sets by searching: the cheapest claims that give a number of units, and sets that no exact method applies to.
+"""Search for victim sets: the cheapest claims that free a number of units, and sets for which there is no exact method.
 
-`lowest_sum` is one knapsack, for pools (and recalls) that only count units. `search` is for trees of departments and gangs over
-several nodes, and can only get better: greedy then put back, from several starting orders; then set by set, in the order of
-preference, what may still be better than the best so far, as long as LOOKS last. Up to about ten candidates that is every set.
-`cheapest_nodes` are the nodes for one pod.
+`lowest_sum` solves one knapsack, for pools (and recalls) that only count units. `search` is for trees of departments and gangs
+over several nodes: first greedy sets from several orders, without claims that can be put back; then, up to LOOKS, other sets in
+the order of preference that may still be better than the best so far. Up to about ten candidates, that is every set.
+`cheapest_nodes` finds the nodes for one pod.
 """
 
 from bisect import bisect_left, insort
@@ -28,21 +28,21 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 from quotas.engine.units import entered_at
 
 Taken = tuple[ClaimId, "Taken"] | tuple[()]
-"""The last claim of a set, and those taken before it."""
+"""A set as a linked list: its last claim, and those taken before it."""
 Value = tuple[int, int, int, Taken]
-"""(lost work, how many, units, which) of a set of claims"""
+"""(lost work, number of claims, units, claims) of a set."""
 SUMS = 2_000
-"""Of more sums than these not all are kept: in a pool that counts MiB an owner may call back millions."""
+"""The most sums in the table: in a pool that counts MiB, an owner may recall millions of units."""
 
 
 def cheapest_sum(
     claims: Iterable[Claim], need: int, units: Callable[[Claim], int], lost: Callable[[Claim], int]
 ) -> tuple[Claim, ...] | None:
-    """The claims that give at least `need` units together and lose the least work; of those that lose the same the fewest, then
-    the fewest units, then the smaller ids. None if all together are too few.
+    """The claims that together free at least `need` units and lose the least work; of equals, the fewest claims, then the fewest
+    units, then the smaller ids. None if all together are too few.
 
-    A table has the best set for every sum, up to the need; sums are as many as the need has units, so it is thinned out
-    after each size. Up to SUMS of them the answer is exact.
+    A table has the best set for every sum of units up to `need`; it may become large, so it is thinned out after each size.
+    Up to SUMS sums, the answer is exact.
     """
     table: dict[int, Value] = {0: (0, 0, 0, ())}
     by_id = {claim.id: claim for claim in claims}
@@ -60,7 +60,7 @@ def cheapest_sum(
 def lowest_sum(
     claims: Iterable[Claim], need: int, units: Callable[[Claim], int], lost: Callable[[Claim], int]
 ) -> tuple[Claim, ...] | None:
-    """The same of the lowest priorities that suffice."""
+    """As `cheapest_sum`, of the lowest priorities that suffice."""
     claims = list(claims)
     for ceiling in sorted({claim.priority for claim in claims}):
         low = [claim for claim in claims if claim.priority <= ceiling]
@@ -84,8 +84,8 @@ def _ids(taken: Taken) -> list[ClaimId]:
 def _worth_taking(
     claims: Iterable[Claim], need: int, units: Callable[[Claim], int], lost: Callable[[Claim], int]
 ) -> Iterable[tuple[int, list[Claim]]]:
-    """By size, the largest first, the claims that can be in the best set, cheapest first: of fewer than would be enough others
-    are no smaller and lose less."""
+    """(size, claims of that size that can be in the best set, cheapest first), from the largest size down: without claims that
+    are not needed because enough others are no smaller and lose less."""
     sizes: dict[int, list[Claim]] = {}
     for claim in claims:
         sizes.setdefault(units(claim), []).append(claim)
@@ -100,8 +100,8 @@ def _worth_taking(
 
 
 def _thinned_out(table: dict[int, Value]) -> dict[int, Value]:
-    """The table without sums that are less than another and cost more; of more than SUMS some evenly, and the largest, from
-    which the need is reached if it can be."""
+    """The table without sums that are smaller and dearer than another. Of more than SUMS, an even selection that includes the
+    largest, from which `need` can still be reached if possible."""
     kept: list[tuple[int, Value]] = []
     for given, value in sorted(table.items(), reverse=True):
         if not kept or value[:2] <= kept[-1][1][:2]:
@@ -113,15 +113,15 @@ def _thinned_out(table: dict[int, Value]) -> dict[int, Value]:
 
 
 MANY = 16
-"""Of more candidates than these on nodes no others are looked at once a greedy set is found: each look is a search for
-places, and so few of so many sets hardly ever hold a better one."""
+"""With more candidates than this on nodes, no other sets are checked after a greedy set is found: each check is a search for
+places, and the few that are checked of so many sets hardly ever include a better one."""
 LOOKS, FEWER_LOOKS, TRIES = 500, 100, 10
-"""How many sets are looked at for one preemptor after the greedy ones: where units are counted or none was found, and where
-places are or the candidates are many; and how many of the sets that are found too dear at once, for each of them."""
+"""How many sets are checked for one preemptor after the greedy ones: LOOKS if only units count or no greedy set was found, and
+candidates are few; else FEWER_LOOKS. For each of these, TRIES sets may be dismissed as too dear."""
 
 
 def search(preemptor: Preemptor, claims: list[Claim]) -> tuple[Claim, ...] | None:
-    """The best set found, or None when no order of taking leads to one."""
+    """The best set found; None if none is found."""
     state = preemptor.state
     if state.settings.fair_sharing:
         claims = within_reach(preemptor, claims)
@@ -137,7 +137,7 @@ def search(preemptor: Preemptor, claims: list[Claim]) -> tuple[Claim, ...] | Non
 
 
 def cheapest(preemptor: Preemptor, costs: Mapping[Any, tuple[Claim, ...]]) -> Any:
-    """The least cost of these sets; of those that differ in their ids alone, that of the set whose places waste least."""
+    """The least cost of these sets; of those that differ only in their ids, the cost of the set whose places waste least."""
     first = min(costs)
     equal = [value for value in costs if value[:-1] == first[:-1]]
     return min(equal, key=lambda value: (waste(preemptor, costs[value]), value[-1])) if len(equal) > 1 else first
@@ -148,8 +148,8 @@ def _improved(
     claims: list[Claim],
     best: tuple[Claim, ...] | None,
 ) -> tuple[Claim, ...] | None:
-    """A better set than the best so far, if one is found. Depth first: a set is not continued if it makes room, or if
-    nothing that contains it can be better."""
+    """A better set than the best so far if one is found, else that. Depth first: a set is not extended if it makes room, or if
+    no set that contains it can be better."""
     state = preemptor.state
     candidates = next(_orders(preemptor, claims))
     if best is not None and state.pool.nodes is not None and len(candidates) > MANY:
@@ -183,8 +183,8 @@ def _improved(
 
 
 def _is_dearer(preemptor: Preemptor, victims: tuple[Claim, ...], least: Any) -> bool:
-    """Whether no set that contains these can be better than the best so far. On nodes equals may be; with fair sharing all
-    that have no more units of those that come first."""
+    """Whether no set that contains these can be better than the best so far. On nodes, sets of equal cost may be better; with
+    fair sharing, all sets that take no more units from departments to spare."""
     state = preemptor.state
     if state.settings.fair_sharing:
         first = (victim for victim in victims if (victim.department == preemptor.account.id) == preemptor.inside)
@@ -200,8 +200,8 @@ def _suffices(preemptor: Preemptor, victims: tuple[Claim, ...]) -> bool:
 
 
 def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
-    """Whether the preemptor needs each of its own claims among the victims to make room. With fair sharing who borrows beside
-    others' claims stops no own work that would start again on what is freed, only to look as if it borrowed less."""
+    """Whether the preemptor needs each claim of its own department among the victims to make room. With fair sharing, a borrower
+    that takes others' claims must not also stop own work that would start again on what is freed, only to lower its share."""
     state = preemptor.state
     mine = [victim for victim in victims if victim.department == preemptor.account.id]
     if not state.settings.fair_sharing or preemptor.renewing or not mine or len(mine) == len(victims):
@@ -214,13 +214,13 @@ def needs_own(preemptor: Preemptor, victims: Collection[Claim]) -> bool:
 
 
 def _shrinks(preemptor: Preemptor, victims: tuple[Claim, ...]) -> bool:
-    """Whether somebody can be put back."""
+    """Whether any victim can be put back."""
     smaller = (tuple(other for other in victims if other is not victim) for victim in victims)
     return any(_suffices(preemptor, rest) for rest in smaller)
 
 
 def _orders(preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
-    """Ways to go through the candidates: dearest last in the order of preference, by size, and newest first."""
+    """Orders of the candidates: by preference (dearest last), by size (largest or smallest first), and newest first."""
     state = preemptor.state
     mine = preemptor.account.id
     loss = {claim.id: state.lost_work(claim) for claim in claims}
@@ -235,7 +235,7 @@ def _orders(preemptor: Preemptor, claims: list[Claim]) -> Iterator[list[Claim]]:
 
 
 def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | None:
-    """Take one after the other while it is permitted, until the preemptor fits; then put back whoever is not needed."""
+    """Take claims in this order, if permitted, until the preemptor fits; then put back those that are not needed."""
     state = preemptor.state
     charges, lacking = state.charges, lacking_of_pool(preemptor)
     victims: list[Claim] = []
@@ -255,7 +255,7 @@ def _greedy(preemptor: Preemptor, order: list[Claim]) -> tuple[Claim, ...] | Non
 def put_back(
     preemptor: Preemptor, victims: list[Claim], order: Iterable[Claim], places: Places = ()
 ) -> tuple[list[Claim], Places]:
-    """The victims without those, asked in this order, who need not go, and the `places` that the rest make."""
+    """The victims without those that need not go, tried in this `order`, and the `places` that the rest make."""
     charges = preemptor.state.charges
     spare = sum([charges[victim.id] for victim in victims]) - lacking_of_pool(preemptor)
     for victim in order:
@@ -271,7 +271,7 @@ def put_back(
 
 
 def completed(preemptor: Preemptor, victims: tuple[Claim, ...], claims: Iterable[Claim]) -> tuple[Claim, ...] | None:
-    """The victims, and whoever else of the claims must go for the right to their places, or since the pool as a whole has too
+    """The victims with further claims that must go to give the right to their places, or because the pool as a whole has too
     little free; None if all are too few."""
     charges, lacking = preemptor.state.charges, lacking_of_pool(preemptor)
     given, allowed = sum(charges[victim.id] for victim in victims), permitted(preemptor, victims)
@@ -289,8 +289,8 @@ def completed(preemptor: Preemptor, victims: tuple[Claim, ...], claims: Iterable
 
 
 def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
-    """Places for the preemptor once the victims and all who leave are gone, by right and in space; None if there are none.
-    The state is the same afterwards."""
+    """Places for the preemptor once the victims and all leavers have left; None if there are none, or if quotas do not allow it.
+    The state does not change."""
     state, victims = preemptor.state, tuple(victims)
     with state.trial() as trial:
         trial.uncharge(victims)
@@ -301,7 +301,7 @@ def makes_room(preemptor: Preemptor, victims: Iterable[Claim]) -> Places | None:
 
 
 def waste(preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]:
-    """What the preemptor's places make useless for others once the victims are gone (placement.py), of all its pods together."""
+    """The waste (placement.py) of the preemptor's places once the victims have left, summed over all its pods."""
     state = preemptor.state
     claim, free = preemptor.claim, state.free_later
     wasted: list[tuple[float, ...]] = []
@@ -317,13 +317,13 @@ def waste(preemptor: Preemptor, victims: tuple[Claim, ...]) -> tuple[float, ...]
 # The nodes for one pod, cheapest first --------------------------------------------------------------------------------
 
 Bound = tuple[object, ...]
-"""The beginning of a cost that no set on the node is below."""
+"""The beginning of a cost: no set on the node costs less."""
 NEVER: Bound = LAST
-"""Of a node where no set makes a place."""
+"""The bound of a node where no set makes a place."""
 
 
 class NodeCost(NamedTuple):
-    """What clearing a node costs at least, and the `victims` that cost no more, if they are known."""
+    """The least cost of clearing a node, and `victims` of that cost, if they are known."""
 
     bound: Bound
     victims: tuple[Claim, ...] = ()
@@ -332,7 +332,7 @@ class NodeCost(NamedTuple):
 def cheapest_nodes(
     preemptor: Preemptor, own: Sequence[Claim], departments: Collection[DepartmentId]
 ) -> Iterator[tuple[NodeCost, Host, list[Claim]]]:
-    """The nodes that may have a place once candidates there have gone, the cheapest first, with these candidates."""
+    """The nodes that may have a place once candidates on them have left, the cheapest first, with these candidates."""
     state = preemptor.state
     mine, hosts = {claim.id for claim in own}, [*state.hosts.values()]
 
@@ -371,7 +371,7 @@ def cheapest_nodes(
 
 
 def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
-    """What victims on the node cost at least, for every preemptor inside its guarantee with such a policy."""
+    """The least cost of victims on the node, for every preemptor inside its guarantee with this policy."""
     state = preemptor.state
     borrowed = [claim for claim in state.on_node.get(host.name, {}).values() if claim.department in state.ledger.above]
     claims = open_to(preemptor, borrowed)
@@ -379,13 +379,13 @@ def _lower_bound_on(preemptor: Preemptor, host: Host) -> Bound | None:
 
 
 def _lower_bound(preemptor: Preemptor, claims: list[Claim], mine: Collection[ClaimId] = ()) -> Bound:
-    """What any set of these claims, of which some are its department's own (`mine`), costs the preemptor at least."""
+    """The least cost of any set of these claims for the preemptor. `mine`: claims of its own department."""
     state, own = preemptor.state, sum(claim.id in mine for claim in claims)
     if not claims:
         return NEVER
     if own not in (0, len(claims)) or (own and preemptor.inside):
         return (0,)
-    if state.settings.fair_sharing:  # who borrows most gives first
+    if state.settings.fair_sharing:  # the department that borrows most gives first
         units = 0 if own or preemptor.inside else min(claim.units for claim in claims)
         return units, -max(share(account, account.usage) for account in (state.ledger[c.department] for c in claims))
     if not (own or preemptor.inside):
@@ -397,7 +397,7 @@ def _lower_bound(preemptor: Preemptor, claims: list[Claim], mine: Collection[Cla
 def _node_cost(
     preemptor: Preemptor, host: Host, claims: list[Claim], mine: Collection[ClaimId], lower_bound: Bound
 ) -> NodeCost:
-    """What a place on the node costs at least if some of these claims go."""
+    """The least cost of a place on the node, if some of these claims go."""
     state, at_least = preemptor.state, NodeCost(lower_bound)
     with state.trial() as trial:
         trial.free(state.free_later, [state.vectors[claim.id] for claim in claims])
@@ -418,8 +418,8 @@ def _node_cost(
 def _lacking_on(
     state: PassState, claim: Claim, host: Host, claims: list[Claim]
 ) -> Iterator[tuple[dict[ClaimId, int], int]]:
-    """What a place on the node lacks: for each way to get one, what each claim gives of it, and how much is needed. Where a card
-    has enough it is the first thing of which the machine has too little. Nothing where places are no sums."""
+    """(what each claim would give, how much is needed) for each way to get a place on the node: of a card's units or, if a card
+    has enough, of the first thing of which the machine has too little. Empty if places are not simple sums."""
     free, shape = state.free_later.row, host.pool.mig
     cards: Sequence[tuple[Collection[Slot], int]] = ()
     if shape is None and host.whole <= 1:
@@ -443,8 +443,8 @@ def _lacking_on(
 
 
 def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim], own: bool) -> NodeCost | None:
-    """Several cards that others share, whole: the cheapest of them, without all who stand there. None where enough are empty, or
-    candidates do not empty enough."""
+    """The cost of emptying the cheapest of several shared cards, which are needed whole. None if enough are empty already, or if
+    the candidates cannot empty enough."""
     left, need = state.free_later.row, claim.on_card // host.whole
     costs: list[tuple[Bound, list[Claim]]] = []
     for card in host.cards:
@@ -462,7 +462,7 @@ def _whole_cards(state: PassState, claim: Claim, host: Host, claims: list[Claim]
 
 
 def _cheapest(state: PassState, claims: list[Claim], gives: dict[ClaimId, int], need: int, own: bool) -> NodeCost:
-    """The cheapest victims, of claims that leave their departments what is promised if these give enough."""
+    """The cheapest victims; if they give enough, only claims whose departments do not fall below their guarantees."""
     spare, short = claims if own else [claim for claim in claims if not state.short_of_guarantee(claim)], 0
     if sum([gives[claim.id] for claim in spare]) < need:
         short = min([short for claim in claims if (short := state.short_of_guarantee(claim))])

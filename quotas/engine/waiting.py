@@ -1,8 +1,8 @@
 """Why a claim does not start, and what would help.
 
-`impossible` says why no state of the pool would let it run, and how large such a request could be at most; `not_now` why it does
-not start whatever is free; `waiting_reasons` what it waits for. No reason names the policy: who may not preempt reads
-what it lacks, such as `not_enough`. `Consolidation` looks for pods that could move to make room.
+`impossible`: why it can never run in the pool, and how large such a request could be; `not_now`: why it does not start however
+much is free; `waiting_reasons`: what it waits for. No reason names the policy: if it forbids to preempt, the reason is what is
+lacking, such as `not_enough`. `Consolidation` searches for pods that could move to make room.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,8 +54,8 @@ from quotas.engine.units import beside_units, card_cores, card_units, comes_with
 
 
 def impossible(state: PassState, claim: Claim) -> Decision | None:
-    """The answer to a claim that no state of the pool would let run: above its department's ceiling, a profile that does not
-    exist, or larger than any node. The quotas' limits come first, and the `largest` such request that could run."""
+    """The answer to a claim that can never run: it is above its department's ceiling, has an unknown profile, or is larger than
+    any node. Reasons of quotas come first; `largest` is the largest such request that could run. None if it could run."""
     profiles = state.pool.mig
     known = claim.profile is None if profiles is None else profile_of(profiles, claim.profile) or claim.is_recall
     if not known:
@@ -74,7 +74,7 @@ def impossible(state: PassState, claim: Claim) -> Decision | None:
 
 
 def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
-    """The limits of its department's quota that the claim alone passes."""
+    """The limits of its department's quota that the claim alone would exceed."""
     account = state.ledger[claim.department]
     if claim.units > account.ceiling:
         return [AboveCeiling(account.ceiling)]
@@ -84,8 +84,8 @@ def _passed_quota(state: PassState, claim: Claim) -> list[Reason]:
 
 
 def _no_place(state: PassState, claim: Claim, above_quota: bool) -> Fragmented | None:
-    """That even the empty pool has no place for the claim, unless what its quota allows has one. While capacity is missing nobody
-    knows what nodes there will be: then the claim waits."""
+    """The reason if even the empty pool has no place for the claim; with `above_quota`, only if not even what its quota allows
+    has one. While capacity is missing, future nodes are unknown, so the claim waits."""
     if state.ledger.capacity < state.ledger.nominal or state.fits_when_empty(claim):
         return None
     if above_quota and (state.pool.nodes is None or claim.is_recall):
@@ -110,7 +110,7 @@ def with_present_usage(state: PassState, claim: Claim, reasons: tuple[Reason, ..
 
 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
-    """Why the claim may not start however much is free; then nothing is held and nobody preempted for it."""
+    """Why the claim may not start however much is free; then nothing is held and no claim preempted for it."""
     blocked, until = barred(state, claim, itself_counted=False), claim.backoff_until
     if blocked is not None or state.inside(claim):
         return blocked
@@ -119,7 +119,7 @@ def not_now(state: PassState, claim: Claim) -> Reason | None:
 
 
 def barred_from_borrowing(state: PassState, claim: Claim) -> OverBudget | None:
-    """The used-up budget that forbids it to borrow."""
+    """The used-up budget that forbids the claim to borrow."""
     budget = state.budgets.get(claim.id)
     return _over(budget) if budget is not None and budget.borrowing_only else None
 
@@ -130,8 +130,8 @@ def _over(budget: SpentBudget) -> OverBudget:
 
 
 def barred(state: PassState, claim: Claim, itself_counted: bool) -> Reason | None:
-    """Paused, over a budget that lets nothing start, or over its user's cap: `not_now` without what only forbids to borrow, as
-    the back-off, which does not stop a claim with a reservation. With `itself_counted` its user's usage has the claim in it."""
+    """Why the claim may not start even inside its guarantee: its department is paused, a budget lets nothing start, or it is over
+    its user's cap. `itself_counted`: the user's usage includes the claim."""
     if state.departments[claim.department].paused:
         return DepartmentPaused()
     budget = state.budgets.get(claim.id)
@@ -142,7 +142,7 @@ def barred(state: PassState, claim: Claim, itself_counted: bool) -> Reason | Non
 
 
 def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
-    """Why the claim waits, the most telling reason first."""
+    """Why the claim waits, the most informative reason first."""
     since = state.pool.cluster_unreachable_since
     if since is not None:
         return (ClusterUnreachable(since),)
@@ -158,44 +158,43 @@ def waiting_reasons(state: PassState, claim: Claim) -> tuple[Reason, ...]:
 
 
 def _returning(state: PassState, claim: Claim) -> list[LentOutReturning]:
-    """Whom it would preempt if their minimum runtime were over, and by when they would be gone."""
+    """The claims that it would preempt if their minimum runtime were over, and by when they would have left."""
     if not state.young or not state.inside(claim):
         return []
     chosen = choose(state, claim, ignore_min_runtime=True)
-    if chosen is None or not chosen.victims:  # what it lacks has come free since it was answered
+    if chosen is None or not chosen.victims:  # what it lacks has become free since it was answered
         return []
     by = max(state.gone_by(victim) for victim in chosen.victims)
     return [LentOutReturning(tuple(victim.id for victim in chosen.victims), by)]
 
 
 def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
-    """That no nodes can be cleared for it, though what is free and what it may preempt would be units enough."""
+    """The reason if no nodes can be cleared for it, although free and preemptible units together would be enough."""
     if state.pool.nodes is None or not state.inside(claim):
         return []
     victims, free = open_claims(state, claim), state.free_later
     with state.trial() as trial:
         for earmark in [earmark for earmark in state.earmarks.values() if earmark.starving]:
-            trial.remove_earmark(earmark)  # a borrower's, which who is inside passes
+            trial.remove_earmark(earmark)  # a borrower's hold, which a claim inside its guarantee passes
         trial.free(free, [state.vectors[victim.id] for victim in victims])
         if not victims or free.row[state.pool_slot] < state.asked(claim) or state.places(claim, free) is not None:
             return []
         fit = pods_that_fit(claim, state.pool, free) * claim.units_per_pod
         if claim.pods == 1 and claim.profile is None:
             fit = largest_pod(state.pool, free, claim)
-        # if all of it fits, it is a common domain, or cores of a card, that is lacking
+        # if the whole claim fits, it lacks a common domain, or cores of a card
         return [NoNodeToClear(fit)] if fit < claim.units else []
 
 
 def _outside(account: Account, claim: Claim, asked: int) -> Reason:
-    """The reason for a claim that must stay inside its department's guarantee and with the units `asked` would not."""
+    """The reason for a claim that must stay inside its department's guarantee and would exceed it with the units `asked`."""
     if not claim.preemptible:
         return NotPreemptible(account.guaranteed, account.usage + asked)
     return OverBorrowLimit(0, asked - account.own_left)
 
 
 def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
-    """What the quotas say against it, holds and reservations counted as used; `NotEnough` here: units that its department may
-    use."""
+    """Reasons of quotas, with holds and reservations counted as used. `NotEnough` counts units that the department may use."""
     account, asked = state.ledger[claim.department], state.asked(claim)
     inside = state.inside(claim)
     if claim.must_stay_inside and not inside:
@@ -215,12 +214,12 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
         return [held]
     own = {each.id for each in account.upwards()}
     idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
-    largest_kept, keeper = max(idle, default=(0, account.id))  # named only where it alone would be enough
+    largest_kept, keeper = max(idle, default=(0, account.id))  # named only if it alone would be enough
     return [NotLent(keeper, largest_kept)] if largest_kept >= short else [NotEnough(state.pool.id, short)]
 
 
 def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
-    """For whom the units are held that are free, but that the claim's department may not use as long as they are."""
+    """The reason if enough units are free, but the department may not use them while they are held for another claim."""
     if state.free_now.row[state.pool_slot] + state.units_earmarked < asked:
         return None
     with state.trial() as trial:
@@ -232,20 +231,20 @@ def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
 
 
 def _earmarks_of_free(state: PassState, claim: Claim) -> Iterator[Earmark]:
-    """What keeps free units for other claims."""
+    """The earmarks that keep free units for other claims."""
     return (
         earmark for id, earmark in state.earmarks.items() if id != claim.id and earmark.free_part[state.pool_slot] > 0
     )
 
 
 def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
-    """What the pool lacks now, though the quotas would allow the claim; `NotEnough` here: units that are free."""
+    """Reasons of the pool, if quotas allow the claim. `NotEnough` counts free units."""
     asked, free = state.asked(claim), max(0, state.free_now.row[state.pool_slot])
     if free + state.units_earmarked < asked:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
         yield HeldFor(next(_earmarks_of_free(state, claim)).claim.id)
-    else:  # where units are only counted, it would start
+    else:  # there are nodes: otherwise it would start
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, state.free_now), claim.pods)
         yield Fragmented(free, largest_pod(state.pool, state.free_now, claim))
@@ -254,13 +253,13 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
 # The largest request that could run -----------------------------------------------------------------------------------
 
 SOME_PODS = 16
-"""Numbers of pods that parts of cards are tried for one by one; more only all together."""
+"""Up to this number of pods, parts of cards are tried for every number of pods; beyond it, only for all pods."""
 
 
 def largest(state: PassState, claim: Claim, by_quota: bool = True) -> int:
-    """Units of the largest request like the claim for which the empty pool has the places and, if `by_quota`, which the
-    quotas and the user's cap allow. Like it: no more pods, no more units in each, the same CPU, memory and domain, and for
-    MIG any profile that is no larger."""
+    """Units of the largest request like the claim that fits into the empty pool and, if `by_quota`, that quotas and the user's
+    cap allow. Like the claim means: no more pods, no more units in each, the same CPU, memory and domain; for MIG, any
+    profile that is no larger."""
     limit = state.ledger.capacity
     if by_quota:
         cap = None if claim.is_recall else state.departments[claim.department].user_caps.get(state.pool.id)
@@ -273,20 +272,20 @@ def largest(state: PassState, claim: Claim, by_quota: bool = True) -> int:
 
 
 def _allowed(state: PassState, claim: Claim) -> int:
-    """Units that the department's quota lets such a claim have."""
+    """The most units that the department's quota allows for such a claim."""
     account = state.ledger[claim.department]
     return min(account.ceiling, account.guaranteed) if claim.must_stay_inside else account.ceiling
 
 
 def _with_most_pods(state: PassState, pod: Claim, pods: int, limit: int) -> int:
-    """Units of as many such pods, at most `pods`, as fit together."""
+    """Units of the most such pods, at most `pods`, that fit together."""
     most = _most(min(pods, limit // pod.units_per_pod), lambda count: state.fits_when_empty(replace(pod, pods=count)))
     return most * pod.units_per_pod
 
 
 def _pods(state: PassState, claim: Claim, limit: int) -> Iterator[Claim]:
-    """Single pods worth trying: the claim's own, and the largest smaller ones; for MIG every profile that is no larger, or
-    every one when its own does not exist."""
+    """Single pods to try: the claim's own, and the largest smaller ones; for MIG, every profile that is no larger, or every one
+    if the claim's own does not exist."""
     if state.pool.mig is not None:
         for name, profile in profiles_of(state.pool.mig).items():
             if not claim.on_card or profile.size <= claim.on_card:
@@ -298,7 +297,7 @@ def _pods(state: PassState, claim: Claim, limit: int) -> Iterator[Claim]:
 
 
 def _sizes(state: PassState, claim: Claim, limit: int) -> Iterator[int]:
-    """Every number of whole cards; of a part of a card the most that so many pods can each have."""
+    """Units of a pod to try: any number of whole cards; for each number of pods, the largest part of a card that all can have."""
     nodes = state.pool.nodes or ()
     for whole in {card.units for node in nodes for card in node.cards if card.units}:
         yield from (count * whole for count in range(1, max(len(node.cards) for node in nodes) + 1))
@@ -307,18 +306,18 @@ def _sizes(state: PassState, claim: Claim, limit: int) -> Iterator[int]:
 
 
 def _largest_part(state: PassState, claim: Claim, pods: int, most: int) -> int:
-    """Units, at most so many, that each of so many pods of the claim can be charged."""
+    """The most units, at most `most`, that each of `pods` pods of the claim can be charged."""
     return _most(most, lambda units: state.fits_when_empty(replace(_smaller(state, claim, units), pods=pods)))
 
 
 def _smaller(state: PassState, claim: Claim, units: int) -> Claim:
-    """One pod of the claim that is charged `units`, with no more compute, CPU and memory than these pay for."""
+    """One pod of the claim that is charged `units`, with no more compute, CPU and memory than belong to these."""
     cores, whole = claim.cores_per_pod, card_units(state.pool)
     if cores is not None and whole:
         cores = min(cores, card_cores(state.pool) * units // whole)
     cpu, memory = claim.cpu_milli, claim.memory_mib
     share = comes_with_a_card(state.pool)
-    if whole and beside_units((cpu, memory), whole, share) <= claim.units_per_pod:  # as it is charged for them
+    if whole and beside_units((cpu, memory), whole, share) <= claim.units_per_pod:  # it is charged for them
         cpu, memory = (
             min(asked, most * units // whole) if most else asked
             for asked, most in zip((cpu, memory), share, strict=True)
@@ -330,7 +329,7 @@ def _smaller(state: PassState, claim: Claim, units: int) -> Claim:
 
 
 def _most(high: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `high` that fits; what is smaller than one that fits does too, and 0 always."""
+    """The largest number up to `high` that fits. Smaller numbers must fit too, and 0 always."""
     low = 0
     while low < high:
         middle = (low + high + 1) // 2
@@ -344,14 +343,14 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 # Moves that would make room -------------------------------------------------------------------------------------------
 
 MOST_MOVES = 3
-"""For each pod that asks."""
+"""The most moves for each pod of the waiting claim."""
 TRIES, LOOKS = 100, 5_000
-"""In one pass over a pool, for all who wait: how many sets of pods are moved to see, and how many are looked at."""
+"""In one pass over a pool, for all waiting claims: how many sets of pods are tried, and how many are considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One pod that may be moved, as a claim of its own, with what it occupies."""
+    """One running pod that may be moved, as a separate claim, with what it occupies."""
 
     claim: Claim
     placed: Placed
@@ -363,11 +362,11 @@ class Running:
 
 
 class Consolidation:
-    """The hints of one pass: which pods could move so that a claim finds room where enough is free, but not together.
+    """The hints of one pass: which pods could move to make room for a claim if enough is free, but not together.
 
-    Nothing is moved: the answer is for people. A move takes one running pod that may be preempted to a place that is free
-    already. For each pod of the waiting claim the fewest moves on one node are looked for, up to MOST_MOVES. The search is
-    bounded; when it finds nothing, more moves, or moves that wait for each other, might still do.
+    Nothing is moved: the hints are for people. A move takes one running pod that may be preempted to a place that is already
+    free. For each pod of the waiting claim, the fewest moves on one node are searched for, up to MOST_MOVES. The search is
+    bounded: if it finds nothing, more moves, or moves that wait for each other, might still help.
     """
 
     def __init__(self, state: PassState) -> None:
@@ -379,15 +378,15 @@ class Consolidation:
         self._running: dict[str, list[Running]] | None = None
 
     def hinted(self, claim: Claim, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-        """The reasons why the claim waits; "fragmented" also says which moves would make room, and the nearest machine if CPU,
-        memory, pods or a device is missing there."""
+        """The reasons why the claim waits; "fragmented" gets the moves that would make room, and the closest machine if it
+        lacks CPU, memory, pods or a device."""
         if not any(isinstance(reason, Fragmented) for reason in reasons):
             return reasons
         machine, moves = self.machine(claim), self.moves(claim)
         return tuple(replace(r, moves=moves, machine=machine) if isinstance(r, Fragmented) else r for r in reasons)
 
     def machine(self, claim: Claim) -> Machine | None:
-        """See placement.nearest_machine; one answer for all claims that ask for the same, unless something is held for them."""
+        """placement.nearest_machine, cached for all claims with the same request, unless something is held for them."""
         earmark = self._state.earmarks.get(claim.id)
         key = claim.shape, claim.pods, claim.same_domain, earmark and claim.id
         if key not in self._machines:
@@ -397,7 +396,7 @@ class Consolidation:
         return self._machines[key]
 
     def moves(self, claim: Claim) -> tuple[Move, ...] | None:
-        """The fewest moves found that would let the claim start now; () for none, None when there were too many tries."""
+        """The fewest moves found that would let the claim start now; (): none found; None: no tries were left."""
         key = claim.shape, claim.pods, claim.same_domain
         if key not in self._moves:
             if not self._tries:
@@ -408,7 +407,7 @@ class Consolidation:
         return self._moves[key]
 
     def _all_pods(self, claim: Claim, hosts: tuple[Host, ...]) -> tuple[Move, ...] | None:
-        """Pod by pod: where one fits on these nodes it goes there, else moves make room for it."""
+        """Moves that make room for all pods on these nodes, pod by pod; a pod that fits needs none. None: not found."""
         one, moves, earmark = (
             replace(claim, pods=1, same_domain=False),
             list[Move](),
@@ -426,7 +425,7 @@ class Consolidation:
         return tuple(moves)
 
     def _take(self, one: Claim, hosts: Sequence[Host], trial: Trial) -> Placed | None:
-        """The best place for a pod on these nodes, if there is any: taken on trial."""
+        """Take, on trial, the best place for a pod on these nodes, if there is any."""
         everywhere = hosts is self._hosts
         spot = best_in(self._free, one, self._pool) if everywhere else best_spot(one, hosts, self._free.row)
         if spot is None:
@@ -437,7 +436,7 @@ class Consolidation:
     def _room_for(
         self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]], trial: Trial
     ) -> list[Move] | None:
-        """The fewest moves that free a place for one more pod. They, and the pod, stand on trial."""
+        """The fewest moves that free a place for one more pod. The moves and the pod are entered on trial."""
         short = list(self._short(one, hosts, moved))
         for count in range(1, MOST_MOVES + 1):
             for host, pods in self._candidates(short, count):
@@ -452,8 +451,8 @@ class Consolidation:
     def _short(
         self, one: Claim, hosts: tuple[Host, ...], moved: set[tuple[str, int]]
     ) -> Iterator[tuple[Host, int, list[Running]]]:
-        """The nodes where moves could make room, those that lack least first: how many units they lack, and the pods that have a
-        place elsewhere, small ones first."""
+        """(node, units it lacks, its pods that have a place elsewhere, small ones first) for nodes where moves could make room,
+        those that lack least first."""
         running, has_place = self._movable(), dict[Shape, bool]()
         free = dict(zip(self._state.hosts, free_units(self._pool, self._free), strict=True))
         for host in sorted(hosts, key=lambda host: (-free[host.name], host.name)):
@@ -469,7 +468,7 @@ class Consolidation:
     def _candidates(
         self, short: Iterable[tuple[Host, int, list[Running]]], count: int
     ) -> Iterator[tuple[Host, tuple[Running, ...]]]:
-        """So many pods of one node that give enough units."""
+        """(node, `count` pods of it that together free enough units)."""
         for host, lacking, here in short:
             if sum(pod.claim.on_card for pod in here[-count:]) < lacking:
                 continue
@@ -481,7 +480,7 @@ class Consolidation:
                     yield host, pods
 
     def _moved(self, one: Claim, host: Host, pods: tuple[Running, ...], trial: Trial) -> list[Move] | None:
-        """The moves of these pods, if one more then fits on the node and each of them elsewhere; the largest choose first."""
+        """The moves of these pods, if one more then fits on the node and each of them elsewhere; the largest are placed first."""
         before, moves = trial.mark(), list[Move]()
         trial.free(self._free, [pod.vector for pod in pods])
         fits = self._take(one, [host], trial) is not None
@@ -496,7 +495,7 @@ class Consolidation:
         return None
 
     def _movable(self) -> dict[str, list[Running]]:
-        """Every pod that may be preempted, by node, smallest first. Pods of a gang in one domain stay together."""
+        """Node → its pods that may be preempted, smallest first, without pods of gangs that must share a domain."""
         if self._running is None:
             state, self._running = self._state, {}
             for claim in (claim for claims in state.holding.values() for claim in claims.values()):

@@ -1,7 +1,7 @@
-"""What would happen if …: another request, a recall, a changed quota, a drained node.
+"""What would happen with another request, a recall, a changed quota or a drained node.
 
-Nothing here decides: a changed snapshot goes through `decide`, and the answers are compared or condensed. `what_if` compares two
-plans, `verdict` answers one request, `alternatives` asks for each victim who would be preempted instead of it.
+A changed snapshot goes through `decide`, and the answers are compared or summarised. `what_if` compares two plans, `verdict`
+answers one request, `alternatives` finds for each victim the claims that would be preempted instead of it.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from quotas.engine.units import grace_of, notice_of
 
 
 def with_claim(snapshot: Snapshot, claim: Claim) -> Snapshot:
-    """The snapshot and one more claim: a request, or a recall (`pods=0`). Raises ValueError when its id is taken."""
+    """The snapshot with one more claim: a request, or a recall (`pods=0`). Raises ValueError if its id is taken."""
     if any(other.id == claim.id for other in snapshot.claims):
         raise ValueError(f"claim {claim.id} is there already")
     return replace(snapshot, claims=(*snapshot.claims, claim))
@@ -54,13 +54,13 @@ def with_quota(snapshot: Snapshot, department: DepartmentId, pool: PoolId, quota
 
 
 def without_nodes(snapshot: Snapshot, names: Iterable[str]) -> Snapshot:
-    """The snapshot with nodes drained; nominal capacity stays what it was."""
+    """The snapshot with nodes drained; nominal capacity does not change."""
     gone = frozenset(names)
     return _with_nodes(snapshot, lambda nodes: (node for node in nodes if node.name not in gone))
 
 
 def without_card(snapshot: Snapshot, name: str, index: int) -> Snapshot:
-    """The snapshot with one card of a node quarantined; nominal capacity stays what it was."""
+    """The snapshot with one card of a node quarantined; nominal capacity does not change."""
 
     def reduced(node: Node) -> Node:
         if node.name != name:
@@ -71,7 +71,7 @@ def without_card(snapshot: Snapshot, name: str, index: int) -> Snapshot:
 
 
 def _with_nodes(snapshot: Snapshot, change: Callable[[tuple[Node, ...]], Iterable[Node]]) -> Snapshot:
-    """The snapshot with other nodes in every pool that has any, and its nominal capacity as it was."""
+    """The snapshot with changed nodes in every pool that has nodes; nominal capacity does not change."""
 
     def changed(pool: Pool) -> Pool:
         if pool.nodes is None:
@@ -82,11 +82,11 @@ def _with_nodes(snapshot: Snapshot, change: Callable[[tuple[Node, ...]], Iterabl
 
 
 Standing = Mapping[str, tuple[ClaimId, ...]]
-"""By node: the claims that hold or leave a place there."""
+"""Node → the claims that hold or leave a place there."""
 
 
 def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
-    """The claims on each of these nodes. A drained node lets them run until they end; an emptied one preempts them."""
+    """The claims on each of these nodes. They run until they end if it is drained, and are preempted if it is emptied."""
     found: dict[str, list[ClaimId]] = {name: [] for name in names}
     for claim in snapshot.claims:
         if claim.state is not ClaimState.PENDING:
@@ -100,7 +100,7 @@ def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A claim whose answer differs; None where it is not pending."""
+    """A claim whose answer differs; None: it is not pending there."""
 
     claim: ClaimId
     before: Decision | None
@@ -109,9 +109,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Who is affected by a change: claims with other `changes` of their answer, those `told` to leave only because of it
-    (`told_units` by department), and those `spared`. `recallable` says how many units more, or less, each department would
-    count as borrowed as things stand, before anybody is preempted."""
+    """What a change affects: claims whose answer `changes`, claims `told` to leave only because of it (`told_units` by
+    department), and those `spared`. `recallable`: how many more (negative: fewer) units of each department would count as
+    borrowed at once, before any preemption."""
 
     before: Plan
     after: Plan
@@ -123,12 +123,12 @@ class Difference:
 
 
 def what_if(snapshot: Snapshot, changed: Snapshot) -> Difference:
-    """Plan both and compare."""
+    """Plan both snapshots and compare the plans."""
     return compare(snapshot, decide(snapshot), changed, decide(changed))
 
 
 def compare(snapshot: Snapshot, before: Plan, changed: Snapshot, after: Plan) -> Difference:
-    """What the plan `after`, of the changed snapshot, says otherwise than the plan `before`."""
+    """The difference between the plan `before` and the plan `after`, which is of the changed snapshot."""
     old = {decision.claim: decision for decision in before.decisions}
     new = {decision.claim: decision for decision in after.decisions}
     told_before, told_after = _told(before), _told(after)
@@ -165,7 +165,7 @@ def _recallable(snapshot: Snapshot, changed: Snapshot) -> dict[tuple[DepartmentI
 
 
 class Headline(StrEnum):
-    """The five things a verdict can say."""
+    """The five possible verdicts."""
 
     STARTS_OWN = "starts_own"
     STARTS_BORROWING = "starts_borrowing"
@@ -176,10 +176,9 @@ class Headline(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Decision):
-    """The answer to one request that is not submitted yet, and the numbers that its sentences need besides.
-
+    """The answer to one request that is not submitted yet, with further numbers for its sentences.
     `in_use` is what its department uses without it, `in_use_after` with it; `notice` and `grace` are what it would be promised.
-    `returning` says how many units each department gives back for a start that waits for others.
+    `returning` has the units that each department gives back if the start waits for others.
     """
 
     headline: Headline
@@ -194,8 +193,8 @@ class Verdict(Decision):
 
 
 def verdict(snapshot: Snapshot, claim: Claim) -> Verdict:
-    """What `decide` would answer if this pending claim were submitted now. Raises ValueError when the claim's id is
-    taken or it is not pending."""
+    """What `decide` would answer if this pending claim were submitted now. Raises ValueError if the claim's id is taken or it
+    is not pending."""
     if claim.state is not ClaimState.PENDING:
         raise ValueError(f"{claim.id} is {claim.state}, not pending")
     plan = decide(with_claim(snapshot, claim))
@@ -235,7 +234,7 @@ def headline_of(decision: Decision) -> Headline:
 
 
 class Criterion(StrEnum):
-    """What the choice of victims looks at, in this order; of the first two OWN for a claim inside its guarantee, else OTHERS."""
+    """The criteria for choosing victims, in order. Of the first two, OWN applies to a claim inside its guarantee, else OTHERS."""
 
     OWN = "own"
     OTHERS = "others"
@@ -250,11 +249,10 @@ class Criterion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What would have been answered if the `spared` could not be preempted.
-
+    """The answer if the `spared` claims could not be preempted.
     `worse_in` is the first criterion in which the other victims cost more, by the snapshot alone, with both numbers (units,
-    priorities, unit-seconds, claims; None for those that are no number). It is None when there are no other victims, or when
-    they cost no more: then other answers of the pass stood in the way.
+    priorities, unit-seconds or claims; None if the criterion has no number). It is None if there are no other victims, or if
+    they cost no more: then other answers of the pass were in the way.
     """
 
     spared: tuple[ClaimId, ...]
@@ -267,14 +265,14 @@ class Alternative:
 def alternatives(
     snapshot: Snapshot, asker: ClaimId, victims: Collection[ClaimId], most: int
 ) -> tuple[Alternative, ...]:
-    """For each of the `most` dearest `victims` of the asker, what would have been answered without it; those that the same
-    others would replace stand together. Costs a pass each. Raises ValueError when a claim is not in the snapshot."""
+    """For each of the `most` dearest `victims` of the asker, the answer if it could not be preempted; victims that the same
+    others would replace are grouped. Each costs a pass. Raises ValueError if a claim is not in the snapshot."""
     claims = {claim.id: claim for claim in snapshot.claims}
     if unknown := {asker, *victims} - claims.keys():
         raise ValueError(f"no claim {min(unknown)} in this snapshot")
     state = initial_state(snapshot, snapshot.pool(claims[asker].pool), *rooms_of(snapshot))
     asking = state.claims[asker]
-    if asker in state.earmarks:  # what it reserved before is not to be counted beside what it asks
+    if asker in state.earmarks:  # what it has reserved must not be counted twice
         state.give_up(asking)
     preemptor, chosen = preemptor_of(state, asking), tuple(claims[victim] for victim in sorted(victims))
     dearest = sorted(chosen, key=lambda victim: cost(preemptor, (victim,)), reverse=True)[:most]
@@ -296,14 +294,14 @@ def alternatives(
 
 
 def _answer_without(snapshot: Snapshot, asker: ClaimId, spared: Claim) -> Decision:
-    """What the asker would be answered if the spared claim must not be stopped."""
+    """The asker's answer if the spared claim could not be preempted."""
     claims = (replace(claim, preemptible=False) if claim is spared else claim for claim in snapshot.claims)
     plan = decide(replace(snapshot, claims=tuple(claims)))
     return next(decision for decision in plan.decisions if decision.claim == asker)
 
 
 def _compared(alternative: Alternative, preemptor: Preemptor, spent: Cost, other: Cost) -> Alternative:
-    """With the first criterion in which the other victims differ, if they cost more."""
+    """The alternative with the first criterion in which the other victims differ, if they cost more."""
     if other <= spent:
         return alternative
     criteria = (Criterion.OWN if preemptor.inside else Criterion.OTHERS, *tuple(Criterion)[2:])
