@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import F
@@ -23,14 +23,20 @@ from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool, PoolGroup, Quota
 from quotas.planning.claims import wake_all
 from quotas.planning.lock import locked_group
-from quotas.spending.decay import HALF_LIFE, Bounds
 
 BESIDE_PERCENT = 100
 DAY = 86_400
+
+
+class Bounds(NamedTuple):
+    least: int
+    most: int
+
+
 BOUNDS = {
     "notice": Bounds(0, 7 * DAY), "grace": Bounds(0, DAY), "min_runtime": Bounds(0, 30 * DAY), "max_reclaims": Bounds(0, 1_000),
-    "beside_percent": Bounds(0, 10_000), "balance_half_life": HALF_LIFE, "starvation_after": Bounds(0, 30 * DAY),
-    "restart_cost": Bounds(0, DAY),
+    "beside_percent": Bounds(0, 10_000), "balance_half_life": Bounds(DAY // 24, 90 * DAY),
+    "starvation_after": Bounds(0, 30 * DAY), "restart_cost": Bounds(0, DAY),
 }  # fmt: skip
 """What each rule of a pool may be: in forms, in the API and in the configuration."""
 GROUPS_OWN = ("fair_sharing", "starvation_after", "restart_cost")

@@ -19,14 +19,6 @@ HOUR = 3600
 FACTOR_BITS, PART_BITS = 32, 20  # fractional bits of the hourly factor, and of a unit-second
 
 
-class Bounds(NamedTuple):
-    least: int
-    most: int
-
-
-HALF_LIFE = Bounds(HOUR, 90 * 24 * HOUR)
-"""The bounds of a half-life, in seconds."""
-
 K = TypeVar("K")
 
 

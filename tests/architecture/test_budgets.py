@@ -78,7 +78,7 @@ MORE = {
     "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
     "quotas/spending": 29,  # what was used: reports, budgets, balances, boards, metrics, the pass and a replay read the same sums
     "quotas/forms": 23,  # quotas and a pool's rules are also what a backtest asks about; durations are asked everywhere
-    "quotas/rules": 42,  # one name for each thing that is set, and for its check
+    "quotas/rules": 43,  # one name for each thing that is set, and for its check and its bounds
     "quotas/board": 45,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each
     "quotas/lending": 18,
     "quotas/planning": 20,  # with the rows of a snapshot, which a backtest has with other values

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from portal.models import Department
 from quotas.models import LedgerEntry, Pool, UsageHour
 from quotas.planning.snapshot import load_snapshot
+from quotas.rules.policies import BOUNDS
 from quotas.spending.balances import balances, lately, remember
-from quotas.spending.decay import HALF_LIFE, HOUR, PART_BITS, Decaying, Lately, factor_of
+from quotas.spending.decay import HOUR, PART_BITS, Decaying, Lately, factor_of
 from quotas.spending.metering import sum_hours, whole_second
 from tests import builders as make
 from tests.quotas.reports.test_ledger import BEGIN, SECONDS, a_ledger
 
-HALF_LIVES = st.integers(*HALF_LIFE)
+HALF_LIVES = st.integers(*BOUNDS["balance_half_life"])
 DAY = 24
 
 

@@ -1,0 +1,42 @@
+"""Values of the configuration in the reader's words."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext as _
+from rest_framework import serializers
+
+from portal.text.words import duration, exact
+from quotas.api.policies import PolicyShape
+from quotas.engine.snapshot_json import policy_from_json
+from quotas.models import Pool
+from quotas.wording import policy_sentences, window_in_words
+from workloads.configuration import document
+from workloads.configuration.fields import Amount, Duration, LendingWindow
+from workloads.configuration.kinds import SECTIONS
+
+UNSET = (None, "", [], {})
+
+
+def value_in_words(section: str, name: str, text: str | None, pool: Pool | None) -> str:
+    """A value of the configuration; as it is written there if it is not understood any more."""
+    raw = document.read(text).values if text else None
+    if raw in UNSET:
+        return ""
+    shape = SECTIONS[section].shape(data={name: raw}, context={"pool": pool})
+    if not shape.is_valid() or (pool is None and section != "departments"):
+        return text or ""
+    value, field = shape.validated_data[name], shape.fields[name]
+    match field:
+        case Amount() if value is None:
+            return _("all") if name == "lend_limit" else _("no limit")
+        case Amount():
+            return exact(value, pool)
+        case Duration():
+            return duration(value)
+        case serializers.BooleanField():
+            return _("yes") if value else _("no")
+        case PolicyShape():
+            return " ".join(policy_sentences(policy_from_json(value)))
+        case serializers.ListSerializer(child=LendingWindow()):
+            return _("; ").join(window_in_words(window, pool) for window in value)
+    return str(value)
