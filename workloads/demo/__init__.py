@@ -1,1 +1,1 @@
-"""The demo: people, quotas and real small programs on declared cards. `manage.py demo` is its face."""
+"""The demo: people, quotas, and small real programs on declared cards. `manage.py demo` starts it."""

@@ -1,7 +1,7 @@
-"""Thirty days before the demo began: made-up requests, played through the real planner, written as what was used then.
+"""The thirty days before the demo began: made-up requests, simulated with the real planner, and stored as past use.
 
-The same on every machine: chance has a seed. Claims, the ledger and what is metered from it are there; workloads, logs and
-decisions are not. Pages say that it is demo data (templates/_components/demo_history.html).
+It is the same on every machine, as the random numbers have a fixed seed. It has claims, ledger entries and metered use, but no
+workloads, logs or decisions. Pages mark it as demo data (templates/_components/demo_history.html).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workloads.replay.ways import planner
 DAYS = 30
 SEED = 27
 AN_HOUR = 3600
-BUSY = (9, 19)  # UTC hours in which most requests come; a fifth comes at night, a third of that at weekends
+BUSY = (9, 19)  # UTC hours with four fifths of the requests; at weekends there are a third as many
 A_DAY = {"vision": 7.0, "translation": 5.0, "speech": 4.0, "robotics": 4.0, "biology": 6.0}  # requests in all pools
 SIZES: dict[str, list[tuple[int, str, int | None]]] = {  # of a pod in each pool: units, MIG profile, percent of compute
     "a100": [(1, "", None), (1, "", None), (2, "", None), (2, "", None), (4, "", None)],
@@ -42,7 +42,8 @@ KINDS = [Kind.JOB, Kind.JOB, Kind.JOB, Kind.NOTEBOOK, Kind.DISTRIBUTED]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One attempt: seconds since 1970, and units by whose they were ("": unassigned; the department itself: its own)."""
+    """One attempt: begin and end in seconds since 1970, and its units by owner ("": unassigned capacity; the claim's own
+    department: guaranteed quota)."""
 
     claim: e.Claim
     begin: int
@@ -55,7 +56,7 @@ class Span:
 
 
 class Recorder(Simulation):
-    """A replay that remembers every attempt."""
+    """A simulation that records every attempt."""
 
     def __init__(self, *args: object) -> None:
         self.spans: list[Span] = []
@@ -76,7 +77,7 @@ class Recorder(Simulation):
         self.spans.append(Span(work.claim, begin, self._now, units))
 
     def spans_of_all(self) -> list[Span]:
-        """What ran at the end ends there: the demo begins with work of its own."""
+        """Simulates all, and returns the attempts. Those still running end with the history: the demo has its own workloads."""
         self.play()
         for id in list(self._begun):
             self._remember(self._live[id])
@@ -84,7 +85,7 @@ class Recorder(Simulation):
 
 
 def fill(now: dt.datetime) -> int:
-    """Writes the days before `now`; returns how many attempts. Nothing where something was metered before."""
+    """Writes the days before `now`, and returns the number of attempts. Does nothing if any use has been metered already."""
     if UsageHour.objects.exists():
         return 0
     end = hour_of(now)
@@ -125,7 +126,7 @@ def _jobs(slug: str, begin: dt.datetime) -> Iterator[Job]:
 
 
 def _times(chance: random.Random, begin: dt.datetime, a_day: float) -> Iterator[int]:
-    """Seconds since 1970, in order."""
+    """The times of requests in seconds since 1970, in order; `a_day` is their mean number a day."""
     for hour in range(DAYS * 24):
         at = begin + hour * HOUR
         share = 0.8 / (BUSY[1] - BUSY[0]) if BUSY[0] <= at.hour < BUSY[1] else 0.2 / (24 - BUSY[1] + BUSY[0])
@@ -170,7 +171,7 @@ def _moment(seconds: int) -> dt.datetime:
 
 
 def _meter(entries: list[LedgerEntry], begin: dt.datetime, end: dt.datetime) -> None:
-    """What metering would have summed, hour after hour (quotas/spending/metering.py), in one go."""
+    """Writes at once the hourly sums that metering would have written (quotas/spending/metering.py)."""
     used: dict[tuple[int, int, int, str, str, bool, int | None], int] = defaultdict(int)
     sums: dict[tuple[int, int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for entry in entries:

@@ -1,4 +1,4 @@
-"""The demo's live workloads, submitted as people would: some departments borrow, some lend, some wait."""
+"""The demo's live workloads, submitted like those of people: some departments borrow, some lend, some wait."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Job:
     preemptible: bool = True
 
 
-# In this order, which is also where they stand. The first machine is full; of the second one card is left, which Vision has
-# idle: grasp-ablation must not be stopped and waits for quota of its own, fold-c for what its department may borrow, so
-# that nobody takes the card and it is kept free for nobody. Only fold-a and fold-b together can make room for four cards of
-# Vision. README's steps find the same whoever takes them, and whenever.
+# The order matters, as it decides where they run. The first node is full, and one card of the second is free, Vision's own.
+# No waiting workload can take or hold that card: grasp-ablation is non-preemptible and waits for its own quota, fold-c is above
+# its department's borrow limit. Vision can get four cards only if both fold-a and fold-b are preempted. So the steps in README
+# have the same result for everybody, at any time.
 JOBS = [
     Job("alice", "vision", "baseline-resnet", "a100", 1, HOURS),
     Job("wei", "translation", "mt-en-zh", "a100", 3, HOURS),
@@ -58,7 +58,7 @@ JOBS = [
 
 
 def submit_load() -> int:
-    """Submits what is missing; returns how many. Workloads of an interrupted seed are recognised by name."""
+    """Submits the missing workloads, and returns how many. Those of an interrupted start are recognised by name."""
     submitted = 0
     for job in JOBS:
         department = Department.objects.get(slug=job.department)
@@ -83,6 +83,6 @@ def submit_load() -> int:
                 preemptible=job.preemptible,
             ),
         )
-        run_pass(group_id=pool.group_id)  # one after the other, so that who came first has its place first
+        run_pass(group_id=pool.group_id)  # after each one, so that they are placed in this order
         submitted += 1
     return submitted

@@ -1,6 +1,6 @@
-"""The demo's logins: random passwords, the same at every start, in a file for the account that runs the demo only.
+"""The demo's logins: random passwords that stay the same at every start, in a file that only the account of the demo can read.
 
-Other people may have accounts on the machine that a demo runs on, and its pages run commands as that account.
+They are needed because other people may have accounts on the same machine, and the demo runs commands as its account.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workloads.demo.seed import PEOPLE
 
 
 class SharedFolder(Exception):
-    """The folder belongs to other accounts too and cannot be made private."""
+    """The folder belongs to another account, or is shared, and cannot be made private."""
 
 
 def make_private(folder: Path) -> None:
@@ -35,7 +35,7 @@ def logins_file() -> Path:
 
 
 def new_password() -> str:
-    """Sixty random bits in letters that can be typed from a screen."""
+    """Sixty random bits in letters that are easily typed from a screen."""
     return "-".join("".join(secrets.choice(ALPHABET) for _letter in range(4)) for _group in range(3))
 
 
@@ -50,7 +50,7 @@ def stored_logins() -> dict[str, str]:
 
 
 def login_lines(logins: dict[str, str]) -> list[str]:
-    """Who can log in with what and what to try, for the terminal."""
+    """Lines for the terminal: user names, passwords, and what to try as each person."""
     lines = []
     for person in PEOPLE:
         if person.what:
@@ -61,8 +61,8 @@ def login_lines(logins: dict[str, str]) -> list[str]:
 
 
 def ensure_logins() -> dict[str, str]:
-    """username → password. Without the file everybody gets a new password; the file is written last, so that an
-    interrupted start is repeated."""
+    """username → password. If there is no file, sets new passwords; the file is written last, so that an interrupted start is
+    repeated."""
     logins = stored_logins()
     if logins:
         return logins

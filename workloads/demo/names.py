@@ -1,5 +1,5 @@
-"""Names of the demo's departments, pools, images and presets in the language of whoever starts it. They are data, as in
-a real installation: once filled in they stay as they are, whatever language a reader chooses."""
+"""Names of the demo's departments, pools, images and presets, in the language of the terminal that starts it. They are data, as
+in a real installation: once stored they stay the same, whatever language a reader chooses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHINESE = {
 }
 
 
-OTHER_LANGUAGE = {  # how to get it, for readers of it
+OTHER_LANGUAGE = {  # language of the names → how to get the other one, in that other language
     "en": "中文名称：LANG=zh_CN.UTF-8 make demo-reset",
     "zh": "English names: LANG=C.UTF-8 make demo-reset",
 }

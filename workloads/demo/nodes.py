@@ -1,4 +1,4 @@
-"""The declared nodes of the demo. No device is behind them.
+"""The declared nodes of the demo. They have no real devices.
 
 Labels, card counts, memory sizes and MIG geometry are those that NVIDIA's GPU feature discovery and device plugins write
 on such machines: DGX A100 80GB (gpu-operator, mig.config all-disabled and all-balanced), AWS g4dn.12xlarge with Aliyun's
@@ -22,7 +22,7 @@ DRIVER = {
 
 
 def dgx_a100(name: str) -> dict[str, Any]:
-    """Eight whole cards."""
+    """A node with eight whole cards."""
     return {
         "name": name,
         "sharing": "whole",
@@ -43,7 +43,7 @@ def dgx_a100(name: str) -> dict[str, Any]:
 
 
 def t4_shared(name: str) -> dict[str, Any]:
-    """Four T4 whose memory is handed out in MiB; the plugin counts whole GiB, 15 a card."""
+    """A node with four T4 whose memory is shared in MiB; the plugin counts whole GiB, 15 a card."""
     return {
         "name": name,
         "sharing": "memory",
@@ -64,7 +64,7 @@ def t4_shared(name: str) -> dict[str, Any]:
 
 
 def dgx_a100_mig(name: str) -> dict[str, Any]:
-    """Eight cards cut by mig-manager's `all-balanced`: two 1g.10gb, one 2g.20gb, one 3g.40gb each."""
+    """A node with eight cards, each cut by mig-manager's `all-balanced` into two 1g.10gb, one 2g.20gb and one 3g.40gb."""
     return {
         "name": name,
         "sharing": "mig",
@@ -89,7 +89,7 @@ def dgx_a100_mig(name: str) -> dict[str, Any]:
 
 
 def a100_hami(name: str) -> dict[str, Any]:
-    """Two cards whose memory and compute HAMi hands out in parts: MiB, and percent of the compute."""
+    """A node with two cards whose memory (MiB) and compute (percent) HAMi shares."""
     return {
         "name": name,
         "sharing": "hami",
@@ -110,7 +110,7 @@ def a100_hami(name: str) -> dict[str, Any]:
 
 
 def a100_two_systems(name: str) -> dict[str, Any]:
-    """A node with HAMi installed beside time-slicing: it is held back until one of them is removed."""
+    """A node with both HAMi and time-slicing: it is not used until one of them is removed."""
     card = {"count": 10, "devmem": 40_960, "devcore": 100, "type": A100_40.replace("-", " ", 1), "health": True}
     registered = [{"id": f"GPU-{name}-{index}", "index": index, **card} for index in range(2)]
     has = {"cpu": "64", "memory": "515000Mi", "pods": "110", "nvidia.com/gpu": "20"}

@@ -1,6 +1,6 @@
 """The demo's installation: a declared cluster, pools, departments, people, quotas, images and presets.
 
-Every step finds what an earlier, interrupted run has made. Writes go through the same actions as everybody's.
+Every step keeps what an earlier, interrupted run has created. Quotas are set through the same action as by people.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`department` None: the operator. Shown at the start if `what` says what to try with them; see `logins.py`."""
+    """A user of the demo; `department` is None for the operator. The login is shown at the start if `what` (to try) is set."""
 
     username: str
     name: str
@@ -112,14 +112,14 @@ PRESETS = [  # slug, title, description, kind, pool, units, profile, image, comm
     ("notebook", "Notebook on 4 GiB of a T4", "JupyterLab in the browser", Kind.NOTEBOOK, "t4", 4 * GIB, "",
      NOTEBOOK, [], 8 * 3600),
 ]  # fmt: skip
-MORE: dict[str, dict[str, Any]] = {  # of the presets: what only their kinds have
+MORE: dict[str, dict[str, Any]] = {  # preset → fields that only its kind has
     "ddp-2x2": {"pods": 2, "setup": Setup(template="torch", max_restarts=2).as_json()},
     "serve-t4": {"setup": Setup(port=8000, ready_path="/healthz").as_json()},
 }
 
 
 def seed(language: str = "en") -> None:
-    """Creates whatever is missing of the installation, with names in "en" or "zh"."""
+    """Creates the missing parts of the installation, with names in "en" or "zh"."""
     cluster = declare_cluster()
     make_pools(cluster, language)
     refresh(cluster)
@@ -142,7 +142,7 @@ def declare_cluster() -> Cluster:
 
 
 def make_pools(cluster: Cluster, language: str) -> None:
-    """The inventory then finds a pool for each node, and adds the cards' units to its nominal capacity."""
+    """Creates empty pools. The inventory then assigns the nodes to them, and adds their units to the nominal capacity."""
     for slug, (name, product, sharing, unit, per_card, mig) in POOLS.items():
         group, _made = PoolGroup.objects.get_or_create(name=f"{CLUSTER}-{slug}", cluster=cluster)
         Pool.objects.get_or_create(
@@ -210,8 +210,8 @@ def make_quotas(actor: Actor) -> None:
 
 
 def make_images(language: str = "en") -> None:
-    """An image of the embedded cluster is a folder with an interpreter and the programs beside it, made anew at every
-    start; the title stays as it was first given."""
+    """Creates or updates the images. One of the embedded cluster is a folder with an interpreter and the programs, recreated at
+    every start; its title is never changed."""
     training = {
         "kinds": [Kind.JOB, Kind.DISTRIBUTED, Kind.SERVICE],
         "interpreter": str(training_interpreter()),
@@ -227,7 +227,7 @@ def make_images(language: str = "en") -> None:
 
 
 def training_interpreter() -> Path:
-    """Made anew at every start, since the checkout or its Python may have moved."""
+    """The interpreter of the training image, recreated at every start because the checkout or its Python may have moved."""
     folder = Path(settings.DATA_DIR) / "images" / "training"
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("python3", "python"):

@@ -1,6 +1,6 @@
-"""What another month under other rules would have been: demand is played forward through the product's own planner.
+"""Replays: simulates demand under given rules with the portal's own planner, to find what a month would have been.
 
-`demand` says who asks for what and how long it runs, `traces` reads it from a file; `simulation` is the clock and what becomes of
-each job; `ways` are the ways of sharing that are compared; `accounting`, `figures` and `tables` are what a replay comes to. These
-are pure. `history` reads demand from the database.
+`demand` is the input: the jobs, their requests and runtimes; `traces` reads it from a file. `simulation` has the clock and the
+state of each job; `ways` are the ways of sharing that are compared; `accounting`, `figures` and `tables` are the results. All
+these are pure. `history` reads demand and rules from the database.
 """

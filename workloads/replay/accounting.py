@@ -1,4 +1,4 @@
-"""What a replay comes to: each job and what has become of it, each department and what it used."""
+"""The raw results of a replay: the outcome of each job, and the use of each department."""
 
 import math
 from collections import Counter
@@ -12,11 +12,11 @@ PERIODS = 120
 
 @dataclass(slots=True)
 class Record:
-    """What has become of a job. Times in seconds since 1970; `lost` counts the seconds that it ran in vain.
+    """The outcome of a job. Times are in seconds since 1970; `lost` are the seconds of work that it lost.
 
-    `inside` says whether it was inside its department's guarantee when it came (None: it was never looked at). `late` is by how
-    much its longest wait inside exceeded what is promised (None: it never waited inside), and `broken` whether it started later
-    than it had been told.
+    `inside`: whether it was inside its department's guaranteed quota when it was first planned (None: it never was). `late`: by
+    how many seconds its longest wait inside exceeded the promised time (None: it never waited inside). `broken`: whether it
+    started later than promised to it.
     """
 
     job: Job
@@ -31,15 +31,15 @@ class Record:
     broken: bool = False
 
     def waited(self, until: int) -> int:
-        """Seconds until it started for the first time; those that never did have waited `until` now."""
+        """Seconds until its first start or, if it has not started, until the time `until`."""
         return (until if self.first_start is None else self.first_start) - self.job.request.submitted_at
 
 
 @dataclass(slots=True)
 class Line:
-    """A department's use of a pool in which one unit is so many `cards`: units now, and unit-seconds so far. `due` is what it
-    could have used of its guarantee, `served` what it did use of that. `lent` is counted where there are balances. `course` has
-    what was (used, borrowed, waited) at the end of each period of the outcome."""
+    """A department's use of a pool: units now, and unit-seconds so far. One unit is `cards` cards. `due` is what it could have
+    used of its guaranteed quota, `served` what it did use of that. `lent` is counted only in pools with balances. `course` has
+    (used, borrowed, waited) so far at the end of each period of the outcome."""
 
     department: DepartmentId
     pool: PoolId
@@ -67,8 +67,9 @@ class Line:
 
 @dataclass(slots=True)
 class Outcome:
-    """A replay from `begin` to `end` in pools of so many `cards`. `idle` counts card-seconds that nobody used while somebody
-    waited, by (rule, department that waits). A `period` is so many seconds, the last one ends with the replay."""
+    """A replay from `begin` to `end` (seconds since 1970) in pools with `cards` cards together. `idle` counts the card-seconds
+    that were unused while a department waited, by (rule, waiting department). `period` is the length of a period in seconds;
+    the last one ends with the replay."""
 
     begin: int
     end: int
@@ -80,14 +81,14 @@ class Outcome:
     period: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """The shortest of some full hours of which there are no more than PERIODS."""
+        """Sets `period` to the shortest of some whole hours with which there are at most PERIODS periods."""
         hours = math.ceil((self.end - self.begin) / 3600)
         self.period = 3600 * next(
             (each for each in (1, 2, 3, 6, 12, 24) if hours <= each * PERIODS), -(-hours // PERIODS)
         )
 
     def pass_time(self, since: int, until: int) -> None:
-        """Of all lines, from one moment to another."""
+        """Counts the use of all lines from `since` until `until`."""
         while since < until:
             ends = min(self.end, since - (since - self.begin) % self.period + self.period)
             for line in self.lines:

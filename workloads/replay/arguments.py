@@ -1,5 +1,4 @@
-"""What command lines that play demand have in common: days, numbers, and files of jobs. Raises ArgumentTypeError, which names
-the argument."""
+"""Argument types of the command lines that replay demand: days, numbers and files of jobs. All raise ArgumentTypeError."""
 
 import datetime as dt
 from argparse import ArgumentTypeError
@@ -11,7 +10,7 @@ from workloads.replay import traces
 
 YEARS = range(1970, 3000)
 DAYS = 0.01, 36_500.0
-"""The shortest and the longest time that is played."""
+"""The shortest and the longest time of a replay."""
 
 
 def day(text: str) -> dt.datetime:
@@ -53,7 +52,7 @@ def _number(text: str, what: str, is_right: Callable[[float], bool]) -> float:
 
 
 def jobs(text: str, made_of: Callable[[Iterable[str]], list[traces.Row]] = traces.read_trace) -> list[traces.Row]:
-    """Of a CSV file; at least one."""
+    """The jobs of a CSV file; at least one."""
     rows: list[traces.Row] = read(Path(text), made_of)
     if not rows:
         raise ArgumentTypeError(f"{text}: no jobs")
@@ -61,7 +60,7 @@ def jobs(text: str, made_of: Callable[[Iterable[str]], list[traces.Row]] = trace
 
 
 def read(path: Path, made_of: Callable[[Iterable[str]], Any]) -> Any:
-    """What is made of a file; a folder stands for the one CSV file in it."""
+    """`made_of` the lines of a file; a folder stands for the only CSV file in it."""
     files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
     if len(files) != 1:
         raise ArgumentTypeError(f"{path}: a folder with {len(files)} CSV files; name one")

@@ -1,4 +1,4 @@
-"""Demand: who asks for what, when, and how long it runs once it has it."""
+"""Demand: the jobs, what each requests and when, and how long it runs."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from quotas.engine.types import Claim, DepartmentId
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A workload that comes at `request.submitted_at` and has `work` seconds to run in all. It saves a checkpoint every
-    `checkpoint_every` seconds of progress (0: never; None: as the replay assumes), and if it `saves_on_notice` also when it is
+    """A workload that is submitted at `request.submitted_at` and needs `work` seconds in all. It saves a checkpoint every
+    `checkpoint_every` seconds of progress (0: never; None: as the replay assumes) and, with `saves_on_notice`, also when it is
     preempted."""
 
     request: Claim
@@ -19,15 +19,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The jobs that come from `begin` until `end`, in seconds since 1970. What ran already when it began comes at `begin`, with
-    the rest of its work."""
+    """The jobs that are submitted from `begin` until `end` (seconds since 1970). A job that was running before is submitted at
+    `begin`, with the rest of its work."""
 
     begin: int
     end: int
     jobs: tuple[Job, ...]
 
     def units_in_use(self) -> dict[DepartmentId, float]:
-        """The mean number of units in use by department, had everybody always got at once what they asked for."""
+        """Department → mean number of units in use if every job started at once."""
         means: dict[DepartmentId, float] = {}
         for job in self.jobs:
             runs = min(job.work, self.end - job.request.submitted_at)

@@ -1,4 +1,4 @@
-"""What a replay came to, as numbers: of all departments together, and of each."""
+"""The figures of a replay: of all departments together, and of each."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,10 @@ QUANTILES = (50, 90, 95, 99)
 
 
 def figures_of(outcome: Outcome, *, with_course: bool = False) -> Figures:
-    """All figures as JSON values: `all`, and `departments` by name. GPU-hours are of whole cards, waits are in seconds.
+    """All figures as JSON values: `all`, and `departments` by id. GPU-hours are of whole cards, waits are in seconds.
 
-    With the `course` of each: mean cards `used`, `borrowed` (of those used) and `waiting`, by periods of `period_s`."""
+    `with_course` adds the `course` of each: mean cards `used`, `borrowed` (part of the used) and `waiting`, for each period of
+    `period_s` seconds."""
     idle: Counter[str] = Counter()
     by_department: dict[str, Counter[str]] = {}
     for (rule, department), seconds in outcome.idle.items():
@@ -75,7 +76,7 @@ def _figures(
 
 
 def _course(outcome: Outcome, lines: Sequence[Line]) -> Figures:
-    """Mean cards in each period of the outcome: used, of those borrowed, and waiting. The last one may be shorter."""
+    """Mean cards in each period of the outcome: used, borrowed (part of the used), waiting. The last period may be shorter."""
     ends = [*range(outcome.begin, outcome.end, outcome.period), outcome.end]
     course: Figures = {}
     for part, name in enumerate(("used", "borrowed", "waiting")):
@@ -92,7 +93,7 @@ def _part(part: float, whole: float) -> float:
 
 
 def _spread(values: Iterable[int]) -> Figures:
-    """Mean, quantiles and the largest of the values."""
+    """Count, mean, quantiles and maximum of the values."""
     ordered = sorted(values)
     if not ordered:
         return {"jobs": 0}

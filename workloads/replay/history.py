@@ -1,5 +1,4 @@
-"""Demand and rules from the installation's own tables: what was asked for in a pool group, how long it ran, and under what it is
-played."""
+"""Demand and rules from the database: the workloads of a pool group, how long they ran, and the rules for their replay."""
 
 from __future__ import annotations
 
@@ -33,20 +32,20 @@ SINCE = (
     "reserved",
     "placement",
 )
-"""What a claim learns after it was submitted."""
+"""Fields of a claim that are set after its submission."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The rows that rule a pool group: as they are stored, or copies that have other values. What is of today only stays out:
-    pauses, used-up budgets, a cluster that does not answer."""
+    """The rows with the rules of a pool group: as they are stored, or copies with other values. Temporary conditions are left
+    out: pauses, used-up budgets, an unreachable cluster."""
 
     group: PoolGroup
     rows: Rules
 
     @staticmethod
     def of(group: PoolGroup) -> Terms:
-        """As they are now, in copies that may be changed."""
+        """The present rules, as copies that may be changed."""
         rows = rules_of(group)
         departments = {row.pk: copy(row) for row in rows.departments}
         pools = {row.pk: copy(row) for row in rows.pools}
@@ -68,8 +67,8 @@ class Terms:
         return {pool.pk: pool for pool in self.rows.pools}
 
     def assumed(self, begin: dt.datetime, but: Assumed = ASSUMED) -> Assumed:
-        """The same `but` for what these terms say of pools, and what departments had borrowed and lent by `begin`, as the ledger
-        says."""
+        """The assumptions `but` with these terms' settings of pools, and with what departments had borrowed and lent before
+        `begin`, from the ledger."""
         pools = self.rows.pools
         return replace(
             but,
@@ -86,7 +85,7 @@ class Terms:
 
     @property
     def half_lives(self) -> dict[e.PoolId, int]:
-        """Of the balances of pools with fairness over time."""
+        """Half-lives, in seconds, of the balances of pools with fairness over time."""
         pools = self.rows.pools
         return {e.PoolId(pool.slug): pool.balance_half_life for pool in pools if pool.balance_half_life is not None}
 
@@ -95,7 +94,7 @@ class Terms:
         return snapshot_of(self.group, self.rows, {}, None, {}, now=now)
 
     def calendar(self, begin: dt.datetime, end: dt.datetime) -> Windows | None:
-        """None where no quota has lending windows."""
+        """The lending windows from `begin` until `end`; None if no quota has any."""
         with_windows = tuple(quota for quota in self.rows.quotas if quota.windows)
         return Windows(self, with_windows, begin, end) if with_windows else None
 
@@ -109,11 +108,11 @@ class Windows:
     begin: dt.datetime
     end: dt.datetime
     changed: Callable[[e.Snapshot], e.Snapshot] = lambda snapshot: snapshot
-    """What else is changed in each snapshot."""
+    """Applied to each snapshot before its departments are used."""
     recalls: int = 0
 
     def turns(self) -> list[int]:
-        """Edges of windows, and the times before them at which less is lent already, or lent capacity is called back."""
+        """Edges of windows, and the times before them from which less is lent or lent capacity is recalled."""
         turns: set[dt.datetime] = set()
         for quota in self.quotas:
             back = dt.timedelta(seconds=quota.pool.back_within) + windows.SLACK
@@ -138,7 +137,7 @@ class Windows:
 
 
 def attempts_of(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> QuerySet[Attempt]:
-    """What waited or ran between `begin` and `end`."""
+    """The attempts that waited or ran between `begin` and `end`."""
     rows = Attempt.objects.filter(workload__pool__group=group, queued_at__lt=end)
     return rows.filter(Q(finished_at=None) | Q(finished_at__gt=begin))
 
@@ -146,8 +145,8 @@ def attempts_of(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> Query
 def demand_of(
     group: PoolGroup, begin: dt.datetime, end: dt.datetime, pools: Mapping[int, Pool] | None = None
 ) -> tuple[Demand, int]:
-    """The workloads of the group that waited or ran between `begin` and `end`, and how many more never ran, so that nobody knows
-    how long they would have. `pools`: the rows whose minimum runtimes count, by key."""
+    """The workloads of the group that waited or ran between `begin` and `end`, and the number of those left out because they
+    never ran, so that their runtime is unknown. `pools` (by primary key) replace the stored ones, for their minimum runtimes."""
     attempts = (
         attempts_of(group, begin, end)
         .select_related("workload", "claim__department", "claim__pool")
@@ -182,7 +181,7 @@ def _job(attempts: list[Attempt], begin: dt.datetime, end: dt.datetime, pools: M
 
 
 def _kept(attempt: Attempt, begin: dt.datetime, end: dt.datetime) -> int:
-    """Seconds of work of an attempt that its workload did not have to do again."""
+    """Seconds of an attempt's work that were kept and did not have to be repeated."""
     if attempt.started_at is None:
         return 0
     start, stop = max(attempt.started_at, begin), min(attempt.finished_at or end, end)

@@ -1,15 +1,15 @@
-"""Demand played forward: a clock, and what becomes of each job. Deterministic, in whole seconds.
+"""Simulates demand: a clock, and the state of each job. Deterministic, in whole seconds.
 
-A way of sharing (ways.py) is asked for a plan as the product asks its planner, and the plan is carried out as the product does:
-who starts runs; whoever is preempted has its notice, then SIGTERM and its grace, and queues again with its original time and a
-backoff, or may stay after all. A pass follows at once on what happens, but no sooner than `between_passes` after the last.
+A way of sharing (ways.py) returns plans as the portal's planner does, and they are carried out as in the portal: admitted jobs
+run; preempted ones get their notice, then SIGTERM and their grace, and are queued again with their original time and a backoff,
+unless the preemption is withdrawn. Each event causes a planning pass, but no sooner than `between_passes` after the last one.
 
-A job makes progress one second a second while it runs, after `restart` seconds of starting up in every attempt but its first.
-When it is stopped it goes back to its last checkpoint. Who saves on notice writes one, and leaves, `saving` seconds after it is
-preempted.
+A job makes one second of progress a second while it runs, after `restart` seconds of starting up in every attempt but the first.
+When it is stopped, it continues later from its last checkpoint. A job that saves on notice writes a checkpoint and leaves
+`saving` seconds after it is preempted.
 
-A recall holds units without work, as in the product: what its department starts later draws from it. A calendar changes
-departments by the hour, and says what has to be called back for that.
+A recall holds units without running anything, as in the portal: what its department starts later draws from it. A calendar
+changes the departments over time (lending windows), and returns the recalls that become due by that.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,9 +44,9 @@ from workloads.replay.ways import Way
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no demand tells: durations in seconds; by pool after how many recalls a job stops for good (others: never), the
-    half-life of its balances (others have none), and what was borrowed and lent lately when it begins (others begin even).
-    With `coarseness` passes become rarer as time passes: the next comes after that part of the time since the begin."""
+    """Assumptions of a simulation, durations in seconds. By pool: `most_recalls` after which a job is ended (default: never),
+    `half_lives` of balances (default: no balances), and `lately`, what was borrowed and lent before the begin (default: nothing).
+    With `coarseness`, passes become rarer over time: the pause between them is at least this part of the time since the begin."""
 
     checkpoint_every: int = 1800
     restart: int = 60
@@ -59,20 +59,20 @@ class Assumed:
 
 
 class Calendar(Protocol):
-    """Rules that change by the hour, as lending windows do."""
+    """Rules that change with time, such as lending windows."""
 
     def turns(self) -> Iterable[int]:
-        """When `departments` change."""
+        """The times at which `departments` change."""
 
     def departments(self, now: int) -> tuple[Department, ...]: ...
 
     def due(self, snapshot: Snapshot) -> Iterable[tuple[Claim, int]]:
-        """The recalls that are needed now, pending, each with the seconds after which it is over."""
+        """The pending recalls that are due now, each with the seconds that it lasts."""
 
 
 class Work:
-    """A job under way. `saved` is what its checkpoints have of its work, `version` counts what happened to it, and `goes_at` is
-    when it goes that was preempted: at its deadline, or once it has saved."""
+    """The state of a job. `saved` are the seconds of its work in checkpoints. `version` increases with each change of its state,
+    so that outdated events are ignored. `goes_at` is when a preempted job gets SIGTERM: at its deadline, or once it has saved."""
 
     __slots__ = (
         "assumed",
@@ -104,7 +104,7 @@ class Work:
 
     @property
     def makes_progress_at(self) -> int:
-        """When the present attempt has started up."""
+        """When the present attempt has started up and makes progress."""
         return self.started_at + (self.assumed.restart if self.record.attempts > 1 else 0)
 
     @property
@@ -114,17 +114,17 @@ class Work:
         return self.makes_progress_at + self.record.job.work - self.saved
 
     def progress(self, now: int) -> int:
-        """What the present attempt has added."""
+        """Seconds of work that the present attempt has done."""
         return max(0, now - self.makes_progress_at)
 
     def in_checkpoints(self, now: int) -> int:
-        """What of it checkpoints have."""
+        """The part of `progress` that its checkpoints have."""
         made = self.progress(now)
         return made - made % self.checkpoint_every if self.checkpoint_every else 0
 
 
 class Event(NamedTuple):
-    """Something that happens to a job; not if its version is another by then."""
+    """Something that happens to a job at a time; ignored if the job's version has changed by then."""
 
     at: int
     turn: int
@@ -134,7 +134,7 @@ class Event(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Units of a pool that are free although a department waits, and the rule that keeps them so."""
+    """Units of a pool that are free although a department waits, and the rule that is the reason."""
 
     pool: PoolId
     rule: str
@@ -143,8 +143,8 @@ class Idle(NamedTuple):
 
 
 class Simulation:
-    """One replay of `demand` under `rules`, a snapshot without claims. What is `under_way` when it begins has its state,
-    times and place in its request, and its `work` counts from its start."""
+    """One replay of `demand` under `rules`, a snapshot without claims. The requests of jobs `under_way` at the begin have their
+    present state, times and placement; their `work` counts from their start."""
 
     def __init__(
         self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed, under_way: Sequence[Job] = (),
@@ -159,8 +159,8 @@ class Simulation:
             id: Decaying(half_life, demand.begin // 3600, assumed.lately.get(id, {}))
             for id, half_life in assumed.half_lives.items()
         }
-        self._loans: dict[PoolId, tuple[Loan, ...]] = {}  # as long as nobody comes or goes
-        self._recalls: dict[PoolId, int] = dict.fromkeys(self._pools, 0)  # that hold
+        self._loans: dict[PoolId, tuple[Loan, ...]] = {}  # cached until units of the pool change
+        self._recalls: dict[PoolId, int] = dict.fromkeys(self._pools, 0)  # number of recalls that hold units
         self._cards = {id: 1 / (card_units(pool) or 1) for id, pool in self._pools.items()}
         self._lines = {
             (id, pool): Line(id, pool, account.guaranteed, self._cards[pool])
@@ -187,7 +187,7 @@ class Simulation:
 
     @property
     def records(self) -> list[Record]:
-        """What has become of each job so far."""
+        """The outcome of each job so far."""
         return self._outcome.records
 
     # The clock ----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Simulation:
     def play(
         self, progress: Callable[[float], None] = lambda part: None, enough: Callable[[], bool] = lambda: False
     ) -> Outcome:
-        """Play to the end, or until `enough`. `progress` is told the part of the time that is over, at every percent."""
+        """Simulates to the end, or until `enough`. Calls `progress` at every percent with the part of the time that is over."""
         percent = 0
         while self._events and self._events[0].at < self._end and not enough():
             at = self._events[0].at
@@ -213,7 +213,7 @@ class Simulation:
         self._pass_time(self._end)
         for work in self._live.values():
             self._no_more_entitled(work)
-            if work.claim.state is not ClaimState.PENDING:  # what it has made so far counts as made
+            if work.claim.state is not ClaimState.PENDING:  # its work so far is not lost
                 self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
         return self._outcome
 
@@ -241,7 +241,7 @@ class Simulation:
                 self._outcome.idle[rule, department] += round(part * seconds * self._cards[pool])
 
     def _count_loans(self, pool: PoolId, lately: Decaying[DepartmentId], since: int, until: int) -> None:
-        """Count who has borrowed and lent in a time, as the product does from its ledger."""
+        """Counts what departments borrow and lend from `since` until `until`, as the portal does from its ledger."""
         if pool not in self._loans:
             self._loans[pool] = loans_in_use(self._as_it_is(), pool)
         for hour, seconds in Decaying.by_hours(since, until):
@@ -263,7 +263,7 @@ class Simulation:
             self._changed = True
 
     def _take_over(self, work: Work) -> None:
-        """It waits, runs or leaves already."""
+        """Adds a job that waits, runs or leaves already at the begin."""
         record, pool, settings = work.record, self._pools[work.claim.pool], self._rules.settings
         claim = work.claim
         notice, grace = notice_of(claim, pool, settings), grace_of(claim, pool, settings)
@@ -291,7 +291,7 @@ class Simulation:
     # What happens to a job ----------------------------------------------------------------------------------------------
 
     def _arrive(self, work: Work) -> None:
-        """It waits, for the first time or again."""
+        """Queues the job, for the first time or again."""
         self._live[work.id] = work
         self._wait(work, work.claim.units)
         if work.claim.backoff_until is not None:
@@ -299,7 +299,7 @@ class Simulation:
         self._expect(work.claim.waiting_since + self._rules.settings.starvation_after + 1, "look", work)
 
     def _look(self, work: Work) -> None:
-        """Nothing but time has passed, and the plan may be another."""
+        """Only causes a pass: the plan may change although only time has passed."""
 
     def _start(self, work: Work, decision: Decision) -> None:
         claim, pool, settings = work.claim, self._pools[work.claim.pool], self._rules.settings
@@ -328,7 +328,7 @@ class Simulation:
             self._expect(self._now + claim.min_runtime, "look", work)
 
     def _finish(self, work: Work) -> None:
-        if work.claim.state is ClaimState.PENDING:  # a recall that is over before its units have come
+        if work.claim.state is ClaimState.PENDING:  # a recall that ends before it has got its units
             self._refuse(work)
             return
         self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
@@ -346,7 +346,7 @@ class Simulation:
             self._charge(work, -claim.units, once_more=claim.is_recall)
 
     def _preempt(self, work: Work, preemptor: ClaimId) -> None:
-        """Its notice begins; by right it is gone at once."""
+        """Its notice begins. From now on it is not charged, as if it had left already."""
         claim = work.claim
         leave_by = self._now + notice_of(claim, self._pools[claim.pool], self._rules.settings)
         work.claim = replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptor)
@@ -356,13 +356,13 @@ class Simulation:
         self._expect(work.goes_at, "go", work)
 
     def _withdraw(self, work: Work) -> None:
-        """It may stay after all."""
+        """Withdraws the preemption: the job goes on."""
         claim = work.claim
         work.claim, work.goes_at = replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None), None
         self._charge(work, claim.units)
 
     def _go(self, work: Work) -> None:
-        """SIGTERM: from here there is no way back. Who has saved is gone at once, others take the whole grace."""
+        """SIGTERM: this cannot be withdrawn. A job that has saved leaves at once, others use all of their grace."""
         if work.goes_at != self._now:
             return  # the preemption was withdrawn meanwhile
         job, claim = work.record.job, work.claim
@@ -377,7 +377,7 @@ class Simulation:
         self._expect(self._now + stays, "leave", work)
 
     def _leave(self, work: Work) -> None:
-        """It is gone, and queues again with its original time."""
+        """The attempt has ended; the job is queued again with its original time, or refused after too many recalls."""
         record, request = work.record, work.record.job.request
         self._end_attempt(work)
         record.recalls += 1
@@ -389,7 +389,7 @@ class Simulation:
         self._arrive(work)
 
     def _refuse(self, work: Work) -> None:
-        """It can never run."""
+        """Removes a pending job that can never run, or a pending recall that is over."""
         del self._live[work.id]
         self._wait(work, -work.claim.units)
         work.version += 1
@@ -405,14 +405,14 @@ class Simulation:
         self._line(work).waiting_now += 0 if work.claim.is_recall else units
 
     def _use(self, work: Work, units: int) -> None:
-        """So many more units are not free (negative: are free again). What a recall keeps is nobody's use."""
+        """Takes `units` from the free ones (negative: returns them). Units that a recall holds are in nobody's use."""
         self._free[work.claim.pool] -= units
         self._loans.pop(work.claim.pool, None)
         self._line(work).used_now += 0 if work.claim.is_recall else units
 
     def _charge(self, work: Work, units: int, once_more: bool = False) -> None:
-        """Charge its department. Where recalls hold, work draws from them, and all that is charged and free is counted anew;
-        `once_more` where the last one has ended."""
+        """Charges its department. While recalls hold units, jobs draw from them, so the whole pool is recounted; `once_more`
+        when a recall has just ended."""
         pool = work.claim.pool
         if self._recalls[pool] or once_more:
             self._recount(pool)
@@ -429,7 +429,7 @@ class Simulation:
         self._free[pool] = ledger.capacity - sum(charges.values()) - leaving
 
     def _turn_to(self) -> None:
-        """Departments as they are from now on."""
+        """Replaces the departments by those of the calendar at this time."""
         if self._calendar is None:
             return
         self._rules = replace(self._rules, departments=self._calendar.departments(self._now))
@@ -462,7 +462,7 @@ class Simulation:
         return replace(self._rules, now=self._now, claims=tuple(work.claim for work in self._live.values()))
 
     def _snapshot(self) -> Snapshot:
-        """As it is now, with the recalls that are due."""
+        """The present snapshot with balances; queues the recalls that are due and includes them."""
         snapshot = self._as_it_is()
         if self._lately:
             for lately in self._lately.values():
@@ -505,8 +505,8 @@ class Simulation:
                 self._refuse(work)
 
     def _note_entitled(self) -> None:
-        """Note since when each waiting job would be inside its department's guarantee, if those before it in the queue that are
-        inside had what they ask."""
+        """Notes since when each waiting job is inside its department's guaranteed quota, assuming that the jobs before it in the
+        queue that are inside had started."""
         own_left = {key: self._ledgers[line.pool][line.department].own_left for key, line in self._lines.items()}
         may_be: list[Work] = []
         for work in self._live.values():
@@ -537,7 +537,7 @@ class Simulation:
         self._no_more_entitled(work)
 
     def _no_more_entitled(self, work: Work) -> None:
-        """Its wait inside the guarantee is over: it starts, or is not inside any more."""
+        """Ends its wait inside the guaranteed quota: it starts, or is not inside any more."""
         if work.entitled_since is None:
             return
         claim, settings, pool = work.claim, self._rules.settings, self._pools[work.claim.pool]
@@ -547,8 +547,8 @@ class Simulation:
         work.entitled_since = None
 
     def _idle_by_rule(self, plan: Plan) -> Iterator[Idle]:
-        """What is free although somebody waits: kept for reservations until others have left; kept from who would fit by the
-        first reason that it was told; or too little for anybody who waits."""
+        """The free units although jobs wait, by rule: kept for reservations until leavers have left; refused to a job that would
+        fit, by the first reason of its decision; or too few for any waiting job."""
         left = dict(self._free)
         coming = dict.fromkeys(left, 0)
         for leaver in self._live.values():
@@ -578,7 +578,7 @@ class Simulation:
 
 
 def _asked_again(claim: Claim) -> Claim:
-    """As it queues when it has been stopped."""
+    """The claim as it is queued again after it was stopped."""
     return replace(
         claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, reserved=None, placement=None,
         notice=None, grace=None,

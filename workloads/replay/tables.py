@@ -1,4 +1,4 @@
-"""The figures of a replay as lines of text: the ways beside each other, then each department under each of them."""
+"""The figures of replays as tables of text: all ways side by side, in total and then for each department."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -14,7 +14,7 @@ def _hours(value: float) -> str:
 
 
 def _wait(waits: Figures) -> str:
-    """p50, p95, p99 and the longest, in minutes."""
+    """p50, p95, p99 and the longest wait, in minutes."""
     if not waits["jobs"]:
         return "–"
     return " / ".join(f"{waits[name] / 60:,.0f}" for name in ("p50", "p95", "p99", "max"))
@@ -48,7 +48,7 @@ OF_DEPARTMENTS = [row for row in SUMMARY if row[1] in (
 
 
 def lines_of(results: Mapping[str, Figures]) -> Iterator[str]:
-    """`results` by the name of the way."""
+    """The lines of the tables; `results` is name of the way → figures."""
     some = next(iter(results.values()))
     yield f"{some['all']['cards']:g} cards, {some['days']:g} days, {some['all']['jobs']:,} jobs"
     yield from _table({way: figures["all"] for way, figures in results.items()}, SUMMARY)

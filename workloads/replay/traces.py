@@ -1,4 +1,4 @@
-"""Traces: demand as a CSV file, and pools and guarantees for it."""
+"""Traces: demand as a CSV file, and pools and guaranteed quotas for it."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from quotas.engine.types import (
 from workloads.replay.demand import Demand, Job
 
 GPU = PoolId("gpu")
-"""The pool of a trace: traces tell of one kind of cards."""
+"""The pool of a trace: traces have one kind of cards."""
 HEADINGS = {
     "submitted_at": ("submitted_at", "submit_time", "timestamp"),
     "runtime": ("runtime", "duration"),
@@ -33,7 +33,7 @@ HEADINGS = {
     "max_runtime": ("max_runtime",),
     "checkpoint_every": ("checkpoint_every",),
 }
-"""What a trace tells of each job, and the names that its columns may have."""
+"""Field of a job → the names that its column may have."""
 REQUIRED = ("submitted_at", "runtime", "units", "department")
 
 
@@ -46,7 +46,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job of a trace. Times in seconds since 1970, durations in seconds."""
+    """One job of a trace. Times are in seconds since 1970, durations in seconds."""
 
     submitted_at: int
     runtime: int
@@ -58,7 +58,7 @@ class Row:
 
 
 def read_trace(lines: Iterable[str]) -> list[Row]:
-    """The jobs of a CSV file with a line of headings (HEADINGS), in the order in which they came. Raises TraceError."""
+    """The jobs of a CSV file with a line of headings (HEADINGS), in order of submission. Raises TraceError."""
     reader = DictReader(lines)
     headings = [heading.strip() for heading in reader.fieldnames or ()]
     columns = {field: next((n for n in names if n in headings), "") for field, names in HEADINGS.items()}
@@ -99,7 +99,7 @@ def _row(columns: Mapping[str, str], cells: Mapping[str, str | None], line: int)
 
 
 def _moment(text: str, line: int, column: str) -> int:
-    """Seconds since 1970, written so or as ISO 8601; without an offset it is UTC."""
+    """Seconds since 1970 from a text that has these, or a time in ISO 8601 (UTC if it has no offset)."""
     if text.isdecimal():
         return int(text)
     try:
@@ -110,8 +110,8 @@ def _moment(text: str, line: int, column: str) -> int:
 
 
 def demand_of(rows: Iterable[Row], begin: int, end: int, on_a_node: int = 0) -> Demand:
-    """The jobs that run, or would, between `begin` and `end`. One that asks for more than there is `on_a_node` (0: there are no
-    nodes) has several equal pods."""
+    """The jobs that would run between `begin` and `end` if each started at once. A job that needs more than the cards `on_a_node`
+    (0: there are no nodes) is split into equal pods."""
     jobs = [_job(number, row, begin, on_a_node) for number, row in enumerate(rows)
             if row.submitted_at < end and row.submitted_at + row.runtime > begin]  # fmt: skip
     return Demand(begin, end, tuple(sorted(jobs, key=lambda job: (job.request.submitted_at, job.request.id))))
@@ -131,7 +131,7 @@ def _job(number: int, row: Row, begin: int, on_a_node: int) -> Job:
 
 
 def pool_of(cards: int, on_a_node: int) -> Pool:
-    """A pool of so many cards, on nodes of so many; 0: without nodes."""
+    """A pool of `cards` cards on nodes with `on_a_node` cards each; 0: without nodes."""
     if not on_a_node:
         return Pool(GPU, capacity=cards)
     sizes = [min(on_a_node, cards - first) for first in range(0, cards, on_a_node)]
@@ -160,7 +160,7 @@ def read_guarantees(lines: Iterable[str]) -> dict[DepartmentId, int]:
 
 
 def in_proportion(weights: Mapping[DepartmentId, float], cards: int) -> dict[DepartmentId, int]:
-    """Whole cards in proportion to the weights, together all of them, the largest remainders first."""
+    """Distributes all cards in proportion to the weights, in whole cards, by the largest remainders."""
     total = sum(weights.values())
     exact = {id: cards * weight / total for id, weight in weights.items()}
     shares = {id: int(share) for id, share in exact.items()}
@@ -171,6 +171,6 @@ def in_proportion(weights: Mapping[DepartmentId, float], cards: int) -> dict[Dep
 
 
 def rules_of(guaranteed: Mapping[DepartmentId, int], on_a_node: int, settings: Settings) -> Snapshot:
-    """A pool of as many cards as are guaranteed together, and the departments that share it."""
+    """A snapshot without claims: the departments, and a pool with as many cards as are guaranteed to them."""
     pool = pool_of(sum(guaranteed.values()), on_a_node)
     return Snapshot("replay", 0, (pool,), departments_of(guaranteed), (), settings)

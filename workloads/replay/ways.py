@@ -1,4 +1,4 @@
-"""Ways of sharing that a replay compares: each is a function from a snapshot to a plan, as the planner is."""
+"""The ways of sharing that a replay compares. Each is a function from a snapshot to a plan, like the planner."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +13,12 @@ from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, Plan,
 Way = Callable[[Snapshot], Plan]
 
 FEW = 20
-"""Of so many equal claims of a department at least one has to wait; then those behind them wait as well."""
+"""How many equal claims of a department are planned: if one of them must wait, those behind them must wait too."""
 
 
 def planner(snapshot: Snapshot) -> Plan:
-    """The product's own. Behind FEW equal claims of a department the others are not asked: while one of the few has to wait, so
-    do they. This is what makes a month with thousands of waiting claims minutes instead of hours."""
+    """The portal's own planner. Of equal claims of a department only the first FEW are planned: while one of these must wait, the
+    others must too. With thousands of waiting claims, a month takes minutes instead of hours by this."""
     few = FEW
     while True:
         asked, behind = _first(snapshot, few)
@@ -30,7 +30,8 @@ def planner(snapshot: Snapshot) -> Plan:
 
 
 def _first(snapshot: Snapshot, few: int) -> tuple[Snapshot, list[set[str]]]:
-    """The snapshot without the pending claims behind the first `few` equal ones; and those few, where others are behind them."""
+    """The snapshot without the pending claims behind the first `few` equal ones, and, for each group from which claims were left
+    out, the ids of its first `few`."""
     equals: dict[object, list[Claim]] = defaultdict(list)
     claims: list[Claim] = []
     for claim in snapshot.claims:
@@ -54,13 +55,13 @@ def _first(snapshot: Snapshot, few: int) -> tuple[Snapshot, list[set[str]]]:
 
 
 def pooled(snapshot: Snapshot) -> Plan:
-    """All cards in one queue without quotas, first come first served; who fits may pass, nobody is ever preempted. It loses no
-    work, and promises nobody anything."""
+    """One queue for all cards without quotas, first come, first served; smaller claims may pass. Nothing is ever preempted, so no
+    work is lost, and no capacity is guaranteed."""
     return _first_come(snapshot, partition=False)
 
 
 def static(snapshot: Snapshot) -> Plan:
-    """Every department has its guarantee for itself, first come first served; nothing is lent."""
+    """Every department has only its guaranteed quota, first come, first served; nothing is lent."""
     return _first_come(snapshot, partition=True)
 
 
@@ -86,14 +87,14 @@ def _first_come(snapshot: Snapshot, partition: bool) -> Plan:
 def _started(
     snapshot: Snapshot, claims: list[Claim], ledgers: Mapping[PoolId, Ledger], partition: bool
 ) -> Iterator[Decision]:
-    """The claims that start, each where there is a place for it after those before it in the queue."""
+    """Decisions to admit, in the order of the queue, for the claims that have a place."""
     if not claims:
         return
     pools, room = {pool.id: pool for pool in snapshot.pools}, Room(Space(snapshot.pools, snapshot.departments))
     for claim in snapshot.claims:
         if claim.state is not ClaimState.PENDING:
             room.add(room.space.taken(claim, claim.placement), -1)
-    full: set[object] = set()  # requests for which there was no place: nothing becomes free in a pass
+    full: set[object] = set()  # requests without a place: during a pass nothing becomes free
     for claim in sorted(claims, key=queue_order):
         ledger, kind = ledgers[claim.pool], (claim.pool, claim.pods, claim.shape, claim.same_domain)
         if kind in full or (partition and not ledger.inside(claim.department, claim.units)):

@@ -69,7 +69,7 @@ class Ring:
 
 
 def gradient(step: int, weights: list[float]) -> tuple[list[float], float]:
-    """Of this rank's own 16 examples of the step, and their loss."""
+    """The gradient for this rank's 16 examples of the step, and their loss."""
     chance = random.Random(step * 1000 + RANK)
     slope, loss = [0.0] * len(TRUTH), 0.0
     for _ in range(16):

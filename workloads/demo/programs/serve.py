@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A model server in miniature: answers with a linear model's prediction. Standard library only.
 
-It listens where PORTAL_PORT says, is healthy at /healthz after a moment of warming up, and greets whom the portal's
-proxy names in X-Forwarded-User.
+It listens on PORTAL_PORT, is healthy at /healthz after a short warm-up, and greets the user that the portal's proxy names
+in X-Forwarded-User.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 def save(step: int, weights: list[float]) -> None:
-    """Whole or not at all: a kill while writing leaves the old one."""
+    """Writes the checkpoint completely or not at all: after a kill while writing, the old one is still there."""
     partial = CHECKPOINT.with_suffix(".partial")
     partial.write_text(json.dumps({"step": step, "weights": weights}))
     partial.replace(CHECKPOINT)
@@ -63,7 +63,7 @@ def notice() -> str:
 
 
 def on_cards() -> str:
-    """ " on card 7", " on cards 4, 5"; "" where what it has is no whole card, and no index is told."""
+    """ " on card 7" or " on cards 4, 5"; "" if it has a part of a card, without an index."""
     cards = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
     if not all(card.isdigit() for card in cards.split(",")):
         return ""
