@@ -1,4 +1,4 @@
-"""Runs every benchmark, or those named: `python -m bench submit_api plan_pass`. Figures are always beside a baseline."""
+"""Runs all benchmarks, or those named: `python -m bench submit_api plan_pass`. Each prints its figures beside a baseline."""
 
 import importlib
 import sys

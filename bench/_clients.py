@@ -1,4 +1,4 @@
-"""Who asks for pods, and sees them come: the cluster's administrator, Kueue, and the portal by its REST API."""
+"""Clients that request pods and watch for them: the cluster's administrator, Kueue, and the portal by its REST API."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import urllib3
 from bench._installation import ROOT, Installation, wait
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-THREADS, SMALL = 16, 32  # SMALL: cards for the reclaims
+THREADS, SMALL = 16, 32  # SMALL: cards of each small pool, for the reclaims
 SMALLS = {"portal": "Pretended-Small", "kueue": "Pretended-Kueue"}
 Pod = str  # the name of the job or workload that it belongs to
 
 
 class Requests:
-    """The cluster's administrator with connections kept open, and what a watch of its pods has told."""
+    """The cluster's administrator with persistent connections, and when a watch has first reported each pod (`seen`)."""
 
     def __init__(self, made: Installation) -> None:
         import ssl
@@ -38,14 +38,14 @@ class Requests:
         data = None if body is None else json.dumps(body)
         answer = self.pool.request(
             method, self.server + path, body=data, headers={"Content-Type": "application/json"},
-            retries=False if method == "POST" else 2,  # the server closes connections that rested long
+            retries=False if method == "POST" else 2,  # the server closes idle connections
         )  # fmt: skip
-        if answer.status not in (200, 201, 202, 409, 504):  # 504: it goes on
+        if answer.status not in (200, 201, 202, 409, 504):  # after 504 the server goes on with the request
             raise SystemExit(f"{method} {path}: {answer.status} {answer.data[:500]!r}")
         return json.loads(answer.data)
 
     def watch(self) -> None:
-        """For ever: a stream that breaks (the server closes those that read slowly) goes on where it ended."""
+        """Watches until `over`. A broken stream (the server closes slow readers) is resumed where it ended."""
         version = self.call("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
         while not self.over.is_set():
             rest = b""
@@ -66,13 +66,13 @@ class Requests:
         self.seen.setdefault(labels.get("gpu-quota-portal/workload") or labels.get("job-name") or meta["name"], now)
 
     def count(self) -> int:
-        """Pods that exist, by etcd's own count: no watch and no cache stands between."""
+        """The number of pods that exist, counted by etcd itself, so without the delay of a watch or cache."""
         first, behind = (base64.b64encode(key).decode() for key in (b"/registry/pods/", b"/registry/pods0"))
         body = json.dumps({"key": first, "range_end": behind, "count_only": True})
         return int(json.loads(self.plain.request("POST", self.etcd + "/v3/kv/range", body=body).data).get("count", 0))
 
     def await_pods(self, names: Iterable[Pod], seconds: float = 300) -> float:
-        """When the last of them was there."""
+        """Waits for these pods; the time at which the last of them was seen."""
         names = list(names)
         try:
             wait(f"{len(names)} pods", lambda: all(name in self.seen for name in names), seconds)
@@ -83,7 +83,7 @@ class Requests:
 
 
 def _option(pid: int, name: str) -> str:
-    """What a process was started with."""
+    """The value of an option with which a process was started."""
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return next(word.partition("=")[2] for word in words if word.startswith(name + "="))
 
@@ -143,7 +143,7 @@ class Kueue:
 
 
 class Portal:
-    """Departments vision and nlp; tokens of a member of each."""
+    """Client of the portal's REST API, with the departments vision and nlp and a token of a member of each."""
 
     def __init__(self, made: Installation) -> None:
         from quotas.models import Pool
@@ -176,7 +176,7 @@ class Portal:
 
 
 def told_missing(names: list[Pod]) -> None:
-    """Where those stand that no pod was seen of."""
+    """Prints the states of the workloads of which no pod was seen."""
     from django.db.models import Count
 
     from workloads.models import Attempt

@@ -1,4 +1,4 @@
-"""A PostgreSQL and a Redis of a benchmark's own, with the portal's tables, for what runs in the benchmark's own process."""
+"""Throw-away PostgreSQL and Redis with the portal's tables, for benchmarks that run in their own process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 
 
 def made() -> None:
-    """Starts them and sets Django up. Ends the process where one of the two is not installed."""
+    """Starts the servers and sets Django up. Ends the process if one of the two is not installed."""
     from tests import servers
 
     os.environ |= {

@@ -1,4 +1,4 @@
-"""Made-up demand, from a number: departments with a rhythm of their own, jobs of mixed sizes, most short and a few of days."""
+"""Made-up demand from a seed: departments with their own busy hours, jobs of mixed sizes, most short and a few of days."""
 
 from random import Random
 
@@ -10,11 +10,11 @@ HOUR, DAY = 3600, 86400
 
 
 def made_up(jobs: int, days: float, seed: int = 1) -> list[Row]:
-    """So many jobs that come in so many days, most of them in their department's hours of the day."""
+    """That many jobs, submitted over that many days, most of them in the busy hours of their department."""
     chance = Random(seed)
     rows = []
     for _ in range(jobs):
-        turn = min(int(chance.expovariate(0.6)), len(DEPARTMENTS) - 1)  # the first ask for most
+        turn = min(int(chance.expovariate(0.6)), len(DEPARTMENTS) - 1)  # the first departments request most
         day, hour = chance.randrange(max(1, int(days))), (9 + 3 * turn + chance.gauss(3, 4)) % 24
         at = min(int(day * DAY + hour * HOUR), int(days * DAY) - 1)
         runtime = max(60, int(chance.lognormvariate(7.5, 1.8)))

@@ -1,7 +1,7 @@
-"""A whole installation on throw-away servers beside a cluster of its own: what the benchmarks of the cluster's side drive.
+"""A whole throw-away installation with its own cluster, for the benchmarks with Kubernetes.
 
-PostgreSQL and Redis as the tests have them, the processes of deploy/serve, and a Kubernetes of tests/cluster/kit with
-simulated nodes. Everything is ended afterwards. The calling process is part of it: Django is set up on the same database.
+It has PostgreSQL and Redis as in the tests, the processes of deploy/serve, and a Kubernetes of tests/cluster/kit with simulated
+nodes. Everything is stopped afterwards. In the calling process, Django is set up on the same database.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROCESSES = {
 @dataclass
 class Installation:
     admin: Any  # tests.clusters.realcluster.Admin of the cluster
-    info: dict[str, Any]  # what the kit said of it
+    info: dict[str, Any]  # output of the kit: state folder, process ids
     log: Path
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Installation:
 
 @contextlib.contextmanager
 def web_server() -> Iterator[str]:
-    """The web server as in production, on what is `prepared`; its address."""
+    """The web server as in production, on the servers of `prepared`; yields its address."""
     from tests import servers
 
     web = subprocess.Popen(PROCESSES["web"], stderr=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ def web_server() -> Iterator[str]:
 
 
 def prepared(**environment: str) -> Path:
-    """Throw-away servers with a migrated, empty database, and this process set up on them. Gives the data folder."""
+    """Starts throw-away servers with a migrated, empty database, and sets this process up on them. Returns the data folder."""
     from tests import servers
 
     folder = Path(tempfile.mkdtemp(prefix="gqp-bench-"))
@@ -106,7 +106,7 @@ def prepared(**environment: str) -> Path:
 
 @contextlib.contextmanager
 def installed(nodes: int, cards: int, lease: int = 40, **environment: str) -> Iterator[Installation]:
-    """Migrated and empty, with the cluster named `bench` in its inventory; no process of the portal runs yet."""
+    """An empty installation with the cluster `bench` in its inventory; none of the portal's processes is started yet."""
     folder = prepared(**environment)
     from tests.clusters.realcluster import Admin
 
@@ -124,7 +124,7 @@ def installed(nodes: int, cards: int, lease: int = 40, **environment: str) -> It
 
 
 def take_over(made: Installation, account: str) -> None:
-    """The cluster's row, with the rights of rights/cluster.yaml in deploy/helm and no more, and its nodes."""
+    """Adds the cluster and its nodes; the portal's account has only the rights of rights/cluster.yaml in deploy/helm."""
     from portal.infra.crypt import encrypt
     from quotas.models import Cluster
     from workloads.nodes import inventory
@@ -145,7 +145,7 @@ def wait(what: str, fact: Callable[[], object], seconds: float = 120, pause: flo
 
 
 def cpu_seconds(made: Installation) -> dict[str, float]:
-    """Used so far by each process with its children, throw-away servers and Kueue among them; `bench` is this one."""
+    """CPU seconds used so far by each process with its children, including the servers and Kueue; `bench` is this process."""
     found = {name: _used(pid) for name, pid in made.pids().items()}
     for child in set(_children(os.getpid())) - set(made.pids().values()):
         found[Path(f"/proc/{child}/comm").read_text().strip()] = _used(child)
@@ -153,7 +153,7 @@ def cpu_seconds(made: Installation) -> dict[str, float]:
 
 
 def _used(pid: int) -> float:
-    """Of a process and its children, alive and ended, in CPU seconds."""
+    """CPU seconds of a process and its children, running and ended ones."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def _used(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """Of every thread of it."""
+    """The child processes of all its threads."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError):
@@ -171,7 +171,7 @@ def _children(pid: int) -> list[int]:
 
 
 def memory_mib(pid: int) -> float:
-    """Resident, of a process and its children, in MiB."""
+    """Resident memory of a process and its children, in MiB."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -1,4 +1,4 @@
-"""The made-up snapshots that several benchmarks measure on."""
+"""The made-up snapshots that several benchmarks use."""
 
 import random
 from dataclasses import replace
@@ -26,14 +26,14 @@ GPU = PoolId("gpu")
 
 
 SIZES = {1: 3, 2: 2, 4: 1, 8: 1}
-"""Where nothing but cards is counted: {cards a claim asks: how often}"""
+"""For pools without nodes: cards that a claim requests → relative frequency."""
 
 
 def a_snapshot(
     departments: int, running: int, pending: int, fair: bool = False, with_nodes: bool = False, lent: float = 0.7
 ) -> Snapshot:
-    """A full pool: half of the departments borrow what the other half does not use, and everybody asks. Of the running claims
-    the part `lent` is of that half alone, the rest of anybody."""
+    """A full pool: half of the departments borrow what the other half does not use, and all have pending claims. The part `lent`
+    of the running claims belongs to that half, the rest to any department."""
     chance = random.Random(42)
     mix = SHARES if with_nodes else SIZES
     sizes = chance.choices(list(mix), list(mix.values()), k=running + pending)
@@ -78,20 +78,20 @@ def a_snapshot(
 
 
 def in_groups(snapshot: Snapshot, size: int) -> Snapshot:
-    """The same departments, so many to a group."""
+    """The same departments as teams, `size` to a department."""
     groups = [Department(DepartmentId(f"g{n}")) for n in range(-(-len(snapshot.departments) // size))]
     members = [replace(d, parent=groups[n // size].id) for n, d in enumerate(snapshot.departments)]
     return replace(snapshot, departments=(*groups, *members))
 
 
 def some_of(nodes: tuple[Node, ...], units: int) -> tuple[Node, ...]:
-    """Nodes of every kind, as many as it takes to hold the units when nearly full."""
+    """Nodes of every kind, just enough to be nearly full with these units."""
     share = min(1.0, 1.08 * units / sum(card.units for node in nodes for card in node.cards))
     return tuple(node for index, node in enumerate(nodes) if int((index + 1) * share) > int(index * share))
 
 
 def lent_out(candidates: int, preemptors: int) -> Snapshot:
-    """Departments of 100 claims each that borrow half of what they use, and one that lent all of it."""
+    """Departments with 100 running claims each that borrow half of their units, and one department that lends all of these."""
     chance = random.Random(42)
     sizes = [chance.choice([1, 1, 1, 2, 2, 4, 8]) for _ in range(candidates)]
     owner = DepartmentId("owner")

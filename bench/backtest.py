@@ -1,9 +1,9 @@
-"""How long a backtest of a month takes its worker, how much memory, and for how long it is silent at most.
+"""The time and memory that a backtest of a month takes, and its longest time without a sign of life.
 
     python bench/backtest.py [--workloads 20000 --days 30]
 
-In PostgreSQL, on made-up history of six departments whose guarantees are in proportion to their demand. The baseline of the same
-run is the reading of that history, once for today's rules and once for the draft.
+It runs in PostgreSQL on a made-up history of six departments whose guaranteed quotas are in proportion to their demand. The
+baseline, in the same run, is the reading of that history, once for the present rules and once for the draft.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     from workloads.replay.history import demand_of
 
     connection.close()
-    connection.close_pool()  # type: ignore[attr-defined]  # its sockets are not shared with the process that fills
+    connection.close_pool()  # type: ignore[attr-defined]  # its sockets must not be shared with the child process
     filling = get_context("fork").Process(target=fill, args=(given.workloads, given.days))
-    filling.start()  # in a process of its own: its memory is not the backtest's
+    filling.start()  # in a child process, so that its memory does not count
     filling.join()
     if filling.exitcode:
         sys.exit("the history could not be made")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     beats = [time.monotonic()]
 
     class Watched(runs.Beat):
-        """Notes when it was called, and shows how far it is."""
+        """Records when it was called, and shows the progress."""
 
         def __call__(self) -> bool:
             beats.append(time.monotonic())
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def fill(workloads: int, days: int) -> None:
-    """Workloads that came in the last days and ran as soon as they came."""
+    """Creates workloads that were submitted in the last days and started at once."""
     from django.utils import timezone
 
     from bench._demand import made_up
@@ -137,7 +137,7 @@ def fill(workloads: int, days: int) -> None:
 
 
 def peak() -> int:
-    """MiB that this process has held at most."""
+    """The peak memory of this process, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

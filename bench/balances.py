@@ -1,9 +1,9 @@
-"""What fairness over time adds to a planning pass: while the meter remembers its sums, and before it has for the first time.
+"""What fairness over time adds to a planning pass, with the sums that the meter stores and without them.
 
     python bench/balances.py [--rows 1000000 --departments 60 --people 500 --running 2000]
 
-In PostgreSQL, on the metered hours of usage_report. Half of the departments borrow from the others; in the last two hours each
-loan has changed hands three times. The baseline of the same run is the same pass without fairness over time.
+It runs in PostgreSQL on the metered hours of usage_report. Half of the departments borrow from the others; each loan has three
+ended ledger entries in the last two hours. The baseline, in the same run, is the same pass without fairness over time.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def run(pool: Any, departments: int, running: int) -> None:
-    """So many one-card workloads, twice as many in every second department as in the others, on equal guarantees."""
+    """Creates running one-card workloads, twice as many in every second department, with equal guaranteed quotas."""
     from django.utils import timezone
 
     from portal.models import Department
@@ -102,7 +102,7 @@ def run(pool: Any, departments: int, running: int) -> None:
 
 
 def cpu_ms(act: Callable[[], object], times: int = TIMES) -> float:
-    """Milliseconds of this process, the least of some runs."""
+    """CPU milliseconds of this process, the least of `times` runs."""
     spent = []
     for _ in range(times):
         began = time.process_time()

@@ -1,8 +1,9 @@
-"""Thousands of pods at once, then churn: how long the passes take, how much memory each process has, whether it grows.
+"""Thousands of pods at once, then churn: how long planning and reconciling take, and whether the memory of any process grows.
 
     python -m bench.churn --pods 5000 --nodes 625 --minutes 60 --rate 5 --out churn
 
-Simulated nodes (KWOK), real API server, scheduler, PostgreSQL and Redis. Writes OUT.csv (a row every ten seconds) and OUT.svg.
+Nodes are simulated (KWOK); API server, scheduler, PostgreSQL and Redis are real. Writes OUT.csv (a row every ten seconds) and
+OUT.svg.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ MERGE = "application/merge-patch+json"
 
 
 class Fleet:
-    """The pods that should run; `turn` ends some and submits as many."""
+    """The pods that should run; `turn` ends some of them and submits as many."""
 
     def __init__(self, made: Installation, api: Requests, portal: Portal) -> None:
         self.made, self.api, self.portal, self.chance = made, api, portal, random.Random(1)
         self.threads = ThreadPoolExecutor(THREADS)
         self.running: list[tuple[str, str]] = []  # namespace, pod
-        self.ended: set[tuple[str, str]] = set()  # told to end: the portal may not have seen it yet
+        self.ended: set[tuple[str, str]] = set()  # being ended; the portal may not have noticed yet
 
     def fill(self, count: int) -> None:
         began = time.time()
@@ -69,7 +70,7 @@ class Fleet:
 
 
 def passes() -> dict[str, float]:
-    """One reconcile of the whole cluster and one planning pass, here: seconds and CPU seconds."""
+    """Reconciles the whole cluster once and plans twice, in this process: seconds and CPU seconds of each."""
     from portal.errors import Busy
     from quotas.models import Cluster, PoolGroup
     from quotas.planning.run_pass import run_pass
@@ -78,7 +79,7 @@ def passes() -> dict[str, float]:
     found = {}
 
     def plan() -> None:
-        with contextlib.suppress(Busy):  # the watcher has just taken the lock: after it
+        with contextlib.suppress(Busy):  # the watcher has the lock: try again
             run_pass(group_id=group)
             return
         plan()
@@ -114,7 +115,7 @@ def sample(made: Installation, fleet: Fleet, began: float) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], out: Path) -> None:
-    """Memory of each process over time, as one line each."""
+    """Draws the memory of each process over time."""
     names = [name for name in rows[0] if name.endswith("MiB")]
     width, height, left = 900, 420, 60
     most, last = max(row[name] for row in rows for name in names) * 1.05, max(rows[-1]["seconds"], 1)
@@ -156,7 +157,7 @@ def churn(made: Installation, fleet: Fleet, minutes: float, rate: int, out: Path
             number += 1
             time.sleep(max(0.0, second + 1 - time.time()))
         rows.append(sample(made, fleet, began))
-        write(rows, out)  # each time: what ends early has its rows
+        write(rows, out)  # each time, in case it is interrupted
     later = rows[len(rows) // 3 :] or rows  # the first third warms up
     for name in (name for name in rows[0] if name.endswith("MiB")):
         print(f"    {name:28} {later[0][name]:6} → {later[-1][name]:6}   most {max(row[name] for row in rows):6}")

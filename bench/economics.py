@@ -1,17 +1,17 @@
-"""What lending is worth: demand played forward through the planner, beside one pooled queue and a static partition.
+"""What lending is worth: simulates demand with the planner, with one pooled queue, and with a static partition.
 
     python -m bench.economics [TRACE.csv] [--weeks 2017-10-02 2017-11-06] [--days 7] [--loads 0.85 0.95] [--ways planner]
                               [--orders submitted fair 86400 604800]
 
-A trace has the columns of workloads/replay/traces.py, or it is a pod list with times of Alibaba's cluster-trace-gpu-v2023,
-whose tenants are made (bench/_openb.py) and whose times count from 1970-01-01. Without a trace a made-up month of 10,000
-workloads is played. Guarantees are in proportion to mean demand, on nodes of 8 cards; notice 600 s, grace 120 s, a checkpoint
-every 30 minutes, a restart costs 60 s. Prints a table, a line for each replay.
+A trace has the columns of workloads/replay/traces.py, or is a pod list with times of Alibaba's cluster-trace-gpu-v2023, whose
+tenants are derived (bench/_openb.py) and whose times count from 1970-01-01. Without a trace, a made-up month of 10,000 workloads
+is simulated. Guaranteed quotas are in proportion to mean demand, nodes have 8 cards, notice is 600 s, grace 120 s, a checkpoint
+is saved every 30 minutes, and a restart costs 60 s. Prints a table with a line for each replay.
 
-With `--orders` the planner alone is played, with those who borrow in other orders: by time of submission, with fair sharing, or
-with fairness over time of this half-life. "not returned" is the part of all that was lent that its lenders did not borrow
-themselves: half the sum of |lent - borrowed| of all departments, by all that was lent. Waits above the guarantee are those of
-departments that lent more than they borrowed in the first of these orders, and of the others: the same departments in each line.
+`--orders` compares orders of borrowers with the planner alone: by time of submission, with fair sharing, or with fairness over
+time with this half-life. "not returned" is the part of all lent capacity that its lenders did not borrow themselves: half the sum
+of |lent - borrowed| of all departments, divided by all that was lent. Waits above the guarantee are given separately for the
+departments that lent more than they borrowed in the first of these orders and for the others; each line has the same departments.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from workloads.replay.ways import WAYS, planner
 DAY, ON_A_NODE = 86400, 8
 SUBMITTED, FAIR = "submitted", "fair"
 WATCHED = 7 * DAY
-"""A half-life by which balances are counted where nobody is ordered by them."""
+"""The half-life of balances that are only counted and do not order the borrowers."""
 SETTINGS = Settings(restart_cost=60, notice=600, grace=120)
 HEADINGS = ("from", "load", "way", "used", "useful", "lost of borrowed", "stops (most of one)", "late", "of inside", "latest by",
             "inside p50 / p95 / p99 s", "above mean s", "CPU s")  # fmt: skip
@@ -55,14 +55,14 @@ def _stage(rows: Sequence[Row], begin: int, days: float, load: float) -> tuple[D
 
 
 def by_time(snapshot: Snapshot) -> Plan:
-    """The planner, which does not see that balances are counted."""
+    """The planner without the balances, which are only counted."""
     return planner(replace(snapshot, pools=tuple(replace(pool, balances=None) for pool in snapshot.pools)))
 
 
 def lines_of_orders(
     rows: Sequence[Row], begin: int, days: float, load: float, orders: Sequence[str]
 ) -> Iterator[list[str]]:
-    """One replay for each order, as the cells of a line of the table."""
+    """One replay for each order, each as the cells of a line of the table."""
     demand, rules = _stage(rows, begin, days, load)
     lenders: set[DepartmentId] | None = None
     for order in [SUBMITTED, *(each for each in orders if each != SUBMITTED)]:

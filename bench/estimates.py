@@ -1,15 +1,15 @@
-"""How well estimated starts hold: demand played forward through the planner, and at moments on the way the starts of what waits
-are estimated from what has ended by then (and in the trace's 90 days before), and compared with when it does start: the first
-estimate of each.
+"""How accurate estimated starts are: simulates demand with the planner, and at moments on the way estimates the starts of waiting
+workloads from the runtimes that had ended by then (and in the trace's 90 days before). The first estimate of each workload is
+compared with its start.
 
     python -m bench.estimates [TRACE.csv] [--weeks 2017-10-02 2017-10-16] [--days 7] [--loads 0.85 0.95] [--moments 60]
         [--svg FILE]
 
-Without a trace a made-up fortnight of 2,000 workloads is played; the first third of the time is only learned from. Guarantees
-are in proportion to mean demand, on nodes of 8 cards. Prints a line for each replay, and two for all together: as played, and
-with each moment corrected by the errors of all other hours, as the product corrects once it has seen enough of them. An 80 %
-range that is honest holds in 75 to 85 % of cases; estimates of one moment err together, so beside the part of all stands the
-mean of the moments' parts. FILE.svg is drawn of all together, as played: how long each start was expected to take, and took.
+Without a trace, a made-up fortnight of 2,000 workloads is simulated; the first third of the time is only learned from. Guaranteed
+quotas are in proportion to mean demand, nodes have 8 cards. Prints a line for each replay and two for all together: as simulated,
+and with each moment corrected by the errors of all other hours, as the portal corrects once it has enough of them. An honest 80 %
+range holds in 75 to 85 % of cases. Estimates of one moment err together, so besides the part of all estimates there is the mean
+over moments. FILE.svg shows all estimates, as simulated: how long each start was expected to take, and took.
 """
 
 import argparse
@@ -35,14 +35,14 @@ from workloads.replay.simulation import Assumed, Simulation
 from workloads.replay.traces import Row, demand_of, in_proportion, rules_of
 from workloads.replay.ways import planner
 
-HISTORY, MOST_RUNS = 90 * DAY, 20_000  # as the product reads them
+HISTORY, MOST_RUNS = 90 * DAY, 20_000  # as in the portal
 HEADINGS = ("from", "load", "moments", "estimated", "80 % range holds", "below", "above", "holds, moments alike",
             "median of |error| / wait", "range / wait", "CPU ms each")  # fmt: skip
 
 
 class Watcher:
-    """A way of sharing that is the planner's, and estimates at `moments`, of which one at which nobody waits is left out: put off
-    until somebody does, they would all stand at the beginning of a burst."""
+    """The planner as a way of sharing, that also estimates at `moments`. Moments without waiting workloads are skipped, not
+    postponed: otherwise many estimates would be at the begin of a burst."""
 
     def __init__(self, demand: Demand, moments: Sequence[int], before: Sequence[Job] = ()) -> None:
         self.moments, self.traits, self.before = (
@@ -83,7 +83,7 @@ class Watcher:
         return known
 
     def _past(self, now: int) -> list[Job]:
-        """What came in the last days and has started, with as much of its work as could be seen by now."""
+        """The jobs of the last 14 days that have started, each with the part of its work that is known by now."""
         assert self.played is not None
         past = []
         for record in self.played.records:
@@ -95,7 +95,7 @@ class Watcher:
 
 
 def ended_before(rows: Sequence[Row], begin: int) -> Sequence[Job]:
-    """What the product has read of the time before: the runs of the trace that had ended by then."""
+    """The runs of the trace that had ended before `begin`, as many as the portal would read."""
     ended = [row for row in rows if begin - HISTORY < row.submitted_at + row.runtime <= begin]
     ended.sort(key=lambda row: row.submitted_at + row.runtime)
     return demand_of(ended[-MOST_RUNS:], 0, begin).jobs
@@ -107,7 +107,7 @@ def _traits(job: Job) -> Traits:
 
 
 Moment = tuple[int, list[tuple[Estimate, int | None]]]
-"""When estimates were made, and the first ones of what waited then, each with when it did start; None: not before the end."""
+"""When estimates were made, and the first estimates of workloads, each with its actual start (None: not before the end)."""
 
 
 def _played(watcher: Watcher) -> Iterator[Moment]:
@@ -122,7 +122,7 @@ def _played(watcher: Watcher) -> Iterator[Moment]:
 
 
 def _pasts(moments: Iterable[Moment]) -> Iterator[Past]:
-    """What became of them, as `keep.corrections_of` reads it."""
+    """The estimates and their outcomes, in the form of `keep.corrections_of`."""
     for now, found in moments:
         for each, start in found:
             high = None if each.high is None else each.high - now
@@ -131,7 +131,7 @@ def _pasts(moments: Iterable[Moment]) -> Iterator[Past]:
 
 
 def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
-    """What holds; `corrected`: each moment by those of all other hours."""
+    """The cells of a line: how many estimates hold. `corrected`: each moment by the outcomes of all other hours."""
     held = below = above = 0
     errors, widths, alike = list[float](), list[float](), list[float]()
     for now, found in moments:
@@ -154,7 +154,7 @@ def cells(moments: Sequence[Moment], corrected: bool = False) -> list[str]:
 
 
 def drawing(moments: Iterable[Moment]) -> str:
-    """An SVG of estimates as they were played beside the starts; what did not start before the end stands at the upper edge."""
+    """An SVG of expected and real waits; workloads that did not start before the end are at the upper edge."""
     plot = plot_of(_outcome(each, now, start) for now, found in moments for each, start in found)
     style = "path{fill:none}text{font:8px sans-serif}"
     parts = [
@@ -180,7 +180,7 @@ def _outcome(each: Estimate, now: int, start: int | None) -> Outcome:
 
 
 def watched(rows: Sequence[Row], begin: int, days: float, load: float, moments: int) -> Watcher:
-    """A week that has been played, and what was estimated on the way."""
+    """A finished simulation with the estimates made on the way."""
     demand = demand_of(rows, begin, begin + round(days * DAY), ON_A_NODE)
     weights = demand.units_in_use() or nobody_from(demand.begin)
     rules = rules_of(in_proportion(weights, round(sum(weights.values()) / load)), ON_A_NODE, SETTINGS)

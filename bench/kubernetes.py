@@ -1,9 +1,9 @@
-"""The portal beside Kueue on one cluster, in one run: how soon a pod is there, how many a second, and how soon an owner's.
+"""The portal and Kueue on one cluster, in one run: latency of a pod, pods a second, and latency of a reclaim for an owner.
 
-Both get the same pods (one card each, no volume), scheduled by the same kube-scheduler onto the same simulated nodes
-(KWOK). Kueue is asked by POSTing Jobs to the API server, the portal by POSTing to its REST API, one request each, from as
-many threads; "there" is when a watch of the pods tells of it. `creation` is the
-rate with the scheduler asleep for both: the cores are not shared with whoever works on pods that exist.
+Both get the same pods (one card each, no volume), scheduled by the same kube-scheduler onto the same simulated nodes (KWOK). For
+Kueue, Jobs are POSTed to the API server, for the portal, requests to its REST API: one request for each pod, from the same number
+of threads. A pod is "there" when a watch reports it. `creation` is the rate with the scheduler suspended for both, so that
+scheduling existing pods takes no CPU time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench._installation import ROOT, Installation, cpu_seconds, installed, wait
 
 PARTS = ["latency", "creation", "rate", "reclaim", "submission"]
 WARM = 64  # workloads before anything is measured
-RESTING = 0.25  # CPU s a second of all processes together
+RESTING = 0.25  # below this many CPU seconds a second, all processes together are at rest
 
 
 def told(name: str, seconds: list[float]) -> None:
@@ -39,7 +39,7 @@ def told(name: str, seconds: list[float]) -> None:
 
 
 def latency(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
-    """Turn by turn, so that a busy moment of the machine is everybody's."""
+    """Latency of one pod, measured in turns, so that a busy moment of the machine affects all alike."""
     taken: dict[str, list[float]] = {"portal": [], "kueue": [], "bare": []}
     ours = []
 
@@ -68,7 +68,7 @@ def bare(api: Requests, name: str) -> Pod:
 
 
 def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None) -> None:
-    """Where the time goes: medians of the times in the rows, between the client's and the watch's."""
+    """Prints how the latency is composed: the time between the stages stored in the rows, from the request to the watch."""
     from workloads.models import Attempt
 
     parts: dict[str, list[float]] = {}
@@ -91,7 +91,7 @@ def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None
 
 @contextlib.contextmanager
 def unscheduled(made: Installation) -> Iterator[None]:
-    """Pods are created and stay as they are: what is measured is whoever creates them."""
+    """Suspends the scheduler, so that only the creation of pods is measured."""
     os.kill(made.pids()["kube-scheduler"], signal.SIGSTOP)
     try:
         yield
@@ -131,7 +131,7 @@ def rate(made: Installation, api: Requests, portal: Portal, kueue: Kueue, count:
 
 
 def warm_up(api: Requests, portal: Portal, kueue: Kueue) -> None:
-    """Both have been at work for a while: their threads and connections have done this before."""
+    """Lets both do some work first, so that their threads and connections exist."""
     names = [f"warm-{number}" for number in range(WARM)]
     with ThreadPoolExecutor(THREADS) as threads:
         pods = [*threads.map(partial(portal.submit, "vision"), names)]
@@ -141,7 +141,7 @@ def warm_up(api: Requests, portal: Portal, kueue: Kueue) -> None:
 
 
 def at_rest(made: Installation) -> None:
-    """Waits until nobody works off what was before."""
+    """Waits until the work of the previous measurement is finished."""
     used = sum(cpu_seconds(made).values())
     for _ in range(60):
         time.sleep(1)
@@ -152,13 +152,13 @@ def at_rest(made: Installation) -> None:
 
 
 def until_there_are(api: Requests, pods: int) -> float:
-    """When etcd had so many, to a tenth of a second."""
+    """Waits until etcd has so many pods; the time then, to a tenth of a second."""
     wait(f"{pods} pods", lambda: api.count() >= pods, 300, pause=0.1)
     return time.time()
 
 
 def submission(made: Installation, api: Requests, portal: Portal, count: int) -> None:
-    """In this process, without watcher and workers: admitted claims → pods, beside a loop that only creates."""
+    """The creation of pods for admitted claims, in this process without watcher and workers, beside a loop that only creates."""
     from django.utils import timezone
 
     from portal.access import Actor
@@ -192,9 +192,9 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
     rows = Attempt.objects.filter(claim__public_id__in=claims).select_related(*ROWS)
     driver: Any = driver_for(rows[0].cluster)
     manifests = [manifest(spec_of(row), driver.options) for row in rows]
-    driver.ensure(spec_of(rows[0]))  # its namespace; this one pod is found by the stage, not created
+    driver.ensure(spec_of(rows[0]))  # creates the namespace, and one pod that the stage then finds
     path = f"/api/v1/namespaces/{manifests[0]['metadata']['namespace']}/pods"
-    for number in range(count // 8):  # room for the loop's pods, so that scheduler and nodes are as busy with them
+    for number in range(count // 8):  # room for the loop's pods, so that they are scheduled and run as well
         add_node(made, f"more-{number}", "Pretended-GPU")
     with ThreadPoolExecutor(THREADS) as threads:
         loop = partial(bare_loop, api, driver.api, threads, path, manifests)
@@ -215,7 +215,7 @@ def submission(made: Installation, api: Requests, portal: Portal, count: int) ->
 def bare_loop(
     api: Requests, client: Any, threads: ThreadPoolExecutor, path: str, pods: Sequence[Any], tag: str
 ) -> float:
-    """Creates the pods under other names, by the portal's client, and removes them. Gives pods a second."""
+    """Creates the pods under other names with the portal's client, and removes them. Returns pods a second."""
     own = {"finalizers": [], "labels": {"bare": tag}}
     bodies = [pod | {"metadata": pod["metadata"] | own | {"name": f"{tag}-{n}"}} for n, pod in enumerate(pods)]
     began = time.perf_counter()
@@ -228,7 +228,7 @@ def bare_loop(
 
 
 def reclaim(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
-    """The other department has borrowed all; each owner's job takes one card back. Notice and grace 0."""
+    """Latency of a reclaim: the other department has borrowed all, and each job of the owner takes one card back."""
     borrowers = [portal.submit("nlp", f"borrow-{n}", SMALLS["portal"]) for n in range(SMALL)]
     api.await_pods(borrowers)
     api.await_pods([kueue.submit("k-small-nlp", f"borrow-{n}", SMALLS["kueue"]) for n in range(SMALL)])
@@ -259,7 +259,7 @@ def main() -> None:
     parts = arguments.parts or PARTS
     with installed(nodes=3 * arguments.count // 8 + 20, cards=8) as made:
         for number in range(SMALL // 8):
-            for product in SMALLS.values():  # cards of their own: both have lent all of them
+            for product in SMALLS.values():  # separate cards for the reclaims, all lent out
                 add_node(made, f"{product.lower()}-{number}", product)
         from quotas.models import Cluster
         from workloads.nodes import inventory

@@ -1,10 +1,10 @@
-"""How long a whole planning pass takes when one of many waiting claims starts and all others move up by one: read, decided
-and written.
+"""How long a whole planning pass (reading, deciding, writing) takes when one of many waiting claims starts and all others move up
+by one.
 
     python bench/long_line.py [--running 400 --pending 4000]
 
-In PostgreSQL, with the scaling curve. Baseline in the same run: as many of these rows changed one by one by the ORM, in one
-transaction, and nothing else.
+It runs in PostgreSQL, with the scaling curve. The baseline in the same run changes the same rows one by one with the ORM, in one
+transaction.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def ask(department: Any, pool: Any, count: int) -> None:
-    """So many claims for one card, those from before ahead of them."""
+    """Creates `count` claims for one card each, behind the existing ones."""
     from django.utils import timezone
 
     from portal.ids import new_id
@@ -70,7 +70,7 @@ def ask(department: Any, pool: Any, count: int) -> None:
 
 
 def one_starts(pool: Any) -> float:
-    """Somebody ends, the first in line starts, the others move up: the seconds of that pass."""
+    """Ends a running claim; the first in the queue starts and the others move up. The seconds of that pass."""
     from django.utils import timezone
 
     from quotas.models import Claim, ClaimState

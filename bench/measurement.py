@@ -1,9 +1,9 @@
-"""What measured use costs a minute: queries to Prometheus, a round of measuring, a round that looks for idle work, the meter.
+"""What measuring use costs each minute: queries to Prometheus, a round of measuring, a round of idle policies, the meter.
 
     python -m bench.measurement [--pods 5000 --idle 500]
 
-In PostgreSQL. Every pod is a workload of one card. Prometheus is played by a server that has the answers ready, so what is
-timed is the portal's part: reading, attributing and writing them. The baseline of the same run is a bare insert of as many rows.
+It runs in PostgreSQL. Every pod is a workload of one card. A server with prepared responses stands for Prometheus, so only the
+portal's part is timed: parsing, attributing and writing. The baseline, in the same run, is a bare insert of as many rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def fill(here: Any, pods: int, idle: int) -> list[str]:
-    """Running workloads with what was measured of them in the last hours. Returns the names of their runs."""
+    """Creates running workloads with measurements of the last hours. Returns the names of their runs."""
     from portal.ids import new_id
     from quotas.models import Claim, ClaimState, LedgerEntry
     from workloads.measurement.buckets import BUCKET
@@ -83,7 +83,7 @@ def fill(here: Any, pods: int, idle: int) -> list[str]:
 
 
 def series(runs: Sequence[str], idle: int) -> list[tuple[dict[str, str], str]]:
-    """One card of each pod, with the labels that DCGM exporter gives it."""
+    """A series for the card of each pod, with the labels of the DCGM exporter."""
     return [
         (
             {
@@ -98,7 +98,7 @@ def series(runs: Sequence[str], idle: int) -> list[tuple[dict[str, str], str]]:
 
 
 def measuring(mood: Any, pods: int) -> None:
-    """The minutes of one bucket and one more: the fifth completes the bucket and sums its hour."""
+    """Measures the minutes of one bucket and one more: the fifth completes the bucket and sums its hour."""
     from workloads.measurement.sample import measure_all
     from workloads.models import MeasuredBucket
 
@@ -120,7 +120,7 @@ def measuring(mood: Any, pods: int) -> None:
 
 
 def looking(here: Any) -> None:
-    """Rounds that look for idle work: the one that warns, and those in which nothing is new."""
+    """Measures rounds of the idle policies: one that warns, and two without changes."""
     from portal.access import SYSTEM
     from workloads.idle.policies import set_policy
     from workloads.idle.rule import Action, Rule
@@ -140,7 +140,7 @@ def looking(here: Any) -> None:
 
 
 def metering() -> None:
-    """A minute's run of the meter, with an entry of the ledger for each pod."""
+    """Measures a run of the meter, with a ledger entry for each pod."""
     from quotas.spending.metering import sum_hours
 
     now = BEGIN + 10 * MINUTE
@@ -150,7 +150,7 @@ def metering() -> None:
 
 
 def timed(act: Callable[[], Any]) -> tuple[float, float, int]:
-    """Seconds, CPU seconds of this process, and queries to the database."""
+    """(seconds, CPU seconds of this process, queries to the database) of a call."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

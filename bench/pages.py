@@ -1,13 +1,13 @@
-"""How soon the pages are there with 5,000 workloads and 50 people, and what they cost beside the shortest answer of the
-same server.
+"""How fast the pages are with 5,000 workloads and 50 people, and what they cost compared with the shortest response of the same
+server.
 
     python -m bench.pages [--workloads 5000 --rounds 40] [--browser]
 
-Real PostgreSQL and Redis (throw-away), the web server as in production, one reader at a time who is logged in: the median and
-95th percentile of a page's HTML. Then the five commonest pages with as many readers at once as in `web_server`, beside `livez`
-(the same server, no database). With `--browser` the same pages are opened in Chromium as well, each with an empty cache:
-requests, compressed size, when the largest part is painted (LCP), and how far things moved within five seconds (CLS). Eight
-departments, four pools with 64 nodes; a tenth of the workloads runs or waits, as a planning pass has decided.
+PostgreSQL and Redis are real (throw-away), the web server is as in production. First, with one logged-in reader at a time: median
+and 95th percentile of the time for a page's HTML. Then the five most used pages with as many readers at once as in `web_server`,
+beside `livez` (the same server, no database). `--browser` also opens the pages in Chromium, each with an empty cache: requests,
+compressed size, largest contentful paint (LCP) and cumulative layout shift within five seconds (CLS). There are eight departments
+and four pools with 64 nodes; a tenth of the workloads runs or waits, as decided by a planning pass.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] = ()) -> None:
             look(base, world)
 
 
-# What is there ------------------------------------------------------------------------------------------------------------
+# Data ---------------------------------------------------------------------------------------------------------------------
 
 
 def seed(count: int) -> dict[str, Any]:
-    """Whoever reads, with their cookies, and what stands in addresses."""
+    """Creates the data. Returns the readers' cookies, and the names for addresses."""
     from django.utils import timezone
 
     from portal.models import Role
@@ -82,7 +82,7 @@ def seed(count: int) -> dict[str, Any]:
 
 
 def workload(n: int, person: Any, image: Any, at: dict[str, Any], ended: dt.datetime | None) -> None:
-    """One that ran for an hour until `ended`, or that waits."""
+    """Creates a workload that ran for an hour until `ended`, or one that waits."""
     from quotas.models import Claim, LedgerEntry
     from workloads.models import Attempt, Workload
 
@@ -103,7 +103,7 @@ def workload(n: int, person: Any, image: Any, at: dict[str, Any], ended: dt.date
 
 
 def carry_out(now: dt.datetime) -> None:
-    """What was admitted runs."""
+    """Marks the admitted workloads as running."""
     from workloads.models import Attempt, Workload
 
     admitted = Attempt.objects.filter(claim__state="holding")
@@ -119,11 +119,11 @@ def cookie_of(user: Any) -> dict[str, str]:
     return {name: morsel.value for name, morsel in client.cookies.items()}
 
 
-# Measured -----------------------------------------------------------------------------------------------------------------
+# Measurement --------------------------------------------------------------------------------------------------------------
 
 
 def pages_of(world: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(name, who reads it, path)."""
+    """(name, reader, path) of each page."""
     home, pool = f"/d/{world['department']}/", world["pool"]
     return [
         ("home", "member", "/"), ("workloads", "member", f"{home}workloads/"),
@@ -174,11 +174,11 @@ new PerformanceObserver((list) => list.getEntries().forEach((each) => { window.p
   .observe({ type: "largest-contentful-paint", buffered: true });
 """
 LOOKED = 5_000
-"""How long a page is looked at, in ms: some change by themselves meanwhile."""
+"""How long a page stays open, in ms: some pages refresh themselves."""
 
 
 def look(base: str, world: dict[str, Any]) -> None:
-    """Each page in Chromium, as somebody sees it who comes for the first time."""
+    """Opens each page in Chromium, as on a first visit."""
     from playwright.sync_api import sync_playwright
 
     with (
@@ -211,7 +211,7 @@ def asked(reader: Any, path: str) -> float:
 
 
 def rate(base: str, cookies: dict[str, str], path: str) -> float:
-    """Answers a second to all clients together."""
+    """Responses a second, for all clients together."""
     import httpx
 
     with httpx.Client(base_url=base, cookies=cookies, timeout=60) as reader:

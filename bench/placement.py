@@ -1,11 +1,11 @@
-"""How full the engine's placement packs a cluster, beside random placement and best fit in the same run.
+"""How full the engine's placement packs a cluster, compared with random placement and best fit in the same run.
 
     python bench/placement.py TRACE.csv [--nodes NODES.csv --seeds 10]
 
 TRACE is a pod list of Alibaba's cluster-trace-gpu-v2023 (columns cpu_milli, memory_mib, num_gpu, gpu_milli), NODES its
 node list (sn, cpu_milli, memory_mib, gpu; default: openb_node_list_gpu_node.csv beside the trace). Protocol of "Beware
-of Fragmentation" (USENIX ATC 2023): tasks arrive in random order until the GPU share asked for is 130 % of the cluster;
-each is placed at once or fails, nothing ends. Printed: GPU share allocated when 100 % and 130 % have arrived.
+of Fragmentation" (USENIX ATC 2023): tasks arrive in random order until the requested GPU share is 130 % of the cluster;
+each is placed at once or fails, and none ends. Prints the allocated GPU share when 100 % and 130 % have arrived.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MILLI = 1000
 FIRST_SEED = 42
 
 Task = tuple[int, int, int]
-"""(cpu in milli, memory in MiB, GPU share in milli)"""
+"""(CPU in millicores, memory in MiB, GPU share in thousandths of a card)"""
 Place = Callable[[Task], bool]
 
 
@@ -56,7 +56,7 @@ def nodes_of(path: Path) -> tuple[Node, ...]:
 
 
 class Engine:
-    """The placement the portal uses."""
+    """The portal's placement."""
 
     def __init__(self, nodes: tuple[Node, ...], _: random.Random) -> None:
         self.pool = Pool(PoolId("openb"), unit="milli", nodes=nodes)
@@ -82,7 +82,7 @@ class Engine:
 
 
 class Simple:
-    """The baselines: a node by chance, and within it the fullest card that fits."""
+    """The baseline of random placement: a random node, and on it the fullest card that fits."""
 
     def __init__(self, nodes: tuple[Node, ...], chance: random.Random) -> None:
         self.chance = chance
@@ -111,7 +111,7 @@ class Simple:
 
 
 class BestFit(Simple):
-    """The node on which the least CPU and GPU share is left."""
+    """The baseline of best fit: the node with the least CPU and GPU share left."""
 
     def pick(self, fitting: list[int], task: Task) -> int:
         return min(fitting, key=lambda n: self.cpu[n] / self.most_cpu + sum(self.cards[n]) / (8 * MILLI))
@@ -129,7 +129,7 @@ def _take(cards: list[int], share: int) -> None:
 
 
 def arrivals(tasks: list[Task], chance: random.Random) -> Iterator[Task]:
-    """All tasks in random order, then more of them by chance."""
+    """All tasks in random order, then randomly chosen ones without end."""
     first = tasks[:]
     chance.shuffle(first)
     yield from first
@@ -138,7 +138,7 @@ def arrivals(tasks: list[Task], chance: random.Random) -> Iterator[Task]:
 
 
 def fill(place: Place, tasks: list[Task], chance: random.Random, capacity: int) -> tuple[float, float, list[float]]:
-    """Allocated percent when 100 % and when 130 % have arrived, and the CPU seconds of each placement."""
+    """(percent allocated when 100 % have arrived, and when 130 % have, CPU seconds of each placement)."""
     arrived = allocated = 0
     at_100: float | None = None
     spent: list[float] = []

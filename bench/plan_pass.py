@@ -3,11 +3,11 @@
     python bench/plan_pass.py [--departments 1000 --running 10000 --pending 10000]
                               [--fair] [--nodes] [--nested] [--again] [--lent 0.2]
 
-The baseline of the same run is a naive pass: the pending claims in order of time, each admitted if its units are free –
-no quotas, no victims, no order between departments, no reasons. The ratio says what the rules cost.
+The baseline, in the same run, is a naive pass: the pending claims by priority and time, each admitted if its units are free –
+without quotas, victims, order between departments, or reasons. The ratio shows what the rules cost.
 
-In the snapshot half of everything changes hands at once. With `--again` its plan is carried out and the passes after it,
-ten seconds apart, are measured too: those that a beat runs while the victims have their notice.
+In the snapshot, half of all units are reclaimed at once. With `--again` that plan is carried out and the next passes, ten seconds
+apart, are measured too: those that the beat runs while the victims have their notice.
 """
 
 import argparse
@@ -30,7 +30,7 @@ AGAIN = 2
 
 
 def naive(snapshot: Snapshot) -> int:
-    """The baseline: count units, first come first served."""
+    """The baseline: counts units, first come, first served. Returns the number of admitted claims."""
     held = sum(claim.units for claim in snapshot.claims if claim.state is ClaimState.HOLDING)
     (pool,) = snapshot.pools
     free = capacity_of(pool, snapshot.departments) - held
@@ -44,7 +44,7 @@ def naive(snapshot: Snapshot) -> int:
 
 
 def seconds(run: Callable[[], object], times: int) -> float:
-    """CPU seconds, the best of several runs: what else the machine does only ever adds."""
+    """CPU seconds, the least of several runs: other load on the machine can only add to it."""
     best = float("inf")
     for _ in range(times):
         began = time.process_time()
@@ -64,7 +64,7 @@ def measure(departments: int, running: int, pending: int, options: argparse.Name
 
 
 def one_pass(snapshot: Snapshot, times: int) -> Plan:
-    """Its plan; measured and printed."""
+    """Measures a pass, prints the figures and returns the plan."""
     running, pending = (
         sum(c.state is state for c in snapshot.claims) for state in (ClaimState.HOLDING, ClaimState.PENDING)
     )

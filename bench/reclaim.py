@@ -1,10 +1,10 @@
-"""How long one reclaim decision takes among many candidates: who goes for one claim inside its guarantee.
+"""How long one reclaim decision takes among many candidates: the choice of victims for a claim within guaranteed quota.
 
     python bench/reclaim.py [--candidates 10000]
 
-A flat, full pool: everybody else borrows, and the claim needs several victims. Measured is the choice itself, first with
-nothing known (candidates are put in order once a pass) and then for each further claim of the same pass, and beside it the
-plainest choice in the same run: the newest claims first until they suffice, put back what is too many.
+The pool is full and without nodes, all other departments borrow, and the claim needs several victims. Only the choice is timed,
+for the first claim of a pass (which also sorts the candidates) and for each further one. The baseline, in the same run, is the
+simplest choice: the newest claims until they suffice, without those that are then not needed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TAKERS = 50
 
 
 def newest_first(snapshot: Snapshot, need: int) -> list[Claim]:
-    """The baseline: no look at priorities, lost work or guarantees."""
+    """The baseline, which ignores priorities, lost work and guaranteed quotas."""
     victims: list[Claim] = []
     holding = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING]
     for claim in sorted(holding, key=lambda claim: -(claim.started_at or 0)):
@@ -51,7 +51,7 @@ def measure(candidates: int) -> None:
 
 
 def _choices(snapshot: Snapshot) -> tuple[list[float], list[float]]:
-    """CPU milliseconds of each choice of a pass, and of the baseline's."""
+    """CPU milliseconds of each choice of a pass, and of each of the baseline."""
     (pool,) = snapshot.pools
     state = initial_state(snapshot, pool, *rooms_of(snapshot))
     spent: list[float] = []

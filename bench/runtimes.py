@@ -1,11 +1,11 @@
-"""How well drawn runtimes hold, without the planner: twice a day a trace is looked at, and for each department the card-hours of
-the next day of what waits (came in the last two hours), or runs (came before and has not ended), are compared with those drawn.
+"""How accurate randomly drawn runtimes are. Twice a day of a trace, for each department, the card-hours of the
+next day of jobs that wait (submitted in the last two hours) and that run (submitted before) are compared with drawn ones.
 
     python -m bench.runtimes [TRACE.csv] [--weeks 2017-10-02 2017-10-16] [--together 0.2 0.4]
 
-Runs begin when they come: which of them would have waited is not asked, so it takes a minute where `estimates` takes hours, and
-every hour counts alike. Without a trace the second week of a made-up fortnight is looked at. Prints a line for each correlation:
-in which part of the cases the sum lies in the 80 % range of the draws, or below it. An honest range holds in 80 %.
+Jobs count as started when they are submitted, as there is no planner; so this takes a minute where `estimates` takes hours, and
+every hour counts alike. Without a trace, the second week of a made-up fortnight is used. Prints a line for each correlation: in
+which part of the cases the sum is in the 80 % range of the draws, or below it. An honest range holds in 80 %.
 """
 
 import argparse
@@ -33,7 +33,7 @@ HEADINGS = (
     "below",
 )
 Ranks = dict[tuple[float, str], list[tuple[float, int]]]
-"""By correlation and what is added up: the part of the draws that is less than what came true, and of how many jobs."""
+"""(correlation, what is summed) → for each sum: the part of the draws below the actual value, and the number of jobs."""
 
 
 def _traits(row: Row) -> Traits:
@@ -50,7 +50,7 @@ def _known(rows: Sequence[Row], now: int) -> Runtimes:
 
 
 def _sums(rows: Sequence[Row], known: Runtimes, now: int, together: float) -> Iterator[tuple[str, int, float]]:
-    """Of each department and of all: name, number of jobs, and the part of the draws that is less than what came true."""
+    """For each department and for all: (name, number of jobs, part of the draws below the actual sum)."""
     real, drawn, random = Counter[str](), [Counter[str]() for _ in range(DRAWS)], Random(now)
     elapsed = [0 if row.submitted_at > now - LATELY else now - row.submitted_at for row in rows]
     for row, lasted in zip(rows, elapsed, strict=True):

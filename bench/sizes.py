@@ -1,11 +1,11 @@
-"""How long one planning pass takes where requests are of many sizes, with and without fair sharing, and how long who is to go for
-one large request.
+"""How long one planning pass takes with requests of many different sizes, with and without fair sharing, and how long the choice
+of victims takes for one large request.
 
     python bench/sizes.py [--departments 100 --running 2000 --pending 1000]
 
-A flat, full pool that counts: half of the departments borrow what the other half does not use. In MiB hardly two requests are
-of one size, so what they give together has as many values as there are sets. The baseline of the same run is the naive pass
-of bench/plan_pass.py.
+The pool is full and without nodes: half of the departments borrow what the other half does not use. In MiB hardly two requests
+have the same size, so each set of victims has a different sum. The baseline, in the same run, is the naive pass of
+bench/plan_pass.py.
 """
 
 import argparse
@@ -36,7 +36,7 @@ UNITS = {
     "GiB": ([2, 3, 4, 6, 8, 10, 12, 16, 24], 8),
     "MiB": (random.Random(42).sample(range(500, 24_000), 200), 8_000),
 }
-"""The sizes of requests, and how many units stand for one card"""
+"""Unit → (sizes of requests, units of a card)."""
 LARGE = 200
 
 
@@ -63,7 +63,7 @@ def _of(chance: random.Random, departments: int) -> DepartmentId:
 
 
 def with_a_recall(snapshot: Snapshot, units: int) -> Snapshot:
-    """One department, which runs nothing, calls so many units of its own back, and nobody else waits."""
+    """The snapshot in which one department, which runs nothing, recalls so many of its units, and no other claim is pending."""
     owner = replace(snapshot.departments[-1], quotas={GPU: Quota(units)})
     others = tuple(replace(d, quotas={GPU: Quota(0)}) for d in snapshot.departments[:-1])
     recall = Claim(ClaimId("recall"), owner.id, GPU, units, ClaimState.PENDING, submitted_at=0, pods=0)

@@ -1,10 +1,9 @@
-"""How long it takes to read what a planning pass decides on from PostgreSQL, and in how many queries.
+"""How long it takes to read the snapshot for a planning pass from PostgreSQL, and in how many queries.
 
     python bench/snapshot.py [--departments 1000 --running 10000 --pending 10000]
 
-1,213 nodes with 6,212 cards, read by a process that has just begun and again by one that has the rules. Two baselines in
-the same run: the claims' columns alone, fetched and thrown away – what the database and its driver cost whoever reads
-them –, and the claims as model instances.
+1,213 nodes with 6,212 cards are read by a process that has just started, and again with the rules cached. Two baselines in the
+same run: fetching only the claims' columns (the cost of database and driver), and reading the claims as model instances.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def seed(departments: int) -> Any:
 
 
 def fill(pool: Any, running: int, pending: int) -> None:
-    """The claims that bench/plan_pass.py decides on, as rows."""
+    """Stores the claims of bench/plan_pass.py."""
     from bench._snapshots import a_snapshot
     from portal.models import Department
     from quotas.models import Claim
@@ -122,7 +121,7 @@ def measure(pool: Any) -> None:
 
 
 def seconds(run: Callable[[], object], times: int = 4) -> tuple[float, float]:
-    """Wall and CPU seconds of this process, the best of several runs each."""
+    """(wall seconds, CPU seconds) of this process, each the least of several runs."""
     walls, spent = [], []
     for _ in range(times):
         wall, cpu = time.perf_counter(), time.process_time()

@@ -1,7 +1,7 @@
-"""How many workloads a second the REST API takes, beside two baselines of the same run on the same server and database:
-a read of the same API by the same clients, and the bare inserts of the rows that a submission writes.
+"""How many workloads a second the REST API accepts, compared with two baselines in the same run on the same server and database:
+a read from the same API by the same clients, and bare inserts of the rows that a submission writes.
 
-Real PostgreSQL and Redis (throw-away), the web server as in production, no worker: only the submission is measured.
+PostgreSQL and Redis are real (throw-away), the web server is as in production. No worker runs, so only submission is measured.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(base: str, header: dict[str, str], body: dict[str, object]) -> None:
 
 
 def in_threads(work: Callable[[int], object], count: int) -> tuple[float, float, float]:
-    """(seconds in all, median ms, 95th percentile ms) of `count` calls by THREADS threads."""
+    """(total seconds, median ms, 95th percentile ms) of `count` calls by THREADS threads."""
     taken: list[float] = []
     numbers, guard = iter(range(count)), threading.Lock()
 

@@ -1,9 +1,9 @@
-"""How long a usage report takes on years of metered work, and how long the meter takes for a minute and for a day.
+"""How long a usage report on years of metered use takes, and how long a run of the meter takes, each minute and each day.
 
     python bench/usage_report.py [--rows 10000000 --departments 60 --people 500]
 
-In PostgreSQL. Each hour has as many rows as there are people times two kinds. The baseline of the same run is the same sums
-read from the hours, by one query, as it would be without the rows of whole days.
+It runs in PostgreSQL. Each hour has a row for each person and each of two kinds. The baseline, in the same run, is the same sums
+read from the rows of hours, as without the rows of whole days.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def fill(rows: int, departments: int, people: int, cards: int = 8) -> dt.datetime:
-    """Metered hours until now, and their days, in a pool of so many cards on nodes of eight. Returns the last hour."""
+    """Creates metered hours until now, and their days, in a pool with so many cards on nodes of eight. Returns the last hour."""
     from django.db import connection
     from django.utils import timezone
 
@@ -96,7 +96,7 @@ def fill(rows: int, departments: int, people: int, cards: int = 8) -> dt.datetim
     end = hour_of(timezone.now())
     begin = end - dt.timedelta(hours=max(1, rows // (people * 2)) - 1)
     with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")  # ten million rows need not prove their keys
+        cursor.execute("SET session_replication_role = replica")  # skips foreign-key checks of ten million rows
         for table, text in FILL.items():
             cursor.execute(f"INSERT INTO {table} {text.format(**names)}", [begin.isoformat(), end.isoformat()])
         for table, text in DAYS.items():
@@ -107,7 +107,7 @@ def fill(rows: int, departments: int, people: int, cards: int = 8) -> dt.datetim
 
 
 def from_hours(asked: Any) -> int:
-    """The same sums as a report's, read from all hours of its time."""
+    """Reads the sums of a report from the rows of hours. Returns their number."""
     from django.db.models import Sum
 
     from quotas.models import UsageHour, WorkHour
@@ -136,7 +136,7 @@ def meter(now: dt.datetime) -> None:
 
 
 def budgets(now: dt.datetime, people: int) -> None:
-    """What a planning pass pays for budgets of all departments and people, before and after hours are remembered."""
+    """Measures what budgets of all departments and people cost a planning pass, without and with remembered hours."""
     from portal.models import Department
     from quotas.models import Budget
     from quotas.spending.budgets import remember, spent_of
@@ -169,7 +169,7 @@ def budgets(now: dt.datetime, people: int) -> None:
 
 
 def best(act: Callable[[], Any]) -> float:
-    """Seconds of the fastest of a few runs."""
+    """Seconds of the fastest of TIMES runs."""
     took = []
     for _ in range(TIMES):
         began = time.perf_counter()

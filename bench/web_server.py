@@ -1,7 +1,7 @@
-"""What a page costs under portal/server/asgi_server.py, beside the same page of the same run under plain WSGI and Django's ASGI.
+"""What a page costs under portal/server/asgi_server.py, compared with plain WSGI and Django's ASGI in the same run.
 
-One process each, the login page with the whole middleware on SQLite, rounds interleaved. CPU time of the server counts
-more than requests a second: on a busy machine it hardly changes.
+Each server has one process and serves the login page with all middleware on SQLite, in interleaved rounds. The server's CPU time
+is a better measure than requests a second: on a busy machine it hardly changes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ask(url: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and its children."""
+    """CPU seconds of a process and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
