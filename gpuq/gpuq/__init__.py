@@ -1,1 +1,1 @@
-"""Run work on the GPU quota portal from a terminal or a pipeline."""
+"""Runs workloads on the GPU quota portal from a terminal or a pipeline."""

@@ -1,7 +1,7 @@
-"""`gpuq mcp`: the portal as tools of the Model Context Protocol, over stdio, with the token of whoever starts it.
+"""`gpuq mcp`: the portal as tools of the Model Context Protocol, over stdio, with the token of the person who starts it.
 
-An agent can do nothing here that the token could not do by the API, and less: it submits only what it has had a verdict on,
-and stops only its holder's own work.
+An agent can do less than the token allows in the API: it can submit only a request for which it has got a verdict, and stop only
+the token holder's own workloads.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gpuq.arguments import amount
 from gpuq.portal import Json, Portal, Refused, segment
 from gpuq.settings import Failure, without_tokens
 
-PATIENCE = 20.0  # s; clients give up on a tool after a minute or so
-LONGEST_WAIT = 50  # s, as the API's
-HOLDS = 600  # s that a verdict may be submitted
+PATIENCE = 20.0  # s; clients stop waiting for a tool after about a minute
+LONGEST_WAIT = 50  # s, as in the API
+HOLDS = 600  # s during which a request with a verdict may be submitted
 MOST_VERDICTS = 100
 MOST_LOG = 20_000  # characters
 MOST_LINES = 1000
@@ -46,7 +46,7 @@ Identity = Annotated[str, Field(description="The workload's id, as submit and li
 
 
 class Request(BaseModel):
-    """What to run. What a preset fills may be left out."""
+    """What to run. Fields that the preset sets may be left out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ class Request(BaseModel):
 
 @dataclass(slots=True)
 class Asked:
-    """What a verdict was given on."""
+    """The request of a verdict."""
 
     department: str
     body: Json
@@ -81,7 +81,7 @@ class Asked:
 
 
 class Tools:
-    """One method for each tool. The first line of its docstring is what the agent reads."""
+    """One method for each tool. Its docstring is the description that the agent reads."""
 
     def __init__(self, portal: Portal, token: str) -> None:
         self.portal, self.prefix = portal, token.split("_")[1]
@@ -233,7 +233,7 @@ def facts(data: Json) -> str:
 
 
 def standing(workload: Json) -> str:
-    """A workload in a few lines."""
+    """The status of a workload in a few lines."""
     told = workload["verdict"]
     lines = [
         f"{workload['id']}: {workload['name']}, {workload['state']} since {workload['state_since'][:19]} "
@@ -250,7 +250,7 @@ def standing(workload: Json) -> str:
 
 
 def in_words(act: Callable[P, str]) -> Callable[P, str]:
-    """The portal's refusals as the tool's error: its sentence, the field and the code, and nothing of the machinery."""
+    """Wraps a tool: failures become its error, with the portal's sentence and code and without internals."""
 
     @functools.wraps(act)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> str:
@@ -278,5 +278,5 @@ def server_of(portal: Portal, token: str) -> MCPServer[Any]:
 
 
 def serve(portal: Portal, token: str) -> None:
-    """Answers on stdin and stdout until they are closed."""
+    """Serves requests on stdin and stdout until they are closed."""
     server_of(portal, token).run("stdio")

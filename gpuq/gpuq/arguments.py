@@ -1,4 +1,4 @@
-"""The command line: what may be asked, and how amounts and times are written."""
+"""The command line: its arguments, and how amounts and times are written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 MEBIBYTES = {"MiB": 1, "M": 1, "GiB": 1024, "G": 1024, "TiB": 2**20}
-BARE_GIB = 4096  # more than that without a unit is meant in MiB
+BARE_GIB = 4096  # a number this large without a unit is probably meant in MiB
 
 
 def duration(text: str) -> int:
-    """ "90s", "45m", "8h", "1d" → seconds; a bare number is seconds."""
+    """ "90s", "45m", "8h", "1d" → seconds; a number without a unit is in seconds."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
     if not found or found[2] not in {"", *SECONDS}:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 45m, 8h or 1d")
@@ -24,7 +24,7 @@ def duration(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """ "512MiB", "8GiB" → MiB; a bare number is GiB, as on the page."""
+    """ "512MiB", "8GiB" → MiB; a number without a unit is in GiB, as on the page."""
     found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
     if not found or found[2] not in {"", *MEBIBYTES}:
         raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory such as 512MiB or 8GiB")
@@ -36,7 +36,7 @@ def memory(text: str) -> int:
 
 
 def cores(text: str) -> float:
-    """ "0.5", "4": JSON knows neither NaN nor infinity."""
+    """ "0.5", "4" → number of cores. NaN and infinity are refused, as JSON has neither."""
     try:
         number = float(text)
     except ValueError:
@@ -47,7 +47,7 @@ def cores(text: str) -> float:
 
 
 def in_gib(units: int, unit: str, digits: int = 1) -> int | float:
-    """As amounts are typed: GiB where the pool counts memory in MiB, else as they are. 3 `digits` tell one MiB from two."""
+    """The number as it is typed: in GiB if the pool counts MiB, else unchanged. With 3 `digits`, one MiB and two MiB differ."""
     return units if unit != "MiB" else units // 1024 if units % 1024 == 0 else round(units / 1024, digits)
 
 
@@ -56,7 +56,7 @@ def counted_in(unit: str) -> str:
 
 
 def amount(units: int, unit: str) -> str:
-    """As pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %."""
+    """An amount as the pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %."""
     if unit == "MiB":
         return f"{units} MiB" if 0 < units < 1024 else f"{in_gib(units, unit)} GiB"
     if unit == "percent":
@@ -65,7 +65,7 @@ def amount(units: int, unit: str) -> str:
 
 
 def variable(text: str) -> tuple[str, str]:
-    """ "NAME=value", or "NAME" for the value it has here."""
+    """ "NAME=value", or "NAME" with its value from the environment → (name, value)."""
     name, equals, value = text.partition("=")
     if not equals and name not in os.environ:
         raise argparse.ArgumentTypeError(f"{name} has no value here; write {name}=value")
@@ -73,7 +73,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def day(text: str) -> str:
-    """The end of the day on this machine's clock, as the portal reads times. Raises ArgumentTypeError."""
+    """ "2027-01-31" → the end of that day in local time, in ISO 8601. Raises ArgumentTypeError."""
     try:
         last = dt.date.fromisoformat(text)
         return dt.datetime.combine(last + dt.timedelta(days=1), dt.time()).astimezone().isoformat()
@@ -82,7 +82,7 @@ def day(text: str) -> str:
 
 
 def last_day(moment: str | None) -> str:
-    """The last day before a moment that the portal names; "-" for none."""
+    """The last day before a time of the portal, in local time; "-" for None."""
     return (
         "-"
         if moment is None
@@ -276,7 +276,7 @@ def request(made: argparse.ArgumentParser) -> None:
 
 
 def body_of(arguments: argparse.Namespace, unit: str) -> dict[str, Any]:
-    """The request's JSON; what was not given is left to the preset or the portal. `unit` is the pool's."""
+    """The request's JSON. Values that were not given are left to the preset or the portal. `unit` is that of the pool."""
     names = ("preset", "kind", "pods", "pool", "amount", "profile", "image", "name", "cpu", "memory_mib", "priority",
              "max_runtime", "max_wait", "own_only", "preemptible")  # fmt: skip
     body = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}

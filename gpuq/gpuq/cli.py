@@ -1,4 +1,4 @@
-"""`gpuq`: each command is one function that prints to stdout and returns the exit code."""
+"""The commands of `gpuq`. Each is a function that prints to stdout and returns the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuq.settings import Failure, Misconfigured, Settings
 from gpuq.words import as_json, columns, harmless, padded
 
 MOST_SHOWN = 500
-ESTIMATING = 5  # times that a verdict is asked again while the start is being estimated
+ESTIMATING = 5  # how often a verdict is requested again while the start is being estimated
 INSTEAD = {"en": "Alternatives that start now:", "zh-hans": "可立即启动的替代方案："}
 
 
@@ -155,7 +155,7 @@ def list_all(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def start_of(workload: Json) -> str:
-    """When what waits will start, in local time: promised, or estimated as a range and how often such a range holds."""
+    """When a waiting workload starts, in local time: the promised time, or an estimated range and how often such ranges hold."""
     if promised := workload.get("promised_at"):
         return f"by {local(promised)}"
     estimate = workload.get("estimate")
@@ -163,7 +163,7 @@ def start_of(workload: Json) -> str:
         return ""
     if not estimate["low"]:
         return f"no estimate: {estimate['why'].replace('_', ' ')}"
-    if estimate.get("confidence", 1) is None:  # an older portal does not tell
+    if estimate.get("confidence", 1) is None:  # an older portal sends none
         return f"{local(estimate['latest'])} at the latest"
     low, high = local(estimate["low"]), local(estimate["high"]) if estimate["high"] else "?"
     said = f"about {low}" if low == high else f"{low} to {high}"
@@ -242,7 +242,7 @@ def renew(portal: Portal, arguments: argparse.Namespace, path: str) -> Json:
 
 
 def confirmed(act: Callable[[], Json]) -> Json | None:
-    """What it answers; None if it would take from somebody, who is named with what `--confirm` has to repeat."""
+    """The result of `act`; None if it needs a confirmation, after printing its effects and the mark for `--confirm`."""
     try:
         return act()
     except Refused as refused:
@@ -279,7 +279,7 @@ def usage(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def used(row: Json) -> list[Any]:
-    """What a row says of hours and waits; "-" where it does not apply."""
+    """The cells of a row with hours and waits; "-" for values that do not apply."""
     figures = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("own", "borrowed", "lent", "idle")]
     wait = "-" if row["wait_p95"] is None else f"{row['wait_p95']:.0f} s"
     return [counted_in(row["unit"]), *figures, row["starts"], wait]
@@ -329,7 +329,7 @@ def quarantines(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def begin_quarantine(portal: Portal, arguments: argparse.Namespace) -> int:
-    """Whoever would have to leave is named first; `--confirm` with the mark then does it."""
+    """Begins a quarantine. If workloads would have to leave, prints them and changes nothing without `--confirm`."""
     if not arguments.why and not arguments.dry_run:
         raise Misconfigured("give --why: it is shown to everybody whose workload has to leave")
     body = {
@@ -352,7 +352,7 @@ def begin_quarantine(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def node_id(portal: Portal, arguments: argparse.Namespace) -> int:
-    """Raises Misconfigured if no node, or several, are called so."""
+    """The id of the node. Raises Misconfigured if no node, or several, have this name."""
     rows = [row for row in portal.every("nodes/", sys.maxsize)
             if row["name"] == arguments.node and arguments.cluster in (None, row["cluster"])]  # fmt: skip
     if len(rows) != 1:
@@ -366,7 +366,8 @@ def node_id(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def apply(portal: Portal, arguments: argparse.Namespace) -> int:
-    """1: a dry run found differences. What it takes from somebody needs `--yes`, or the mark of the plan that was looked at."""
+    """Applies a file; returns 1 if a dry run found differences. If it takes something from somebody, it needs `--yes` or the mark
+    of the plan."""
     text = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
     given = {"source": arguments.source or arguments.file}
     try:
@@ -390,7 +391,7 @@ def apply(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def show_plan(plan: Json) -> None:
-    """+ there was none, - it is taken away, ~ it becomes another."""
+    """Prints the changes: + a new value, - a removed one, ~ a changed one."""
     for path, before, after in ((each["path"], each["before"], each["after"]) for each in plan["changes"]):
         if before is None:
             show(f"+ {path}: {after}")
@@ -434,7 +435,7 @@ def files(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def size_of(file: Json) -> str:
-    """Bytes; what it is instead, where it is neither a directory nor a file."""
+    """The size in bytes; "" for a directory, the kind for anything that is neither a file nor a link."""
     kind = file.get("kind", "file")
     return "" if file["size"] is None else str(file["size"]) if kind in ("file", "link") else f"({kind})"
 
@@ -454,7 +455,7 @@ def upload(portal: Portal, arguments: argparse.Namespace) -> int:
 
 
 def download(portal: Portal, arguments: argparse.Namespace) -> int:
-    """A file, or a folder as a tar file: whole, or not at all."""
+    """Downloads a file, or a folder as a tar file, completely or not at all."""
     name = Path(arguments.path.strip("/")).name
     with portal.file(files_path(arguments.id, arguments.path)) as (is_folder, pieces):
         target = Path(arguments.target or f"{name or arguments.id}{'.tar' if is_folder else ''}")
@@ -479,7 +480,7 @@ COMMANDS: dict[str, Callable[[Portal, argparse.Namespace], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a letter sees its escape
+    for stream in (sys.stdout, sys.stderr):  # letters that the terminal cannot show are escaped
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     arguments = parser().parse_args(argv)
     try:
@@ -487,13 +488,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as failure:
         say(str(failure))
         return failure.code
-    except UnicodeEncodeError:  # its text may be a secret's
+    except UnicodeEncodeError:  # its text is not printed, as it may be part of a secret
         say("an argument or a variable has bytes that are not UTF-8, which cannot be sent; write it in UTF-8")
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more can be said there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more can be written there
         return 1
-    except OSError as error:  # a file of this machine
+    except OSError as error:  # about a local file
         say(f"{error.filename or ''}: {error.strerror}".strip(": "))
         return 2
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""One workload from its queue to its exit code: its log on stdout, what happens to it on stderr."""
+"""Follows a workload from the queue to its exit code: its log on stdout, its changes on stderr."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpuq.settings import Failure, without_tokens
 from gpuq.words import harmless
 
 REJECTED, CANCELLED, MAX_WAIT = 121, 122, 123
-WAIT = 50  # s of one long poll
-STUCK = 20.0  # s to let the log drain after the end
+WAIT = 50  # s, of one long poll
+STUCK = 20.0  # s to wait for the rest of the log after the end
 
 
 class Signalled(Exception):
-    """SIGTERM or SIGINT came; raised in the main thread only."""
+    """SIGTERM or SIGINT was received; raised in the main thread only."""
 
 
 class Signals:
-    """The first signal asks for a stop, the second leaves at once. Before `armed` the first one is only remembered."""
+    """The first signal stops the workload, the second one ends gpuq at once. Until `armed`, the first one is only recorded."""
 
     def __init__(self) -> None:
         self.came = 0
@@ -59,7 +59,7 @@ def exit_code(workload: Json) -> int:
 
 
 class Logger(threading.Thread):
-    """Copies the log of each attempt in turn to `out`; a broken stream goes on where it broke off."""
+    """Copies the log of each attempt in turn to `out`; a broken stream is resumed where it broke off."""
 
     def __init__(self, portal: Portal, identity: str, out: BinaryIO) -> None:
         super().__init__(daemon=True)
@@ -95,8 +95,8 @@ def copy_log(
     portal: Portal, identity: str, out: BinaryIO, *, attempt: int | None = None, rank: int = 0,
     tail: int | None = None, follow: bool = True,
 ) -> None:  # fmt: skip
-    """Every byte of the log once, up to its end (with `follow` the attempt's), however often the line breaks. What is not
-    kept any more is said. Raises Lost, Refused, Misconfigured."""
+    """Writes every byte of the log once, up to its present end or, with `follow`, to the end of the attempt, even if the connection
+    breaks. Reports bytes that are not kept any more. Raises Lost, Refused, Misconfigured."""
     offset, patience = None if tail is not None else 0, time.monotonic() + portal.patience
     while True:
         got = broke = False
@@ -110,7 +110,7 @@ def copy_log(
                 offset = at + len(piece)
                 out.write(piece)
                 out.flush()
-        except httpx.TransportError as error:  # the portal was restarted, or a proxy had enough
+        except httpx.TransportError as error:  # the portal was restarted, or a proxy closed the connection
             broke = True
             if not got and time.monotonic() > patience:
                 raise Lost(without_tokens(f"the stream broke off: {error}")) from error
@@ -130,12 +130,12 @@ def say(text: str) -> None:
 
 
 def _said(workload: Json) -> tuple[str, str, bool]:
-    """What a further line is written for: another state or sentence, or that there is an estimate of its start now."""
+    """What must change for another line: the state, the sentence, or whether there is an estimate of the start."""
     return workload["state"], workload["verdict"]["title"], bool(workload.get("estimate"))
 
 
 def tell(workload: Json, before: Json | None) -> None:
-    """One line for every change that a person would want to know."""
+    """Prints a line if the workload has changed in a way that matters to a person."""
     verdict = workload["verdict"]
     if before is not None and _said(before) == _said(workload):
         return
@@ -147,7 +147,7 @@ def tell(workload: Json, before: Json | None) -> None:
 def follow(
     portal: Portal, workload: Json, *, log: bool = True, signals: Signals | None = None, quiet: bool = False
 ) -> int:
-    """Waits for the end and returns the exit code. With `signals` a signal stops the workload. Raises Lost, Refused."""
+    """Waits for the end and returns the exit code. With `signals`, a signal stops the workload. Raises Lost, Refused."""
     identity = workload["id"]
     logger = Logger(portal, identity, sys.stdout.buffer) if log else None
     if logger:

@@ -1,4 +1,4 @@
-"""The portal's REST API as few calls, each of which survives a portal that is away for a while."""
+"""A client of the portal's REST API, whose calls are retried while the portal is unreachable for a while."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ import httpx
 
 from gpuq.settings import PATIENCE, Failure, Misconfigured, Settings, without_tokens
 
-PASSING = frozenset({429, 502, 503, 504})  # worth another try, by themselves
-QUIET = 60  # s without a byte after which a followed log is asked for again: the line may be dead
+PASSING = frozenset({429, 502, 503, 504})  # statuses after which a call is retried
+QUIET = 60  # s without a byte after which a followed log is requested again, as the connection may be dead
 NO_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
 )
-NAMELESS = 10.0  # s to wait for a resolver that has no answer, before the portal was reached once
+NAMELESS = 10.0  # s to retry if the resolver fails before the portal was ever reached
 Json = dict[str, Any]
 
 
 class Lost(Failure):
-    """The portal did not answer for longer than our patience."""
+    """The portal did not respond for longer than `patience`."""
 
     code = 125
 
 
 class Refused(Failure):
-    """The portal answered with a problem (RFC 9457)."""
+    """The portal responded with a problem (RFC 9457)."""
 
     def __init__(self, status: int, problem: Json) -> None:
         self.status, self.problem = status, problem
@@ -47,7 +47,7 @@ class Refused(Failure):
 class Portal:
     def __init__(self, url: str, token: str, patience: float = PATIENCE, language: str = "en") -> None:
         self.url, self.language, self.patience = url, language, patience
-        self.reached = False  # whether anything has answered yet
+        self.reached = False  # whether any call has got a response
         try:
             self.http = httpx.Client(
                 base_url=url + "/api/v1/",
@@ -66,13 +66,13 @@ class Portal:
 
     @classmethod
     def from_environment(cls) -> Portal:
-        """Raises Misconfigured."""
+        """A client with the settings of the environment. Raises Misconfigured."""
         given = Settings.from_environment()
         return cls(given.url, given.token, given.patience, given.language)
 
     def call(self, method: str, path: str, *, stream: bool = False, **options: Any) -> httpx.Response:
-        """Tries again while the portal is away or busy, and only then. With `stream` the body of a good answer is still to be
-        read. Raises Lost, Refused, Misconfigured."""
+        """A successful response; retries only while the portal is unreachable or busy. With `stream`, its body is not read yet.
+        Raises Lost, Refused, Misconfigured."""
         end, pause = time.monotonic() + self.patience, 0.5
         while True:
             wait, why = pause, ""
@@ -101,7 +101,7 @@ class Portal:
             pause = min(pause * 2, 10.0)
 
     def give_up_on(self, error: httpx.TransportError) -> None:
-        """Raises Misconfigured if the same call can never succeed, whatever happens to the portal."""
+        """Raises Misconfigured for an error that retrying cannot solve."""
         host = self.http.base_url.host
         if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
             raise Misconfigured(without_tokens(f"the request to {self.url} cannot be sent: {error}")) from error
@@ -121,8 +121,8 @@ class Portal:
                 raise Misconfigured(f"there is no host {host}; is GPUQ_URL right?") from error
 
     def problem_of(self, response: httpx.Response) -> Json | None:
-        """The problem of an error answer, made up where a proxy answered; None for a good one. Raises Misconfigured if
-        what answers is not the portal."""
+        """The problem of an error response (for a proxy's response, one made from its status); None for success. Raises
+        Misconfigured if the response is not the portal's."""
         if response.has_redirect_location:
             target = without_tokens(response.headers["Location"]).partition("/api/v1/")[0]
             raise Misconfigured(f"{self.url} sends on to {target}; set GPUQ_URL to where the portal is")
@@ -137,7 +137,7 @@ class Portal:
         return {"detail": f"{told}, which is not the portal's answer; is GPUQ_URL {self.url} right?"}
 
     def check_origin(self, response: httpx.Response) -> None:
-        """Raises Misconfigured for a page of another site that says yes to everything."""
+        """Raises Misconfigured for an HTML page of another site, which may return 200 for every path."""
         kind = response.headers.get("Content-Type") or "nothing"
         if kind.startswith("text/html") and "X-Request-ID" not in response.headers:
             raise Misconfigured(
@@ -145,7 +145,7 @@ class Portal:
             )
 
     def json(self, method: str, path: str, **options: Any) -> Json:
-        """The call's answer as a JSON object. Raises Misconfigured if it is none."""
+        """The response as a JSON object. Raises Misconfigured if it is none."""
         response = self.call(method, path, **options)
         found = json_of(response)
         if not isinstance(found, dict):
@@ -167,26 +167,26 @@ class Portal:
             most -= len(page["results"])
             if not page.get("next") or most <= 0:
                 return
-            params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # only this: the token goes nowhere else
+            params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # not the whole URL: the token is sent to no other host
 
     def submit(self, department: str, body: Json, *, dry_run: bool = False, key: str = "") -> Json:
-        """Safe to repeat: the key, a new one unless given, makes it one workload, however often it is sent."""
+        """Submits a workload. Safe to retry: the idempotency key (a new one unless given) makes it one workload."""
         return self.json(
             "POST", f"departments/{segment(department)}/workloads/", json=body, params={"dry_run": 1} if dry_run else None,
             headers={"Idempotency-Key": key or str(uuid.uuid4())},
         )  # fmt: skip
 
     def act(self, identity: str, action: str, body: Json | None = None) -> Json:
-        """POST workloads/{id}/{action}/, safe to repeat as well."""
+        """POST workloads/{id}/{action}/; safe to retry."""
         return self.post(f"workloads/{segment(identity)}/{action}/", body)
 
     def post(self, path: str, body: Json | None, **params: Any) -> Json:
-        """Safe to repeat where the portal takes an Idempotency-Key."""
+        """POST of JSON; safe to retry where the portal accepts an Idempotency-Key."""
         given = {name: value for name, value in params.items() if value is not None}
         return self.json("POST", path, json=body, params=given, headers={"Idempotency-Key": str(uuid.uuid4())})
 
     def send_file(self, path: str, text: bytes, **params: Any) -> Json:
-        """POST of YAML; safe to repeat."""
+        """POST of YAML; safe to retry."""
         given = {name: value for name, value in params.items() if value is not None}
         headers = {"Content-Type": "application/yaml", "Idempotency-Key": str(uuid.uuid4())}
         return self.json("POST", path, content=text, params=given, headers=headers)
@@ -199,7 +199,7 @@ class Portal:
 
     @contextlib.contextmanager
     def file(self, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
-        """Whether it is a folder, which comes as a tar; and its bytes. Raises Lost, Refused, Misconfigured."""
+        """(whether it is a folder, which is sent as a tar; its bytes). Raises Lost, Refused, Misconfigured."""
         response = self.call("GET", path, stream=True, params={"archive": 1})
         try:
             yield response.headers.get("Content-Type") == "application/x-tar", response.iter_raw()
@@ -209,8 +209,8 @@ class Portal:
             response.close()
 
     def log(self, identity: str, *, follow: bool = False, **params: Any) -> Iterator[tuple[int, int, bytes]]:
-        """Pieces of the log, each with its attempt and its place in the whole; the first is empty. Raises httpx.TransportError
-        when the stream breaks, Refused, Misconfigured."""
+        """Pieces of the log as (attempt, offset, bytes); the first is empty. Raises httpx.TransportError when the connection
+        breaks, Refused, Misconfigured."""
         given = {name: value for name, value in params.items() if value is not None} | ({"follow": 1} if follow else {})
         timeout = httpx.Timeout(10, read=QUIET if follow else 75)
         try:
@@ -234,7 +234,7 @@ class Portal:
         return f"workloads/{segment(identity)}/logs/"
 
     def log_ended(self, identity: str, attempt: int | None, offset: int, rank: int) -> bool:
-        """Whether the attempt is over and nothing lies behind `offset`."""
+        """Whether the attempt has ended and its log has nothing after `offset`."""
         response = self.call(
             "GET", self.log_path(identity), params={"attempt": attempt, "offset": offset, "rank": rank}
         )
@@ -242,12 +242,12 @@ class Portal:
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
+    """A name as one segment of a path, with all special characters escaped."""
     return quote(name, safe="", errors="surrogateescape")
 
 
 def json_of(response: httpx.Response) -> Any:
-    """None if it is no JSON."""
+    """The parsed body; None if it is not JSON."""
     try:
         return response.json()
     except ValueError:
@@ -255,7 +255,7 @@ def json_of(response: httpx.Response) -> Any:
 
 
 def retry_after(response: httpx.Response) -> float:
-    """Seconds that the answer asks to wait; 0 if it says nothing, or a date."""
+    """The seconds in Retry-After; 0 if it is missing or a date."""
     try:
         seconds = float(response.headers.get("Retry-After", 0))
     except ValueError:
@@ -264,7 +264,7 @@ def retry_after(response: httpx.Response) -> float:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The error and what it came from, outermost first."""
+    """The error and its causes, outermost first."""
     found: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at not in found:
@@ -274,7 +274,7 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def is_no_name(error: BaseException) -> bool:
-    """Whether the resolver says that there is no such host; not whether it cannot say."""
+    """Whether the resolver reported that the host does not exist; not if the resolver itself failed."""
     missing = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
     return isinstance(error, socket.gaierror) and error.errno in missing
 

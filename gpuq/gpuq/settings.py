@@ -1,4 +1,4 @@
-"""Where the portal is and who asks, from the environment. What cannot be right is refused before anything is sent."""
+"""The portal's address and the token, from the environment. Invalid values are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 class Failure(Exception):
-    """Ends gpuq with `code`; the text goes to stderr."""
+    """Ends gpuq with exit code `code`; its text is printed to stderr."""
 
     code = 2
 
@@ -37,7 +37,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Raises Misconfigured, which names the variable and never shows the token."""
+        """Raises Misconfigured, whose text names the variable and never contains the token."""
         given = {name: os.environ.get(name, "").strip() for name in ("GPUQ_URL", "GPUQ_TOKEN", "GPUQ_PATIENCE")}
         if not given["GPUQ_URL"] or not given["GPUQ_TOKEN"]:
             raise Misconfigured("set GPUQ_URL and GPUQ_TOKEN (a token is made in the portal under Profile, API tokens)")
@@ -51,7 +51,7 @@ def without_tokens(text: str) -> str:
 
 
 def url_of(text: str) -> str:
-    """ "https://gpu.example.org/" → "https://gpu.example.org"; the address of the API itself will do, too."""
+    """ "https://gpu.example.org/" → "https://gpu.example.org"; the address of the API is accepted too."""
     shown = harmless(without_tokens(text))
     try:
         url = httpx.URL(text)
@@ -92,6 +92,6 @@ def patience_of(text: str) -> float:
 
 
 def language() -> str:
-    """The portal's name for the language of the terminal."""
+    """The portal's code for the language of the terminal."""
     words = (os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     return "zh-hans" if next(filter(None, words), "").startswith("zh") else "en"

@@ -1,4 +1,4 @@
-"""How texts from elsewhere are put on a terminal or into JSON: no name may move the cursor or turn the line around."""
+"""Makes texts from other people safe for a terminal and for JSON: no name may move the cursor or reverse the line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_harmless(character: str) -> bool:
 
 
 def harmless(text: str) -> str:
-    """The text with control characters, marks of reading direction and bytes that are no text as escapes: \\x1b, \\u202e."""
+    """The text with control characters, direction marks and undecodable bytes escaped: \\x1b, \\u202e."""
     return "".join(
         character if is_harmless(character) else character.encode("unicode_escape", "surrogatepass").decode()
         for character in text
@@ -23,13 +23,13 @@ def harmless(text: str) -> str:
 
 
 def as_json(found: Any) -> str:
-    """JSON with what people can read as it is, and everything else as JSON's own escapes."""
+    """JSON with readable characters as they are, and all others as JSON escapes."""
     text = json.dumps(found, ensure_ascii=False)
     return re.sub(r"[^\x20-\x7e]", lambda one: one[0] if is_harmless(one[0]) else json.dumps(one[0])[1:-1], text)
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal it takes; letters of East Asia take two."""
+    """The width of the text in columns of a terminal; East Asian characters take two."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
