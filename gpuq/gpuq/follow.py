@@ -95,8 +95,8 @@ def copy_log(
     portal: Portal, identity: str, out: BinaryIO, *, attempt: int | None = None, rank: int = 0,
     tail: int | None = None, follow: bool = True,
 ) -> None:  # fmt: skip
-    """Writes every byte of the log once, up to its present end or, with `follow`, to the end of the attempt, even if the connection
-    breaks. Reports bytes that are not kept any more. Raises Lost, Refused, Misconfigured."""
+    """Writes every byte of the log once, up to its present end or, with `follow`, to the end of the attempt, even if the
+    connection breaks. Reports bytes that are not kept any more. Raises Lost, Refused, Misconfigured."""
     offset, patience = None if tail is not None else 0, time.monotonic() + portal.patience
     while True:
         got = broke = False

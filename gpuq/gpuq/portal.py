@@ -167,7 +167,7 @@ class Portal:
             most -= len(page["results"])
             if not page.get("next") or most <= 0:
                 return
-            params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # not the whole URL: the token is sent to no other host
+            params["cursor"] = httpx.URL(page["next"]).params["cursor"]  # not the URL: the token goes to no other host
 
     def submit(self, department: str, body: Json, *, dry_run: bool = False, key: str = "") -> Json:
         """Submits a workload. Safe to retry: the idempotency key (a new one unless given) makes it one workload."""
