@@ -1,1 +1,2 @@
-"""What the last weeks would have been under other quotas, policies and windows: asked by people, played by workers."""
+"""Backtests: what the last weeks would have been under other quotas, policies and windows. People request them, workers run
+them."""

@@ -1,4 +1,4 @@
-"""`backtests/`: what the last weeks would have been under a draft. Ask, look until it is done, cancel."""
+"""`backtests/`: what the last weeks would have been under a draft. Request one, read it until it is done, cancel it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Backtests(ApiView):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """A worker plays the last days twice, under today's rules and under the draft. One at a time for each person."""
+        """Requests a backtest: a worker simulates the last days under the present rules and under the draft. One at a time for
+        each person."""
         values = self.read(BacktestIn)
         pool = Pool.objects.select_related("group").filter(slug=values["pool"]).first()
         if pool is None:
@@ -125,6 +126,6 @@ class BacktestView(ApiView):
 
     @extend_schema(operation_id="backtests_cancel", responses={204: None})
     def delete(self, request: Request, backtest: str) -> Response:
-        """Calls it off while it waits or runs; one that has ended is kept."""
+        """Cancels a backtest that waits or runs; one that has ended is kept."""
         runs.cancel(actor=self.actor, row=backtest_for(self.actor, backtest))
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""What a draft changes, in the reader's words."""
+"""The changes of a draft, in the reader's language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.models import Backtest
 
 
 def in_words(row: Backtest) -> Iterator[tuple[str, str, str, str]]:
-    """(path in the configuration, what it is, before, after) of each; "": it is not set."""
+    """(path in the configuration, name, before, after) of each change; "" for a value that is not set."""
     departments = dict(Department.objects.values_list("slug", "name"))
     pools = {pool.slug: pool for pool in row.group.pools.all()}
     for path, before, after in row.changes:

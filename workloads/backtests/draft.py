@@ -1,7 +1,7 @@
-"""What somebody would like to change, as a piece of a configuration file, and the rules of a pool group under it.
+"""A draft: wanted changes as a piece of a configuration file, and the rules of a pool group with them.
 
-A draft changes nothing. So it is not checked against what runs now, as the change itself would be: only against what can be
-promised at all.
+A draft changes nothing. So, unlike the change itself, it is not checked against the workloads that run now, but only against the
+capacity that can be guaranteed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PARTS = {
     "departments": frozenset({"weight", "policy"}),
     "pools": OF_POOLS | OF_GROUPS,
 }
-"""What a replay plays, by section of the file."""
+"""Section of the file → values that a replay takes into account."""
 FIELD = "configuration"
-"""In which forms and the API take a draft."""
-LONGEST = 100_000  # characters: reading takes a second
+"""The field of a draft, in the form and in the API."""
+LONGEST = 100_000  # characters; parsing takes a second
 
 
 class OtherPool(Invalid):
@@ -52,12 +52,13 @@ class NothingChanges(Invalid):
 
 
 def text_of(values: Mapping[str, Any]) -> str:
-    """The draft with these sections."""
+    """A draft with these sections, as text."""
     return document.write({"apiVersion": plan.API_VERSION} | dict(values))
 
 
 def read(text: str, group: PoolGroup) -> list[Wish]:
-    """Raises Unreadable, Refused, OtherPool, PromisedTooMuch and what windows raise, all of them about FIELD."""
+    """The wishes of a draft. Raises Refused and, with FIELD as their field, Unreadable, OtherPool, PromisedTooMuch and the errors
+    of windows.check."""
     try:
         return _read(text, group)
     except Invalid as problem:
@@ -75,14 +76,14 @@ def _read(text: str, group: PoolGroup) -> list[Wish]:
     then = terms_of(group, wishes)
     wished = {(wish.key[0], wish.key[-1]) for wish in wishes if wish.section == "quotas"}
     for row in then.rows.quotas:
-        if (row.department.slug, row.pool.slug) in wished:  # of the windows or the zone one may be as it is now
+        if (row.department.slug, row.pool.slug) in wished:  # the draft may set only one of the two
             windows.check(tuple(map(windows.from_json, row.windows)), row.zone or "UTC")
     _check_promises(Terms.of(group), then)
     return wishes
 
 
 def changes_of(wishes: Sequence[Wish]) -> list[Change]:
-    """Raises NothingChanges."""
+    """The values that the wishes change. Raises NothingChanges if there are none."""
     changes = plan.differences(wishes)
     if not changes:
         raise NothingChanges(field=FIELD)
@@ -90,7 +91,7 @@ def changes_of(wishes: Sequence[Wish]) -> list[Change]:
 
 
 def _check_promises(now: Terms, then: Terms) -> None:
-    """More than there is may have been promised before; then it may not become more. Raises PromisedTooMuch."""
+    """Raises PromisedTooMuch if more than the capacity of a pool would be guaranteed, and more than now."""
     for pool in then.pools.values():
         before, promised = (
             sum(row.guaranteed for row in terms.rows.quotas if row.pool_id == pool.pk) for terms in (now, then)
@@ -101,7 +102,7 @@ def _check_promises(now: Terms, then: Terms) -> None:
 
 
 def terms_of(group: PoolGroup, wishes: Sequence[Wish]) -> Terms:
-    """The group's rules as they are now, but for what is wished."""
+    """The group's present rules with the wishes applied."""
     terms = Terms.of(group)
     pools = {pool.slug: pool for pool in terms.rows.pools}
     departments = {row.slug: row for row in terms.rows.departments}
@@ -127,7 +128,7 @@ def terms_of(group: PoolGroup, wishes: Sequence[Wish]) -> Terms:
 
 
 def _set(row: Department | Quota | Pool | PoolGroup, values: Mapping[str, Any]) -> None:
-    """Values as the configuration has them, as rows have them."""
+    """Sets values of the configuration on a row, converted to the form in which rows store them."""
     for name, value in values.items():
         if name == "windows":
             setattr(row, name, [windows.to_json(window) for window in value])

@@ -1,4 +1,4 @@
-"""The form of a backtest: quotas of a pool beside what they are now, its rules, and anything else as configuration."""
+"""The form of a backtest: the quotas and rules of a pool, and anything else as configuration."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workloads.backtests.runs import MOST_DAYS
 from workloads.configuration import document
 
 AMOUNTS = {"guaranteed": "", "borrow_limit": "no limit", "lend_limit": "all"}
-"""Of a quota: how the configuration writes that there is no limit."""
+"""Field of a quota → how the configuration writes that there is no limit; "" if there must be one."""
 OF_TODAY = ("version", "beside_percent")
-"""What the form of a pool's rules has and no replay plays."""
+"""Fields of the form of a pool's rules that have no effect in a replay."""
 TIMES = ("notice", "grace", "min_runtime", "balance_half_life", "starvation_after", "restart_cost")
 
 
@@ -62,13 +62,13 @@ class BacktestForm(AmountsForm):
         return f"{department}.{name}"
 
     def rows(self) -> Iterator[tuple[Any, list[Any]]]:
-        """(department, the fields of its quota) of each."""
+        """(department, the fields of its quota) for each quota."""
         for row in self.quotas:
             yield row.department, [self[self._name(row.department.slug, name)] for name in AMOUNTS]
 
     @property
     def errors(self) -> ErrorDict:
-        """Those of the rules among them."""
+        """The errors of this form and of its rules."""
         return ErrorDict(
             {**super().errors, **{self.rules.add_prefix(name): each for name, each in self.rules.errors.items()}}
         )
@@ -84,7 +84,7 @@ class BacktestForm(AmountsForm):
         return values
 
     def draft(self) -> str:
-        """What differs from now, as a piece of a configuration file."""
+        """The values that differ from the present ones, as a piece of a configuration file."""
         departments: dict[str, Any] = {}
         for name in self.changed_data:
             department, dot, value = name.rpartition(".")
@@ -110,7 +110,7 @@ LABELS = {"guaranteed": _("Guaranteed"), "borrow_limit": _("Borrow limit"), "len
 
 
 def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; what both say is as the other has it."""
+    """Both mappings merged; `other` takes precedence."""
     both = dict(one)
     for name, value in other.items():
         value_of_one = both.get(name)

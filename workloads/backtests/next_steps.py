@@ -1,4 +1,4 @@
-"""From a draft to the changes themselves: each by the page that makes or asks for such a change, with its checks and rights."""
+"""The steps from a draft to the real changes: for each, the page that makes or requests it, with its own checks and rights."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from workloads.configuration import plan
 from workloads.models import Backtest
 
 ASKED_FOR = ("guaranteed", "borrow_limit")
-"""What whoever may not promise it can ask for."""
+"""What an owner can request who may not set it."""
 OWNERS = frozenset({"lend_limit", "windows", "zone"})
-"""What each owner sets; a policy is an operator's."""
+"""What every owner may set; policies are set by operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A page with the values of the draft filled in, but for lending windows. With `asks` for one of ASKED_FOR somebody else
-    decides. `cap`: it is the cap of each user."""
+    """A page with the values of the draft filled in, except lending windows. `asks`: the value of ASKED_FOR that the page
+    requests from somebody else, or "". `cap`: the page sets the cap of each user."""
 
     department: Department
     pool: Pool
@@ -39,7 +39,7 @@ class Step:
 
 
 def steps_for(actor: Actor, row: Backtest) -> list[Step]:
-    """Those of departments that the actor steers; none if the draft names what is no longer there."""
+    """The steps for the departments that the actor may steer; none if the draft refers to something that no longer exists."""
     try:
         wishes = draft.read(row.draft, row.group)
     except (Problem, plan.Refused):
@@ -82,7 +82,7 @@ def _of_quota(actor: Actor, department: Department, pool: Pool, wish: plan.Wish)
 
 
 def _is_more(department: Department, pool: Pool, name: str, wish: plan.Wish) -> bool:
-    """Nobody asks for less."""
+    """Whether the draft has more than now: only more can be requested."""
     now = Quota.objects.filter(department=department, pool=pool).first()
     try:
         actions.check_amount(pool, name, (wish.values or {})[name], getattr(now, name) if now else 0)

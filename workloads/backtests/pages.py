@@ -1,4 +1,4 @@
-"""Backtests as pages: the list, the form of a pool, and one with its course and what came of it."""
+"""Pages of backtests: the list, the form for a pool, and a single one with its progress and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PER_PAGE = 50
 
 
 def pools_for(actor: Actor) -> list[Pool]:
-    """Those that the actor may ask about."""
+    """The pools for which the actor may request a backtest."""
     pools = Pool.objects.select_related("group").order_by("name")
     groups = {pool.group_id: pool.group for pool in pools}
     may = {pk for pk, group in groups.items() if runs.may_ask(actor, group)}
@@ -40,7 +40,7 @@ def pools_for(actor: Actor) -> list[Pool]:
 
 
 def backtest_for(actor: Actor, id: str) -> Backtest:
-    """Raises NotVisible."""
+    """The backtest with this id. Raises NotVisible."""
     row = runs.seen(actor).filter(public_id=id).first()
     if row is None:
         raise NotVisible
@@ -79,7 +79,7 @@ def new(request: HttpRequest, pool: str) -> HttpResponse:
         except Problem as problem:
             if problem.field in form.fields and form.cleaned_data[problem.field]:
                 blame(form, problem)
-            else:  # the configuration was left empty: it is about the fields above it
+            else:  # without a text of configuration, the error is about the fields above it
                 form.add_error(None, problem.detail)
     context = {"form": form, "pool": row, "most_days": runs.MOST_DAYS}
     status = 422 if form.errors else 200
@@ -89,7 +89,7 @@ def new(request: HttpRequest, pool: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
-    """How far it is, and what came of it; POST cancels it."""
+    """Shows the progress and the results; POST cancels it."""
     actor = actor_of(request)
     row = backtest_for(actor, backtest)
     if request.method == "POST":

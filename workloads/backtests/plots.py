@@ -1,4 +1,4 @@
-"""The course of a backtest as drawings: what was, as an area, and a line over it for what would have been."""
+"""Plots of a backtest over time: an area for the present rules, and a line over it for the draft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_ALL = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where the pointer finds the numbers of a period."""
+    """The part of a plot in which the pointer shows the numbers of a period."""
 
     at: dt.datetime
     x: float
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """`now` and `draft` are paths, the means are of the whole time."""
+    """A plot; `now` and `draft` are SVG paths, the means are of the whole time."""
 
     title: str
     line: Timeline
@@ -46,7 +46,7 @@ class Plot:
 
 
 def of_all(figures: Mapping[str, Figures], begin: dt.datetime, end: dt.datetime) -> list[Plot]:
-    """Of all departments together; none for a backtest from before there were courses."""
+    """The plots of all departments together; none for an old backtest that was stored without a course."""
     sides = [figures[name]["all"] for name in ("now", "draft")]
     if "course" not in sides[0]:
         return []
@@ -57,7 +57,7 @@ def of_all(figures: Mapping[str, Figures], begin: dt.datetime, end: dt.datetime)
 def of_departments(
     figures: Mapping[str, Figures], names: Mapping[str, str], begin: dt.datetime, end: dt.datetime
 ) -> list[Plot]:
-    """The cards in use by each department, all on one scale. `names`: by id."""
+    """A plot of the cards in use for each department, all on the same scale. `names`: department id → name."""
     now, then = (figures[name]["departments"] for name in ("now", "draft"))
     courses = {slug: [side[slug]["course"]["used"] for side in (now, then)]
                for slug in now if slug in then and "course" in now[slug]}  # fmt: skip
@@ -67,7 +67,7 @@ def of_departments(
 
 
 def _periods(figures: Mapping[str, Figures], begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
-    """Where they begin, and the end of the last."""
+    """The begins of the periods, and the end of the last one."""
     period = dt.timedelta(seconds=figures["now"]["period_s"])
     return [*(begin + n * period for n in range(math.ceil((end - begin) / period))), end]
 

@@ -1,7 +1,7 @@
-"""Backtests in the database: asked for, played by a worker, called off.
+"""Backtests in the database: requested by people, run by workers, cancelled.
 
-The row is the truth. Whoever plays it says so every few seconds; once that stops, the next beat plays it again from the
-beginning, which gives the same, and after a few tries says that it failed.
+All state is in the row. The worker that runs a backtest updates `beat_at` every few seconds. When that stops, the next beat
+starts it again from the beginning, with the same result; after a few tries it fails.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from workloads.replay.ways import planner
 MOST_DAYS = 92
 MOST_WORKLOADS = 20_000
 KEPT = dt.timedelta(days=365)
-SILENT = dt.timedelta(seconds=60)  # after that nobody plays it any more
+SILENT = dt.timedelta(seconds=60)  # after that its worker counts as lost
 MOST_TRIES = 3
-AT_MOST = 1800.0  # s of computing, however long they take
+AT_MOST = 1800.0  # s of CPU time
 BEAT = 2.0  # s
 LIVE = Q(state__in=[BacktestState.QUEUED, BacktestState.RUNNING])
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class TookTooLong(Problem):
 
 
 def may_ask(actor: Actor, group: PoolGroup) -> bool:
-    """Operators, and whoever owns a department with quota in one of the pools."""
+    """Whether the actor may request backtests: operators, and owners of a department with quota in one of the pools."""
     if actor.sees_all:
         return actor.may(Right.STEER, None)
     owned = actor.owned.filter(quotas__pool__group=group)
@@ -76,8 +76,8 @@ def may_ask(actor: Actor, group: PoolGroup) -> bool:
 
 
 def seen(actor: Actor) -> QuerySet[Backtest]:
-    """Those of which the actor sees some figures: operators all, an owner those of pools in which a department of theirs has
-    quota."""
+    """The backtests of which the actor may see figures: operators all, owners those of pools in which one of their departments
+    has quota."""
     rows = Backtest.objects.select_related("group", "author")
     if actor.sees_all:
         return rows
@@ -88,8 +88,8 @@ def ask(
     *, actor: Actor, group: PoolGroup, text: str, days: int, now: dt.datetime | None = None,
     also: Callable[[Backtest], None] = lambda row: None,
 ) -> Backtest:  # fmt: skip
-    """Asks for the last `days` under a draft. `also` runs inside the transaction. Raises NotVisible, OneAtATime,
-    TooManyWorkloads, NothingRan, NothingChanges and what reading the draft raises."""
+    """Requests a backtest of the last `days` under a draft. `also` runs inside the transaction. Raises NotVisible, OneAtATime,
+    TooManyWorkloads, NothingRan, NothingChanges and as draft.read."""
     if not may_ask(actor, group):
         raise NotVisible
     changes = draft.changes_of(draft.read(text, group))
@@ -115,18 +115,18 @@ def ask(
 
 
 def author_for(actor: Actor, row: Backtest) -> User | None:
-    """Who asked, for themselves and operators: not every owner knows the people of other departments."""
+    """The author, shown to the author and to operators only: owners may not know the people of other departments."""
     own = actor.user is not None and row.author_id == actor.user.pk
     return row.author if own or actor.sees_all else None
 
 
 def may_cancel(actor: Actor, row: Backtest) -> bool:
-    """Who asked, or an operator."""
+    """Whether the actor may cancel it: the author, or an operator."""
     return author_for(actor, row) is not None and may_ask(actor, row.group)
 
 
 def cancel(*, actor: Actor, row: Backtest) -> None:
-    """Raises NotVisible, IsOver."""
+    """Cancels a backtest that waits or runs. Raises NotVisible, IsOver."""
     if not may_cancel(actor, row):
         raise NotVisible
     with durable():
@@ -140,7 +140,8 @@ def discard_old(*, now: dt.datetime) -> None:
 
 
 def figures_for(actor: Actor, row: Backtest) -> dict[str, Figures]:
-    """Those that the actor may see, by "now" and "draft": of all departments together, and of each that they own, by id."""
+    """The figures that the actor may see, by "now" and "draft": of all departments together, and of each department that the
+    actor owns (operators: of all)."""
     result = row.result or {}
     slugs = None if actor.sees_all else set(actor.owned.values_list("slug", flat=True))
     return {
@@ -151,15 +152,15 @@ def figures_for(actor: Actor, row: Backtest) -> dict[str, Figures]:
     }  # fmt: skip
 
 
-# Played ---------------------------------------------------------------------------------------------------------------
+# The worker -----------------------------------------------------------------------------------------------------------
 
 
 class NotOurs(Exception):
-    """Somebody cancelled it, or it was taken over."""
+    """The backtest was cancelled, or taken over by another worker."""
 
 
 def go_on(*, now: dt.datetime) -> None:
-    """Plays the oldest that waits, or that nobody plays any more. One at a time, because each takes a whole processor."""
+    """Runs the oldest backtest that waits or whose worker is lost. Only one runs at a time, as each takes a whole processor."""
     live = Backtest.objects.filter(LIVE)
     abandoned = Q(state=BacktestState.RUNNING, beat_at__lt=now - SILENT)
     for lost in live.filter(abandoned, tries__gte=MOST_TRIES):
@@ -197,7 +198,7 @@ def _play(row: Backtest) -> None:
 
 
 def _result(row: Backtest, beat: Beat) -> dict[str, Any]:
-    """The figures under today's rules and under the draft."""
+    """The figures under the present rules and under the draft."""
     now, then = Terms.of(row.group), draft.terms_of(row.group, draft.read(row.draft, row.group))
     played: dict[str, Any] = {}
     for part, (name, terms) in enumerate((("now", now), ("draft", then))):
@@ -218,8 +219,8 @@ def _figures(simulation: Simulation, beat: Beat, part: int) -> Figures:
 
 
 class Beat:
-    """Says every few seconds that it goes on; called in every step of a replay, never ends one by itself. Raises NotOurs,
-    TookTooLong."""
+    """Called in every step of a replay: every few seconds updates `beat_at` and the progress. Always returns False, so that it
+    does not end the replay. Raises NotOurs, TookTooLong."""
 
     def __init__(self, row: Backtest) -> None:
         self.percent = 0
@@ -232,7 +233,7 @@ class Beat:
             self._last = now
             if not self._ours.update(beat_at=timezone.now(), percent=self.percent):
                 raise NotOurs
-            if time.thread_time() - self._computed > AT_MOST:  # a busy machine takes longer
+            if time.thread_time() - self._computed > AT_MOST:  # CPU time does not depend on other load
                 raise TookTooLong(minutes=round(AT_MOST / 60))
         return False
 
@@ -242,5 +243,5 @@ def _fail(row: Backtest, message: str, **params: Any) -> None:
 
 
 def _end(row: Backtest, still: Q, **fields: Any) -> bool:
-    """False: it had ended, or is another's by now."""
+    """Ends the backtest. False if it has already ended or was taken over."""
     return bool(Backtest.objects.filter(LIVE & still, pk=row.pk).update(ended_at=timezone.now(), **fields))

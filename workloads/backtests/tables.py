@@ -1,4 +1,4 @@
-"""The figures of a backtest beside each other, in words."""
+"""Tables of a backtest's figures under the present rules and under the draft."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _time(value: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure: where it stands in the figures (a wait's part after a dot), how it is written, and whether more of it is better
-    (1), worse (-1) or neither (0)."""
+    """A figure: its key in the figures (for waits "key.part"), how it is written, and whether more of it is better (1), worse
+    (-1) or neither (0)."""
 
     name: str
     title: Any
@@ -36,7 +36,7 @@ class Measure:
     better: int = 0
 
     def of(self, figures: Figures) -> Any:
-        """None: nobody waited so."""
+        """The value in these figures; None if no job waited in this way."""
         name, dot, part = self.name.partition(".")
         return figures[name].get(part) if dot else figures[name]
 
@@ -66,12 +66,13 @@ BY_NAME = {measure.name: measure for measure in MEASURES}
 OF_DEPARTMENTS = (
     "wait_inside_s.mean", "wait_above_s.mean", "gpu_hours_borrowed", "stops", "gpu_hours_lost", "late", "gpu_hours_used",
 )  # fmt: skip
-"""What matters most first: a narrow window shows the first columns."""
+"""The most important first: a narrow window shows only the first columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure under today's rules and under the draft; `gain` 1: better, -1: worse, 0: as it was, or neither."""
+    """A figure under the present rules and under the draft. `gain` is 1 if the draft is better, -1 if worse, 0 if equal or
+    neither."""
 
     measure: Measure
     now: str
@@ -80,7 +81,7 @@ class Cell:
 
 
 def compared(now: Figures, then: Figures, names: tuple[str, ...] = ()) -> list[Cell]:
-    """Of the named measures, or of all."""
+    """The cells of the named measures, or of all."""
     cells = []
     for measure in [BY_NAME[name] for name in names] or MEASURES:
         old, new = measure.of(now), measure.of(then)
@@ -91,13 +92,13 @@ def compared(now: Figures, then: Figures, names: tuple[str, ...] = ()) -> list[C
 
 
 def by_department(figures: Mapping[str, Figures]) -> dict[str, list[Cell]]:
-    """Department → its cells, of OF_DEPARTMENTS."""
+    """Department id → its cells for OF_DEPARTMENTS."""
     now, then = (figures[name]["departments"] for name in ("now", "draft"))
     return {slug: compared(now[slug], then[slug], OF_DEPARTMENTS) for slug in now if slug in then}
 
 
 def csv_rows(figures: Mapping[str, Figures]) -> Iterator[tuple[Any, ...]]:
-    """(department, figure, now, draft), for all together with an empty name of the department; waits in seconds."""
+    """(department, figure, now, draft); the department is "" for all together. Waits are in seconds."""
     sides = [figures["now"], figures["draft"]]
     for slug in ("", *sides[0]["departments"]):
         now, then = (side["departments"].get(slug) if slug else side["all"] for side in sides)

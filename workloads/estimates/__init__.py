@@ -1,1 +1,1 @@
-"""When what waits will probably start: runtimes learned from what has ended, and the queue played forward with them."""
+"""Estimated starts of waiting workloads: the queue is simulated with runtimes learned from ended workloads."""

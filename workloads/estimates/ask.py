@@ -1,6 +1,6 @@
-"""When a request that is not submitted yet would probably start. Played by a worker, never in a request: whoever asks is told
-what is known, or asks again in some seconds. One question at a time is played for a pool group; others wait until they are asked
-again."""
+"""The estimated start of a request that is not submitted yet. A worker computes it; the HTTP request returns the known estimate,
+or BEING_MADE, after which the client repeats it in some seconds. For each pool group one question is computed at a time; others
+are dropped until the client repeats them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Question = tuple[str, e.Claim, Traits]
 
 
 def start_of(actor: Actor, department: Department, request: WorkloadRequest, verdict: Verdict) -> StartEstimate | None:
-    """None: it does not wait, or never starts. With `why` BEING_MADE: ask again in some seconds."""
+    """The estimated start; None if the request starts at once or never. If its `why` is BEING_MADE, call again in some
+    seconds."""
     if verdict.headline not in {Headline.WAITS, Headline.STARTS_BY}:
         return None
     now, group = timezone.now(), request.pool.group
@@ -49,7 +50,7 @@ def start_of(actor: Actor, department: Department, request: WorkloadRequest, ver
 
 
 def answer(group: PoolGroup, *, now: dt.datetime) -> None:
-    """Plays the question that was asked of a pool group, if there is one."""
+    """Computes the estimate for the pending question of a pool group, if there is one."""
     asked: Question | None = cache.get(_question(group.pk))
     if asked is None:
         return
@@ -69,6 +70,6 @@ def _question(group: int) -> str:
 
 
 def _key(claim: e.Claim, traits: Traits) -> str:
-    """Requests with equal keys would start at the same time."""
+    """A key of the request; requests with equal keys have the same estimate."""
     same = replace(claim, id=e.ClaimId("-"), submitted_at=0, queued_at=None)
     return hashlib.sha256(repr((same, traits)).encode()).hexdigest()

@@ -1,12 +1,13 @@
-"""Estimates corrected by how those before them turned out. Pure; durations in seconds.
+"""Corrects estimates by the outcomes of earlier ones. Pure; durations in seconds.
 
-What the plays leave out (nodes that fail, habits that change, work unlike all before it) makes their ranges too narrow, or wrong
-in one direction, for everybody alike. Of past estimates it is known by which factor the real wait was longer or shorter than each
-end of the range. Each end of a new one is moved by the quantile of those factors that belongs to it, so that the same part lies
-beyond it (conformalized quantile regression: Romano, Patterson and Candès, 2019).
+What the simulations leave out (failing nodes, changing habits, new kinds of workloads) makes their ranges too narrow or biased.
+For each past estimate, the real wait was longer or shorter than each end of its range by some factor. Each end of a new estimate
+is multiplied by the quantile of these factors that corresponds to it, so that the right part of the waits is beyond it
+(conformalized quantile regression: Romano, Patterson and Candès, 2019).
 
-Estimates of one hour err together: what ran then decided about all of them. So together they weigh as much as one, and a burst of
-hundreds says no more than a single workload (hierarchical conformal prediction: Dunn, Wasserman and Ramdas, 2018).
+Estimates of one hour err together, as they depend on the same running workloads. So all of an hour together have the weight of
+one, and a burst of hundreds counts as much as a single workload (hierarchical conformal prediction: Dunn, Wasserman and Ramdas,
+2018).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from itertools import accumulate
 from workloads.estimates.forward import HIGH, HORIZON, LOW, Estimate
 
 ENOUGH = 20
-"""Hours with past estimates below which nothing is corrected, and no percentage says anything."""
+"""With past estimates from fewer hours nothing is corrected, and percentages have no meaning."""
 SHORT = 60
-"""Waits shorter than that count as that long: a minute more or less is no error."""
+"""Shorter waits count as this long: a minute more or less is no error."""
 MOST = 10.0
-"""The most by which an end is moved, as a factor."""
+"""The largest factor by which an end is moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An estimate as it was played, in seconds from when it was made, and how long it then did take to start; or has taken so
-    far, where it has not started. `hour`: in which it was made, since 1970."""
+    """An uncorrected estimate, in seconds from when it was made, and how long the workload then waited, or has waited so far.
+    `hour`: when it was made, in hours since 1970."""
 
     hour: int
     low: int
@@ -40,14 +41,14 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """By which factors the waits until the low, the middle and the high end become longer."""
+    """The factors for the waits until the low end, the median and the high end of a range."""
 
     low: float = 1.0
     median: float = 1.0
     high: float = 1.0
 
     def of(self, played: Estimate, now: int) -> Estimate:
-        """The low end stays the lowest, and the middle inside."""
+        """The corrected estimate. The low end stays the lowest, and the median stays inside the range."""
         low = now + round((played.low - now) * self.low)
         high = None if played.high is None else max(low, now + round((played.high - now) * self.high))
         if high is not None and high > now + HORIZON:
@@ -58,8 +59,8 @@ class Correction:
 
 
 def correction_of(pasts: Sequence[Past]) -> Correction:
-    """What past estimates say of new ones; nothing where they are of too few hours. Those that have not started yet must be among
-    them only where they wait longer than the high end: then they count as that long."""
+    """The correction from past estimates; none if they are from fewer than ENOUGH hours. Workloads that have not started yet must
+    be included only if they have waited longer than their high end; their wait so far then counts."""
     together = Counter(past.hour for past in pasts)
     if len(together) < ENOUGH:
         return Correction()
@@ -81,8 +82,8 @@ def _length(seconds: int | None) -> int:
 
 
 def _quantile(factors: list[float], weights: list[float], part: float) -> float:
-    """Of a weight of one more than there is, which is what makes the part hold for the next one. A part below the middle is
-    counted from the largest factor down."""
+    """The weighted quantile. The total weight counts as one more than it is, so that the part holds for the next estimate. Parts
+    below one half are counted from the largest factor down."""
     down = part < 0.5
     wanted = max(part, 1 - part) * (sum(weights) + 1) - 1e-9
     ordered = sorted(zip(factors, weights, strict=True), reverse=down)

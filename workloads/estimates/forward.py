@@ -1,7 +1,8 @@
-"""The queue played forward with the planner itself, each time with other runtimes: a range of starts for each claim that waits.
+"""Simulates the queue several times with the planner itself, each time with other runtimes, for a range of starts of each waiting
+claim.
 
-Others are assumed to come as they came on an earlier day; quotas, nodes and rules to be as now. Pure; times in seconds since
-1970.
+New workloads are assumed to be submitted as on earlier days; quotas, nodes and rules to stay as they are. Pure; times are in
+seconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from workloads.replay.ways import planner
 DAY = 86400
 HORIZON = 7 * DAY
 DAYS_BACK = 14
-"""How far back the day may lie from which on others come as they did then."""
+"""How many days back the day may be whose submissions are repeated."""
 FOR_EVER = 10 * HORIZON
 PLAYS, FEWEST = 16, 8
 LOW, HIGH = 0.1, 0.9
@@ -30,10 +31,10 @@ CONFIDENCE = round(HIGH - LOW, 2)  # an 80 % range
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A claim starts between `low` and `high` in 80 of 100 cases, in half of them by `median`. `high` is None where it may not
-    start within HORIZON. `latest`: when it starts if everything runs to its maximum runtime and nobody comes before it; None
-    where it may start later even so. `basis`: the class from which the runtimes of what holds cards in its pool were drawn, for
-    half of the units at least so narrow; None where nothing holds any. `plays`: how often the queue was played forward."""
+    """A claim starts between `low` and `high` in 80 of 100 cases, in half of them by `median`. `high` is None if it may not start
+    within HORIZON. `latest`: when it starts if everything runs to its maximum runtime and nothing is queued before it; None if it
+    may start later even then. `basis`: the class from which runtimes of the workloads that hold cards in its pool were drawn (at
+    least half of the units have this class or a narrower one); None if none hold any. `plays`: the number of simulations."""
 
     low: int
     median: int
@@ -45,8 +46,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class NoEstimate:
-    """`why`: runtimes_unknown (something that runs or waits before it has no maximum runtime, and too little of its like has
-    ended), beyond_horizon (in most plays it does not start within HORIZON) or too_many (no time to play FEWEST times)."""
+    """Why there is no estimate: runtimes_unknown (a claim that runs or waits has no maximum runtime, and too few similar
+    workloads have ended), beyond_horizon (in most simulations it does not start within HORIZON) or too_many (no time for FEWEST
+    simulations)."""
 
     why: str
 
@@ -65,10 +67,10 @@ def estimates(
     calendar: Callable[[], Calendar | None] = lambda: None,
     only: Collection[ClaimId] | None = None,
 ) -> Estimates:
-    """For every pending claim of `snapshot`, or `only` for these. `traits` are of its claims; those that have none, as recalls
-    have, hold until their time in `ends`, or for ever. `past`: what came in the last days, with how long it ran. `calendar`:
-    rules that change by the hour, made for each play. The same input gives the same estimates, unless `out_of_time` ends them
-    earlier."""
+    """Estimates for every pending claim of `snapshot`, or only for those in `only`. `traits`: those of its claims; a claim
+    without traits, such as a recall, holds its units until its time in `ends`, or for ever. `past`: the jobs of the last days
+    with their runtimes. `calendar`: called before each simulation for rules that change with time. The same input gives the same
+    estimates, unless `out_of_time` ends the simulations earlier."""
     waiting = {claim.id for claim in snapshot.claims if claim.state is ClaimState.PENDING and not claim.is_recall}
     waiting = waiting if only is None else waiting & {*only}
     random = Random(snapshot.now)  # noqa: S311 nothing is secret here
@@ -99,7 +101,8 @@ def _of(starts: list[float], unknown: bool, at_limits: float, basis: Class | Non
 
 
 def _basis(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], runtimes: Runtimes) -> dict[PoolId, Class]:
-    """By pool, of what holds cards: the class that is at least as wide as that of half of the units."""
+    """Pool → the class of the workloads that hold cards, such that at least half of the units have this class or a narrower
+    one."""
     order, widths = [*Class], dict[PoolId, list[int]]()
     for claim in snapshot.claims:
         if claim.state is not ClaimState.PENDING and claim.id in traits:
@@ -120,7 +123,7 @@ def _jobs(
     random: Random,
     ends: Mapping[ClaimId, int],
 ) -> list[Job]:
-    """Every claim with a runtime that is drawn for it."""
+    """Every claim as a job with a randomly drawn runtime."""
     jobs, chances = list[Job](), Chances(random)
     for claim in snapshot.claims:
         own, elapsed = traits.get(claim.id), _elapsed(claim, snapshot.now)
@@ -130,7 +133,7 @@ def _jobs(
 
 
 def _at_limits(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], ends: Mapping[ClaimId, int]) -> list[Job]:
-    """Every claim with its maximum runtime."""
+    """Every claim as a job with its maximum runtime."""
     return [
         _job(claim, snapshot.now, claim.max_runtime if claim.id in traits else _held(claim, ends))
         for claim in snapshot.claims
@@ -138,19 +141,19 @@ def _at_limits(snapshot: Snapshot, traits: Mapping[ClaimId, Traits], ends: Mappi
 
 
 def _held(claim: Claim, ends: Mapping[ClaimId, int]) -> int | None:
-    """How long a recall lasts, from when it was submitted; None: for ever."""
+    """How long a recall lasts, in seconds from its submission; None: for ever."""
     return ends[claim.id] - claim.submitted_at if claim.id in ends else None
 
 
 def _job(claim: Claim, now: int, lasts: int | None) -> Job:
-    """`lasts`: seconds, None for ever. Whatever holds cards counts as started."""
+    """A job that runs for `lasts` seconds (None: for ever). A claim that holds cards counts as started."""
     if claim.state is not ClaimState.PENDING and claim.started_at is None:
         claim = replace(claim, started_at=now)
     return Job(claim, FOR_EVER if lasts is None else max(lasts, _elapsed(claim, now) + 1))
 
 
 def _arrivals(past: Sequence[Job], now: int, random: Random) -> tuple[Job, ...]:
-    """What came from some earlier day on, moved to the days from now on."""
+    """The jobs that were submitted from a random earlier day on, moved to the days from now on."""
     days = min(DAYS_BACK, (now - min((job.request.submitted_at for job in past), default=now)) // DAY)
     if not days:
         return ()
@@ -165,7 +168,7 @@ def _arrivals(past: Sequence[Job], now: int, random: Random) -> tuple[Job, ...]:
 def _play(
     snapshot: Snapshot, waiting: set[ClaimId], jobs: list[Job], arrivals: tuple[Job, ...], calendar: Calendar | None
 ) -> dict[ClaimId, float]:
-    """When each of `waiting` starts for the first time; infinity for those that do not within HORIZON."""
+    """One simulation: claim → its first start; infinity if it does not start within HORIZON."""
     demand = Demand(snapshot.now, snapshot.now + HORIZON, arrivals)
     played = Simulation(
         replace(snapshot, claims=()), demand, planner, Assumed(between_passes=30, coarseness=0.1), jobs, calendar

@@ -1,5 +1,4 @@
-"""Estimates of starts in the database: made anew while something waits, asked before something is submitted, and compared with
-what happened."""
+"""Estimates of starts in the database: recomputed while workloads wait, and compared with the real starts."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from workloads.replay.history import Terms, Windows, demand_of
 
 HISTORY = dt.timedelta(days=90)
 MOST_RUNS = 20_000
-CAME = dt.timedelta(days=15)  # whose arrivals may come again
-REREAD = dt.timedelta(minutes=10)  # after which the past is read again: an hour more or less of it changes no estimate
+CAME = dt.timedelta(days=15)  # past submissions that may be repeated
+REREAD = dt.timedelta(minutes=10)  # after which the past is read again; a few minutes more change no estimate
 AT_MOST = 8.0  # s of computing for a pool group
 AFRESH = dt.timedelta(seconds=45)
 COMPARED = dt.timedelta(days=30)
-LEARNED = dt.timedelta(days=14)  # whose estimates correct new ones: what was longer ago was another load
+LEARNED = dt.timedelta(days=14)  # past estimates that correct new ones; older ones were under another load
 TIMES = ("low", "median", "high")
 TOLD = (*TIMES, "latest", "basis", "why")
 TRAITS = (
@@ -48,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 
 def estimate_all(*, now: dt.datetime) -> None:
-    """Every pool group in which something waits whose estimate is missing or old."""
+    """Estimates the starts in every pool group with a waiting workload whose estimate is missing or old."""
     for group in PoolGroup.objects.all():
         waiting = _waiting(group)
         oldest = waiting.aggregate(at=Min(Coalesce("start_estimate__made_at", now - 2 * AFRESH)))["at"]
@@ -79,7 +78,7 @@ def played(
     only: Collection[e.ClaimId] | None = None,
     seconds: float = AT_MOST,
 ) -> Estimates:
-    """Estimates for what waits in the snapshot, or `only` for these, in so many seconds of computing."""
+    """Estimates for the pending claims of the snapshot, or only for those in `only`, within `seconds` of computing."""
     began, past, terms = time.monotonic(), _seen_by(group, now), Terms.of(group)
     recalls = Claim.objects.filter(pool__group=group, pods=0, released_at=None).only("public_id", "until")
     return estimates(
@@ -95,7 +94,7 @@ def played(
 
 
 def _calendar(terms: Terms, snapshot: e.Snapshot, now: dt.datetime) -> Windows | None:
-    """Lending windows of the days to come; pauses and budgets stay as they are in the snapshot."""
+    """The lending windows of the next days; pauses and budgets stay as in the snapshot."""
     calendar = terms.calendar(now, now + dt.timedelta(seconds=HORIZON))
     if calendar is None:
         return None
@@ -114,14 +113,14 @@ def _calendar(terms: Terms, snapshot: e.Snapshot, now: dt.datetime) -> Windows |
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a pool group has seen: how long what ended ran, and who came in the last days."""
+    """The past of a pool group: how long workloads ran, and the jobs of the last days."""
 
     read_at: dt.datetime
     runtimes: Runtimes
     jobs: tuple[Job, ...]
 
 
-_seen: dict[int, Seen] = {}  # by the group's key, in each process; replaced, never changed
+_seen: dict[int, Seen] = {}  # by the group's primary key, in each process; entries are replaced, never changed
 
 
 def _seen_by(group: PoolGroup, now: dt.datetime) -> Seen:
@@ -145,8 +144,8 @@ def traits_of(
 
 
 def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
-    """From workloads of the group that have ended in the last HISTORY, the seconds that they ran in all their attempts; and from
-    those that run, how long they have: without them what is long would be missing."""
+    """Runtimes learned from the group's workloads that ended in the last HISTORY, in all their attempts together, and from
+    running ones, without which long runtimes would be missing."""
     rows = (
         Attempt.objects.filter(
             workload__pool__group=group, workload__finished_at__gt=now - HISTORY, started_at__isnull=False,
@@ -168,7 +167,7 @@ def learned(group: PoolGroup, *, now: dt.datetime) -> Runtimes:
 
 
 def corrections_of(group: PoolGroup, *, now: dt.datetime) -> dict[str, Correction]:
-    """By pool, from first estimates of the last LEARNED whose attempt has started, or waits longer than was expected."""
+    """Pool → correction, from first estimates of the last LEARNED whose attempt has started or waits longer than its high end."""
     rows = StartEstimate.objects.filter(
         attempt__workload__pool__group=group, first_made_at__gt=now - LEARNED, first_played__isnull=False
     ).values_list(
@@ -187,12 +186,12 @@ def corrections_of(group: PoolGroup, *, now: dt.datetime) -> dict[str, Correctio
 
 
 def corrected(each: Estimate | NoEstimate, correction: Correction | None, now: dt.datetime) -> Estimate | NoEstimate:
-    """As people are told it."""
+    """The estimate with the correction applied, as it is shown."""
     return each if isinstance(each, NoEstimate) or correction is None else correction.of(each, int(now.timestamp()))
 
 
 def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Correction], now: dt.datetime) -> None:
-    """Of those that still wait; the first estimate with times stays beside the last."""
+    """Stores the estimates of claims that still wait. The first estimate with times is kept besides the last one."""
     rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim__pool")}
     new = [
         _row(rows[id], each, corrected(each, corrections.get(rows[id].claim.pool.slug), now), now)
@@ -215,18 +214,19 @@ def _row(attempt: Attempt, raw: Estimate | NoEstimate, each: Estimate | NoEstima
 
 
 def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
-    """What is told of it, by the names of TOLD."""
+    """The columns that are shown, by the names of TOLD."""
     if isinstance(each, NoEstimate):
         return {"why": each.why}
     at = {name: getattr(each, name) for name in (*TIMES, "latest")}
     return {"basis": each.basis or "", **{name: None if when is None else moment(when) for name, when in at.items()}}
 
 
-# What became of them -------------------------------------------------------------------------------------------------
+# Outcomes ------------------------------------------------------------------------------------------------------------
 
 
 def outcomes(*, now: dt.datetime) -> dict[str, list[Outcome]]:
-    """First estimates of the last COMPARED whose attempt has started, or still waits after its range; by name of the pool."""
+    """Name of the pool → outcomes of the first estimates of the last COMPARED, if the attempt has started or still waits after
+    its range."""
     overdue = Q(attempt__admitted_at=None, attempt__finished_at=None, first_high__lt=now - dt.timedelta(seconds=60))
     rows = StartEstimate.objects.filter(
         overdue | Q(attempt__admitted_at__isnull=False), first_made_at__gt=now - COMPARED
@@ -240,6 +240,6 @@ def outcomes(*, now: dt.datetime) -> dict[str, list[Outcome]]:
     )
     by_pool: dict[str, list[Outcome]] = defaultdict(list)
     for pool, made, low, middle, high, started in rows:
-        if made is not None and low is not None and middle is not None:  # the query gives no others
+        if made is not None and low is not None and middle is not None:  # always true; for the types
             by_pool[pool].append(Outcome(made, low, middle, high, started or now))
     return {pool: by_pool[pool] for pool in sorted(by_pool)}

@@ -1,4 +1,4 @@
-"""What became of estimates: each first one beside the start that came, and how well those of a pool held. Pure."""
+"""Outcomes of estimates: each first estimate with the real start, and how accurate those of a pool were. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A first estimate, when it was `made`, and when its attempt `started`; where it still waits after its range, now."""
+    """A first estimate, when it was `made`, and when its attempt `started` (now, if it still waits after its range)."""
 
     made: dt.datetime
     low: dt.datetime
@@ -24,7 +24,7 @@ class Outcome:
 
     @property
     def is_earlier(self) -> bool:
-        """A minute beside the range is still in it."""
+        """Whether it started before the range; a minute of tolerance still counts as inside."""
         return self.started < self.low - MINUTE
 
     @property
@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def expected(self) -> float:
-        """Seconds from when it was made to the middle, as is `waited` to the start."""
+        """Seconds from when the estimate was made to its median; `waited` are those to the start."""
         return (self.median - self.made).total_seconds()
 
     @property
@@ -46,15 +46,15 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Seconds from the middle to the start."""
+        """Seconds between the median and the start."""
         return abs(self.waited - self.expected)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Of `count` first estimates, made in so many different `hours`, whose attempt has started, or still waits after its range:
-    how many started in their 80 % range, earlier, and later; and the median of how far the start was from the middle, as a part
-    of the wait, and in seconds. What still waits is off by at least the time until now."""
+    """How accurate `count` first estimates, made in `hours` different hours, were: how many attempts started in their 80 % range,
+    earlier, or later; and the median error, as a part of the wait and in seconds. Attempts that still wait after their range are
+    counted as if they started now."""
 
     count: int
     hours: int
@@ -66,7 +66,7 @@ class Calibration:
 
     @property
     def is_enough(self) -> bool:
-        """Whether a percentage says anything: estimates of one hour err together."""
+        """Whether a percentage has a meaning: estimates of one hour err together."""
         return self.hours >= ENOUGH
 
     @property

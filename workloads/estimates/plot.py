@@ -1,6 +1,7 @@
-"""How long starts were expected to take beside how long they took, as a drawing: a point for each first estimate. Pure.
+"""A plot of expected and real waits, with a point for each first estimate. Pure.
 
-Both scales grow by factors, from a minute to a week, so that an error of a tenth is as far from the diagonal everywhere.
+Both scales are logarithmic, from a minute to a week, so that an error of a tenth is at the same distance from the diagonal
+everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from workloads.estimates.outcomes import Outcome
 
 SIZE = 200
-LEAST, MOST = 60, 7 * 24 * 3600  # s at the edges; what lies outside stands there
+LEAST, MOST = 60, 7 * 24 * 3600  # s at the edges; points outside are drawn there
 MARKS = (60, 600, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600)
 
 
@@ -25,7 +26,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Paths of the points in a square of SIZE: `held` in their range, `missed` not; equal points are one."""
+    """SVG paths of the points in a square of SIZE: those in their range (`held`) and others (`missed`). Equal points are
+    merged."""
 
     held: str
     missed: str
@@ -33,7 +35,7 @@ class Plot:
 
 
 def place(seconds: float) -> float:
-    """Where a wait stands on either scale, from 0 to SIZE."""
+    """The position of a wait on either scale, from 0 to SIZE."""
     within = min(max(seconds, LEAST), MOST)
     return round(SIZE * math.log(within / LEAST) / math.log(MOST / LEAST), 1)
 

@@ -1,4 +1,4 @@
-"""How long workloads run, learned from those that have ended. Pure; durations in seconds."""
+"""Runtimes of workloads, learned from earlier ones. Pure; durations in seconds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from random import Random
 from statistics import NormalDist
 
 TOGETHER = 0.2
-"""How far the runtimes of one person's work go together: the correlation of the ranks of two jobs of the same origin. Chosen so
-that 80 % ranges hold in the Philly trace (bench/README.md); of jobs that were submitted within an hour it is 0.6 there, but what
-is known of runs under way and of their size explains most of that."""
+"""How strongly the runtimes of one person's jobs are correlated (rank correlation of two jobs of the same origin). Chosen so that
+80 % ranges hold in the Philly trace (bench/README.md). There it is 0.6 for jobs that were submitted within an hour, but most of
+that is explained by their size and by how long they have run already."""
 NORMAL = NormalDist()
 ENOUGH = 8
-"""Ended runs that a class needs before it says anything: the 80 % range of fewer is the whole of them."""
+"""Ended runs that a class needs to be used: with fewer, the 80 % range would be all of them."""
 
 
 class Class(StrEnum):
-    """What the runs that are compared have in common, the narrowest first. LIMIT: none are, the maximum runtime is taken."""
+    """What similar runs have in common, the narrowest class first. LIMIT: there are none, the maximum runtime is used."""
 
     USER_AND_IMAGE = "user_and_image"
     USER = "user"
@@ -31,7 +31,7 @@ class Class(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Of a workload: what its runtime may depend on. `size` is its number of cards to the next power of two."""
+    """The properties of a workload on which its runtime may depend. `size` is its number of cards, rounded up (size_of)."""
 
     user: str
     department: str
@@ -50,14 +50,15 @@ class Traits:
 
 
 def size_of(cards: float) -> int:
-    """1, 2, 4, … for so many cards; 0 for a part of one."""
+    """The number of cards rounded up to a power of two; 0 for a part of a card."""
     return 0 if cards < 1 else 1 << (int(cards) - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Which part of the runs of a class takes longer than each of `times`, the sorted durations of those that are over: the
-    estimate of Kaplan and Meier, in which runs under way count as long as they have lasted. `last` is the longest of all."""
+    """The survival curve of the runs of a class, as estimated by Kaplan and Meier: `longer` is the part of the runs that take
+    longer than each of `times`, the sorted durations of ended runs. Running ones count as long as they have lasted so far. `last`
+    is the longest duration of all."""
 
     times: tuple[int, ...]
     longer: tuple[float, ...]
@@ -65,7 +66,7 @@ class Curve:
 
     @staticmethod
     def of(runs: list[tuple[int, bool]]) -> Curve:
-        """`runs`: (duration, whether it is over)."""
+        """The curve of `runs`: (duration, whether the run has ended)."""
         times, longer, left, part = list[int](), list[float](), len(runs), 1.0
         for duration, over in sorted(runs, key=lambda run: (run[0], not run[1])):
             if over:
@@ -76,8 +77,8 @@ class Curve:
         return Curve((*times,), (*longer,), max(duration for duration, _ in runs))
 
     def draw(self, elapsed: int, chance: float) -> int:
-        """The duration that a part `chance` (above 0, up to 1) of those that take longer than `elapsed` exceeds. Beyond what is
-        known a run that has lasted long lasts as long again in half of the cases, as is known of work of that kind."""
+        """The duration that the part `chance` (above 0, up to 1) of the runs longer than `elapsed` exceeds. Beyond the known
+        durations, a run takes twice as long as so far in half of the cases, as is known of heavy-tailed runtimes."""
         at = bisect_right(self.times, elapsed)
         if at == len(self.times):
             return round(elapsed / chance)
@@ -87,15 +88,16 @@ class Curve:
 
 
 class Chances:
-    """For each run of one play, the part of its like that lasts longer. Two hundred jobs that one person submits at once may be
-    short or long, but most of them are the same: were each drawn by itself, together they would always take the mean."""
+    """For each run of one simulation, a random number: the part of similar runs that takes longer. The numbers of one person are
+    correlated: two hundred jobs submitted at once may be short or long, but most alike. Drawn independently, their sum would
+    always be near the mean."""
 
     def __init__(self, random: Random, together: float = TOGETHER) -> None:
         self._random, self._together = random, together
         self._shared: dict[tuple[str, str, str], float] = {}
 
     def of(self, traits: Traits) -> float:
-        """Above 0, up to 1; each is equally likely."""
+        """A number above 0, up to 1, uniformly distributed."""
         origin = traits.user, traits.department, traits.kind
         shared = self._shared.setdefault(origin, self._random.gauss())
         own, together = self._random.gauss(), self._together
@@ -103,7 +105,7 @@ class Chances:
 
 
 class Runtimes:
-    """How long runs took, by class; those under way count with how long they have lasted."""
+    """The durations of runs by class; running ones count as long as they have lasted so far."""
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[Class, tuple[object, ...]], list[tuple[int, bool]]] = defaultdict(list)
@@ -115,8 +117,8 @@ class Runtimes:
             self._curves.pop(key, None)
 
     def like(self, traits: Traits, elapsed: int = 0) -> tuple[Class, Curve] | None:
-        """The curve of the narrowest class in which ENOUGH runs that are over took longer than `elapsed`, else of the widest in
-        which ENOUGH are over; None if there is none."""
+        """The curve of the narrowest class in which ENOUGH ended runs took longer than `elapsed`, else of the widest with ENOUGH
+        ended runs; None if there is none."""
         widest = None
         for key in traits.classes():
             if key not in self._by_key:
@@ -129,8 +131,8 @@ class Runtimes:
         return widest
 
     def draw(self, traits: Traits, chance: float, elapsed: int = 0, at_most: int | None = None) -> int | None:
-        """The duration, longer than `elapsed`, that a part `chance` of its like exceeds; no longer than `at_most`. None where too
-        little is known and there is no maximum."""
+        """The duration, longer than `elapsed`, that the part `chance` of similar runs exceeds, limited to `at_most`. None if too
+        few similar runs are known and there is no `at_most`."""
         alike = self.like(traits, elapsed)
         if alike is None:
             return at_most

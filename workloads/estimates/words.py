@@ -1,4 +1,4 @@
-"""Estimates of starts as sentences, and as the few words of a list."""
+"""Estimates of starts as sentences, and as a few words for lists."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ BASIS = {
         "Too few workloads have ended to learn from: what runs now is taken to run until its maximum runtime."
     ),
 }
-ABOUT = dt.timedelta(minutes=2)  # a range that is no longer is one time
+ABOUT = dt.timedelta(minutes=2)  # a range up to this length is shown as one time
 
 
 def start_lines(estimate: StartEstimate) -> list[str]:
-    """When it will probably start, the latest time, and from which runtimes that is; or why nobody can say."""
+    """Sentences: when it will probably start, when at the latest, and the basis of the runtimes; or why there is no estimate."""
     if estimate.low is None or estimate.median is None:
         return [str(NO_ESTIMATE[estimate.why])]
     now = timezone.now()
@@ -64,8 +64,8 @@ def start_lines(estimate: StartEstimate) -> list[str]:
 
 
 def is_range(estimate: StartEstimate) -> bool:
-    """Whether it says between which times it starts, and in how many cases; else there is none, or only the latest time is known:
-    nothing but maximum runtimes decides."""
+    """Whether the estimate is a range; else there is none, or only the latest time is known, as it depends on maximum runtimes
+    only."""
     return estimate.low is not None and not (estimate.latest is not None and estimate.latest - estimate.low <= ABOUT)
 
 
@@ -87,7 +87,7 @@ def _range(low: dt.datetime, median: dt.datetime, high: dt.datetime | None, now:
 
 
 def in_a_list(estimate: StartEstimate) -> str:
-    """14:10 to 15:30, or why there is none."""
+    """ "14:10 to 15:30", or why there is no estimate."""
     if estimate.low is None or estimate.median is None:
         return str(IN_A_LIST[estimate.why])
     now = timezone.now()
@@ -102,5 +102,5 @@ def in_a_list(estimate: StartEstimate) -> str:
 
 
 def _time_of(when: dt.datetime, now: dt.datetime) -> str:
-    """The time, or now if it has passed."""
+    """The time `when`, or `now` if that has passed."""
     return clock_of(max(when, now))
