@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils.translation import gettext as _
 from rest_framework import serializers
 
@@ -14,7 +16,7 @@ from workloads.configuration import document
 from workloads.configuration.fields import Amount, Duration, LendingWindow
 from workloads.configuration.kinds import SECTIONS
 
-UNSET = (None, "", [], {})
+UNSET: tuple[Any, ...] = (None, "", [], {})
 
 
 def value_in_words(section: str, name: str, text: str | None, pool: Pool | None) -> str:
