@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from portal.models import Department
 from portal.text.words import duration
 from quotas.engine import types as e
 from quotas.engine.quota_tree import usage_of
-from quotas.models import Claim, Pool
+from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import load_snapshot
 from quotas.spending.balances import lately
 from quotas.tree import upwards
 
 AHEAD = 3
-"""The most departments that are named as borrowing before the reader's."""
+"""The most departments that are named as borrowing before the reader's, or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +92,34 @@ class Balances:
 
     def sentences(self, department: Department, ahead: Iterable[str]) -> list[str]:
         """Explain the place of a department's claim among those that borrow. `ahead`: public ids of the claims before it."""
-        own = self._of.get(department.pk, Row(department, 0, 0))
-        before = (
-            Claim.objects.filter(public_id__in=[*ahead]).order_by("submitted_at").values_list("department", flat=True)
+        ids = [*ahead]
+        own, first = self._row(department), self._rows(department, Claim.objects.filter(public_id__in=ids))
+        borrowing = Claim.objects.filter(
+            pool=self.pool, state=ClaimState.PENDING, released_at=None, own_only=False, preemptible=True, pods__gt=0
         )
-        first = [self._of[pk] for pk in dict.fromkeys(before) if pk in self._of and pk != department.pk]
+        behind = self._rows(department, borrowing.exclude(public_id__in=ids))
         better = [row for row in first if row.more_lent > own.more_lent]
-        return [self._own(own), *(self._ahead(row) for row in better[:AHEAD])]
+        worse = [row.department.name for row in behind if row.more_lent < own.more_lent]
+        return [self.sentence(department, worse), *(self._ahead(row) for row in better[:AHEAD])]
 
-    def _own(self, row: Row) -> str:
-        return _("%(balance)s (half-life %(half_life)s).") % {
-            "balance": balance_in_words(row), "half_life": duration(self.pool.balance_half_life or 0),
-        }  # fmt: skip
+    def sentence(self, department: Department, behind: Sequence[str] = ()) -> str:
+        """Say a department's balance. `behind`: the names of the departments that therefore borrow after it."""
+        words = {
+            "balance": balance_in_words(self._row(department)),
+            "half_life": duration(self.pool.balance_half_life or 0),
+            "departments": _(", ").join(behind[:AHEAD]),
+        }
+        if behind:
+            return _("%(balance)s (half-life %(half_life)s): ahead of %(departments)s.") % words
+        return _("%(balance)s (half-life %(half_life)s).") % words
+
+    def _row(self, department: Department) -> Row:
+        return self._of.get(department.pk, Row(department, 0, 0))
+
+    def _rows(self, own: Department, claims: QuerySet[Claim]) -> list[Row]:
+        """The balances of the other departments of these claims, in the order in which these were submitted."""
+        keys = dict.fromkeys(claims.order_by("submitted_at").values_list("department", flat=True))
+        return [self._row(self._departments[pk]) for pk in keys if pk != own.pk and pk in self._departments]
 
     @staticmethod
     def _ahead(row: Row) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from portal.models import Department
 from portal.text.numbers import natural
 from portal.web.pages import render_part, wants_part
 from quotas.board import returns
+from quotas.board.balances import balances_of
 from quotas.board.flow import Flow, flow
 from quotas.board.history import HOUR, Loan, loans
 from quotas.board.trends import PERIODS, trends
@@ -68,8 +69,14 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
         context |= _now(live, actor, dept, inside, [loan for loan in lent if loan.units])
         pools = [row.usage.pool for row in context["rows"]]
     if past or whole:
-        context |= _past(pools, inside, context["days"]) | {"loans": lent}
+        context |= _past(pools, inside, context["days"]) | {"loans": lent, "balances": _balances(pools, dept)}
     return render_part(request, "quotas/department.html", context, part="past" if past else "now")
+
+
+def _balances(pools: Iterable[Pool], department: Department) -> list[tuple[Pool, str]]:
+    """Say what the department lent and borrowed lately in each pool with fairness over time."""
+    now = timezone.now()
+    return [(pool, each.sentence(department)) for pool in pools if (each := balances_of(pool, now=now)) is not None]
 
 
 def days_of(request: HttpRequest) -> int:

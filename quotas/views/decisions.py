@@ -20,8 +20,10 @@ from django.views.decorators.http import require_safe
 from portal.access import Actor, NotVisible, actor_of
 from portal.web.facets import Filter, department_filter
 from portal.web.lists import Column, ListState
+from quotas.board.balances import balances_of
+from quotas.engine import types as e
 from quotas.models import Claim, Decision, PlanPass, Pool
-from quotas.planning.replay import NotKept, replay
+from quotas.planning.replay import NotKept, replay, snapshot_of
 from quotas.planning.snapshot import moment
 from quotas.previews.alternatives import choice_of
 from quotas.wording import Teller, named_claims
@@ -157,11 +159,26 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
             "reasons": teller.reasons(row.data.get("reasons", ()), row.pool),
             "whys": dict.fromkeys([row.kind, *(reason["code"] for reason in row.data.get("reasons", ()))]),
             "ahead": teller.ahead(row.data.get("ahead", ())),
+            "balance": balance_then(row),
             "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
         }
     if actor.is_operator and "replay" in request.GET:
         context["again"] = again(row.plan_pass)
     return render(request, "quotas/decision.html", context)
+
+
+def balance_then(row: Decision) -> str:
+    """Say the balance that the department had by the ledger when the decision was made, if balances decided who borrows first;
+    else blank."""
+    claim, borrows = row.claim, row.kind == "wait" or row.data.get("from")
+    if claim.own_only or not borrows or len(row.plan_pass.snapshot) >= AT_ONCE:
+        return ""
+    try:
+        pool = snapshot_of(row.plan_pass).pool(e.PoolId(row.pool.slug))
+    except UNREADABLE:
+        return ""
+    balances = balances_of(row.pool, now=row.at) if pool.balances is not None else None
+    return balances.sentence(row.department) if balances else ""
 
 
 @login_required

@@ -12,7 +12,7 @@ from django.utils import timezone, translation
 from portal.access import Actor
 from portal.models import Department, Role, User
 from quotas.board.balances import Balances, balances_of
-from quotas.models import Claim, ClaimState, LedgerEntry, Pool
+from quotas.models import Claim, ClaimState, Decision, LedgerEntry, Pool
 from quotas.planning.run_pass import run_pass
 from tests import builders as make
 from tests.clients import person
@@ -104,7 +104,16 @@ def test_who_waits_reads_why_and_who_goes_first(
     own, first = Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)
     assert re.fullmatch(r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)\.", own, re.I)
     assert re.fullmatch(r"Robotics has lent (39|40) GPU-hours more than it borrowed lately: it borrows first\.", first)
+    behind = Claim.objects.get(department=robotics, state=ClaimState.PENDING)
+    [leads] = Balances(claim.pool, now=timezone.now()).sentences(robotics, behind.ahead)
+    said = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately \(half-life 7 d\): ahead of NLP\."
+    assert re.fullmatch(said, leads, re.I)
     with translation.override("zh-hans"):
+        assert (
+            Balances(claim.pool, now=timezone.now())
+            .sentences(robotics, behind.ahead)[0]
+            .endswith(f"优先于{nlp.name}。")
+        )
         assert re.search(
             r"近期 Robotics 的借出比借用多 (39|40) GPU 小时：优先借用。",
             Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)[1],
@@ -122,3 +131,20 @@ def test_the_verdict_says_it_before_anything_is_submitted(
     request = WorkloadRequest(kind="job", name="x", pool=lent, image=image, command=("python",), units_per_pod=4)
     verdict = verdict_of(actor=Actor(make.member(nlp, Role.MEMBER)), department=nlp, request=request)
     assert any(line.startswith("Robotics has lent") and line.endswith("it borrows first.") for line in verdict.lines)
+
+
+def test_a_decision_says_the_balance_of_its_time_and_the_ledger_that_of_now(
+    lent: Pool, nlp: Department, vision: Department, client: Client, root: User
+) -> None:
+    make.quota(nlp, lent, 0)
+    place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
+    make.claim(vision, lent, 8, ClaimState.HOLDING, placement=place, notice=600, grace=120, started_at=timezone.now())
+    claim = waiting(nlp, lent)
+    run_pass(group_id=lent.group_id)
+    page = f"/decisions/{Decision.objects.get(claim=claim, kind='wait').public_id}/"
+    client.force_login(root)
+    said = r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)"
+    assert re.search(f"<dd data-balance>{said}", client.get(page).content.decode(), re.I)
+    assert re.search(rf"data-balances><li><a[^>]*>[^<]*</a>: {said}", client.get("/d/nlp/").content.decode(), re.I)
+    Pool.objects.update(balance_half_life=None)
+    assert "data-balance" not in client.get(page).content.decode() + client.get("/d/nlp/").content.decode()
