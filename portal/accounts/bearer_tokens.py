@@ -1,4 +1,4 @@
-"""Bearer tokens: `gqp_<prefix>_<secret>`. The prefix finds the row, the secret is kept as a SHA-256 digest.
+"""Bearer tokens: `gqp_<prefix>_<secret>`. The prefix finds the row, the secret is stored as a SHA-256 digest.
 
 The secret has 256 random bits, so a fast digest is enough. Every failure gives the same 401.
 """
@@ -39,7 +39,7 @@ def new_secret() -> tuple[str, str, str]:
 
 
 def digest_of(secret: str) -> str:
-    """As which a random secret is kept: of a token or an invitation."""
+    """The digest that is stored for the random secret of a token or an invitation."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The tree of departments: making, renaming, moving, pausing."""
+"""The tree of departments: creating, renaming, moving, pausing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from portal.infra.locks import durable
 from portal.models import Department
 from portal.notify.events import emit
 
-SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # is a label of Kubernetes objects and namespaces
+SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # used as a label of Kubernetes objects and in namespaces
 RESERVED_END = "-unrestricted"  # of a department's second namespace (workloads.clusters.run_spec.namespace_of)
 RESERVED = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "system", "unrestricted"})
 
@@ -47,7 +47,7 @@ def create_department(
 ) -> Department:
     """Creates a department below `parent` (None: at the top). For operators.
 
-    Raises Invalid (slug, name, weight), HasWork (the parent has workloads of its own), NotVisible for anybody else.
+    Raises Invalid (slug, name, weight), HasWork (the parent has workloads of its own), NotVisible for anybody but operators.
     """
     actor.require_operator()
     name = _checked(name, weight)
@@ -218,8 +218,8 @@ def check_move(department: Department, parent: Department | None) -> None:
 
 
 def _lock_tree() -> None:
-    """Locks all departments: two concurrent moves could otherwise form a loop that neither of them sees, and two that take
-    a name take the same."""
+    """Locks all departments: two concurrent moves could otherwise form a loop that neither of them sees, and two renames could
+    take the same name."""
     list(Department.objects.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
 
 
@@ -227,7 +227,7 @@ def _require_no_loop(department: Department, parent: Department) -> None:
     if department.pk == parent.pk:
         message = N_("%(department)s cannot be its own parent. Choose another department, or none.")
         raise Invalid(message, field="parent", department=department.name)
-    above: Department | None = Department.objects.get(pk=parent.pk)  # as it is now, not as it was read
+    above: Department | None = Department.objects.get(pk=parent.pk)  # the current row, not the caller's copy
     while above is not None:
         if above.pk == department.pk:
             raise Invalid(

@@ -1,4 +1,4 @@
-"""Who belongs to a department: inviting, joining, changing a role, leaving."""
+"""Members of departments: inviting, joining, changing a role, leaving."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class InvitationRevoked(InvitationOver):
 
 
 def role_named(role: str) -> Role:
-    """Raises Invalid, naming the field."""
+    """The role of this name. Raises Invalid."""
     if role not in Role.values:
         raise Invalid(N_("Choose one of the roles %(roles)s."), field="role", roles=", ".join(Role.values))
     return Role(role)
@@ -110,7 +110,7 @@ def invitation_for(secret: str) -> Invitation:
 
 
 def is_still_valid(invitation: Invitation) -> bool:
-    """Whether the person who sent the invitation may still invite: it is worth no more than their right."""
+    """Whether the person who sent the invitation may still invite: an invitation does not outlast that right."""
     return Actor(User.objects.get(pk=invitation.created_by_id)).may(Right.STEER, invitation.department)
 
 
@@ -124,7 +124,8 @@ def accept(*, actor: Actor, secret: str) -> Membership:
 
 
 def accept_as_new(*, secret: str, username: str, password: str, full_name: str = "") -> User:
-    """Makes the account of somebody who has none, and joins. Raises Invalid (username, password), InvitationOver."""
+    """Creates an account for somebody who has none, and joins the department. Raises Invalid (username, password),
+    InvitationOver."""
     invitation = invitation_for(secret)
     first, _space, last = names.checked(full_name, field="full_name").partition(" ")
     user = User(username=names.login(username), email=invitation.email, first_name=first[:150], last_name=last[:150])
@@ -171,13 +172,14 @@ def _join(actor: Actor, department: Department, user: User, role: Role) -> Membe
         raise AlreadyMember(username=user.username, department=department.name, role=membership.role, field="username")
     audit.record(actor, "member.added", f"user {user.username}", department=department, after={"role": role.value})
     emit("member.added", department=department, user=user.username, role=role.value)
-    if actor.user != user:  # who came by a link knows it
+    if actor.user != user:  # people who followed a link need no notice
         notices.tell("member.invited", to=[user], department=department, role=role.value)
     return membership
 
 
 def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = "") -> Membership:
-    """Raises Conflict, LastOwner, Invalid, Forbidden, NotVisible. The same role again changes nothing."""
+    """Changes a member's role; the same role again changes nothing. Raises Conflict, LastOwner, Invalid, Forbidden,
+    NotVisible."""
     department = membership.department
     actor.require(Right.STEER, department)
     chosen = role_named(role)
@@ -191,7 +193,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
             return row
         _keep_an_owner(actor, members, row)
         before, row.role = row.role, chosen
-        row.from_rules = False  # somebody decided: groups do not change it back
+        row.from_rules = False  # chosen by hand: group rules do not change it any more
         row.save(update_fields=["role", "from_rules"])
         ended = end_unbacked_tokens(row.user)
         target = f"user {row.user.username}"
@@ -204,8 +206,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str, seen: str = 
 def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> int:
     """Ends the membership and every token that depended on it; running work goes on. Returns how many tokens ended.
 
-    Raises Conflict (the role), LastOwner, Forbidden, NotVisible. Removing somebody who is gone already changes
-    nothing.
+    Raises Conflict (the role), LastOwner, Forbidden, NotVisible. Removing somebody twice changes nothing.
     """
     department, user = membership.department, membership.user
     actor.require(Right.STEER, department)
@@ -232,8 +233,8 @@ def _locked(department: Department) -> dict[int, Membership]:
 
 
 def _keep_an_owner(actor: Actor, members: dict[int, Membership], row: Membership) -> None:
-    """Raises LastOwner. An operator may leave a department without an owner, because operators act in the owners'
-    place."""
+    """Raises LastOwner if the department would have no owner. Operators may leave it without one, because they can act for
+    owners."""
     others = [each for each in members.values() if each.role == Role.OWNER and each.pk != row.pk]
     if row.role == Role.OWNER and not others and not actor.may(Right.OPERATE, row.department_id):
         raise LastOwner(username=row.user.username, department=row.department.name)

@@ -1,4 +1,4 @@
-"""Whether a session is still valid, for what outlasts a request: event streams and notebooks.
+"""Whether a session is still valid, for connections that outlast a request: event streams and notebooks.
 
 A session ends by logout (its row is gone), by time, and by whatever changes the person's session hash: another password, a
 lock, "log out everywhere" (User.sessions_ended).

@@ -1,8 +1,8 @@
 """Creating and revoking API tokens and service accounts.
 
-To make or end a token needs a session, or a token with the scope `tokens`. What such a token makes is its child: it has no
-more than its parent (scopes but `tokens`, addresses, department, time) and ends with it. A service account's token ends with
-the right of the person who made it to steer the department.
+Creating or revoking a token needs a session, or a token with the scope `tokens`. A token created by such a token is its child:
+it has no more than its parent (scopes except `tokens`, addresses, department, lifetime) and ends with it. A service account's
+token ends when the person who created it may no longer manage the department.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from portal.notify.events import emit
 MOST_GPU_HOURS = 1_000_000_000
 LONGEST = dt.timedelta(days=366)
 MOST_TOKENS = 100
-MOST_ADDRESSES = 100  # of one token: each request with it looks at all
-MOST_ACCOUNTS = 100  # service accounts of a department, each with tokens and a budget of requests of its own
+MOST_ADDRESSES = 100  # of one token: each request with it compares them all
+MOST_ACCOUNTS = 100  # service accounts of a department, each with its own tokens and rate limit
 MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
@@ -63,8 +63,8 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """Creates a token; returns the row and the whole token, which is shown only once.
 
-    `holder` None: the actor. `department` None: valid in the whole installation, for operators. `gpu_hours` is what its
-    workloads may use, None without a limit; those of its parent bind it as well. Raises Invalid (name, scopes, expires_at,
+    `holder` None: the actor. `department` None: valid in the whole installation, for operators. `gpu_hours`: what its workloads
+    may use, None for no limit; its parent's limit applies as well. Raises Invalid (name, scopes, expires_at,
     addresses, gpu_hours), Forbidden, NotVisible, TooManyTokens, ParentEnded.
     """
     holder = holder or actor.user
@@ -81,7 +81,7 @@ def create_token(
     prefix, secret, digest = new_secret()
     with durable():
         User.objects.select_for_update(no_key=True).get(pk=holder.pk)  # the count below must hold until commit
-        if actor.token is not None:  # its end waits for this, or this finds it ended
+        if actor.token is not None:  # a concurrent revocation waits for this transaction, or is seen here
             parent = ApiToken.objects.select_for_update(no_key=True, of=("self",)).get(pk=actor.token.pk)
             if not may_be_used(parent):
                 raise ParentEnded
@@ -107,8 +107,8 @@ def _audited(token: ApiToken) -> dict[str, object]:
 
 
 def person_behind(actor: Actor) -> User | None:
-    """The person whose right a new token depends on: the actor, or for a service account whoever created its present
-    token."""
+    """The person whose right a new token depends on: the actor, or for a service account the person who created the token it
+    uses."""
     service = actor.user is not None and actor.user.service_of_id is not None
     return actor.token.made_by if service and actor.token is not None else actor.user
 
@@ -169,7 +169,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
     """The networks in canonical form; a single address is a network of one.
 
-    For an actor with a token they must lie inside that token's networks, and none given means those. Raises Invalid.
+    For an actor with a token they must lie inside that token's networks, which are also the default. Raises Invalid.
     """
     networks, bounds = list[str](), actor.token.addresses if actor.token else []
     if len(addresses) > MOST_ADDRESSES:
@@ -190,7 +190,7 @@ def checked_addresses(actor: Actor, addresses: Sequence[str]) -> list[str]:
 
 
 def _network(text: str) -> Network:
-    """IPv4 for IPv4 within IPv6, which is how it is compared. Raises Invalid."""
+    """The parsed network; an IPv4-mapped one as IPv4, because clients' addresses are compared so. Raises Invalid."""
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:

@@ -111,7 +111,7 @@ def _stored_flags(user: User) -> dict[str, bool]:
 
 
 def check_seen(user: User, seen: str) -> None:
-    """Raises Conflict. In a transaction it holds until that ends."""
+    """Raises Conflict if the account has changed since `seen`. In a transaction the row stays locked until that ends."""
     with durable():
         _check_seen(user, seen)
 

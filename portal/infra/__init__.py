@@ -1,1 +1,1 @@
-"""What a process needs of its environment: settings, logs, keys, locks, Redis; and checks for concurrent changes."""
+"""Infrastructure of every process: environment, logs, encryption, locks, Redis; and checks for concurrent changes."""

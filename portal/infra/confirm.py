@@ -1,7 +1,7 @@
-"""Destructive changes must be confirmed by naming what they break: one rule for pages and programs.
+"""Destructive changes must be confirmed with the list of what they break: one rule for pages and the API.
 
-A view that knows what its change breaks calls `require`. Without the mark of this very list the change is refused: a
-page shows the list and sends the same form again with the mark (portal.web.middleware); the API answers 409 with the
+A view lists what its change breaks and calls `require`. Without the mark of exactly this list the change is refused: a page
+shows the list and sends the same form again with the mark (portal.web.middleware); the API answers 409 with the
 list and the mark to send as `confirm`. If the list has changed in between, it has to be confirmed again.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 from portal.errors import N_, Problem
 from portal.infra import versions
 
-SHOWN = 100  # of what breaks, one sentence each
-FIELD = "confirmed"  # of a page's form
-PARAMETER = "confirm"  # of an API address
+SHOWN = 100  # breaks in a response, at most
+FIELD = "confirmed"  # form field of a page
+PARAMETER = "confirm"  # query parameter of the API
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Break:
 
 
 class Unconfirmed(Problem):
-    """`asks`, `action`: title and button of the page that asks; `also`: further sentences on it."""
+    """The change has to be confirmed. `asks`, `action`: title and button of the confirmation page; `also`: further sentences on
+    it."""
 
     code = "needs_confirmation"
     message = N_(

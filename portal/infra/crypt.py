@@ -1,6 +1,6 @@
 """Secrets at rest (kubeconfigs, secret environment values, webhook secrets): Fernet, keys from ENCRYPTION_KEYS.
 
-The first key encrypts, all decrypt. `manage.py reencrypt` writes everything anew with the first one.
+The first key encrypts, all decrypt. `manage.py reencrypt` encrypts everything again with the first one.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def encrypt(text: str) -> str:
 
 
 def decrypt(token: str, what: str = N_("A secret"), name: str = "") -> str:
-    """The decrypted text. `what` describes the value for the error message: text marked by N_ with a place for
-    %(name)s.
+    """The decrypted text. `what` describes the value for the error message: marked by N_, with the placeholder %(name)s.
 
     Raises Undecryptable.
     """

@@ -1,6 +1,6 @@
-"""Typed readers of the environment. A wrong value stops the start with the variable's name, never with a guess.
+"""Typed readers of the environment. A wrong value stops the start with an error that names the variable; nothing is guessed.
 
-`NAME_FILE` may name a file that holds the value of `NAME`: that is how compose and Kubernetes hand over secrets.
+`NAME_FILE` may name a file that holds the value of `NAME`: Compose and Kubernetes pass secrets in this way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def words(name: str, default: str = "") -> list[str]:
 
 
 def networks(name: str, default: str = "") -> list[str]:
-    """A comma-separated list of networks such as 10.0.0.0/8; one address is a network of one."""
+    """A comma-separated list of networks such as 10.0.0.0/8; a single address is a network of one."""
     cidrs = words(name, default)
     for word in cidrs:
         try:
@@ -62,5 +62,5 @@ def locale() -> str:
 
 
 def passed_on(more: dict[str, str]) -> dict[str, str]:
-    """The environment of a program that this process starts: its own, and `more`."""
+    """The environment for a child process: that of this process, and `more`."""
     return {**os.environ, **more}

@@ -1,4 +1,4 @@
-"""The transaction of a write. What it locks, and in which order, docs/concurrency.md says: lock first, then read."""
+"""Transactions of writes: lock first, then read. What they lock, and in which order: docs/concurrency.md."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _joined: ContextVar[bool] = ContextVar("joined", default=False)
 
 @contextmanager
 def durable() -> Iterator[None]:
-    """The outermost transaction of a write; inside `together` a savepoint of that. A lock that cannot be taken in time
-    raises Busy (503, or a retry of the task)."""
+    """The outermost transaction of a write; inside `together` a savepoint. Raises Busy (503, or a retry of the task) if a lock
+    cannot be taken in time."""
     try:
         with transaction.atomic(durable=not _joined.get()):
             yield
@@ -28,9 +28,9 @@ def durable() -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """One transaction of several writes that each are one by themselves: all of them, or none.
+    """One transaction for several writes that are otherwise a transaction each: all of them, or none.
 
-    The caller takes the locks of all of them first. Not for writes that talk to others between two transactions.
+    The caller takes the locks of all of them first. Not for writes that call other systems between two transactions.
     """
     with durable():
         token = _joined.set(True)
@@ -41,8 +41,8 @@ def together() -> Iterator[None]:
 
 
 def keep_alive() -> None:
-    """Between two long computations in one transaction: PostgreSQL ends one that asks nothing for a minute, as of a process
-    that is gone (idle_in_transaction_session_timeout)."""
+    """Keeps a transaction open between two long computations: PostgreSQL ends a session that has sent no query for a minute
+    (idle_in_transaction_session_timeout)."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with the request id and whatever ids were bound on the way."""
+"""Structured logs: one JSON object a line, with the request id and all other bound ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACEBACK = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
 def config(*, json: bool, level: str, report: bool = False) -> dict[str, Any]:
-    """Django's LOGGING value; read by configure(). `report`: exceptions go to Sentry, too."""
+    """Django's LOGGING setting, applied by configure(). `report`: exceptions are also sent to Sentry."""
     reports = {"class": "portal.infra.telemetry.error_reports.Handler", "level": "ERROR"}
     render: list[Any] = (
         [structlog.processors.ExceptionRenderer(TRACEBACK), structlog.processors.JSONRenderer()]

@@ -1,7 +1,7 @@
-"""Concurrent edits: whoever saves second is refused and sees both versions.
+"""Concurrent edits: the second save is refused and shows both versions.
 
 A form carries `seen`, the mark of what was stored when its page was made. The action compares it with what is stored
-now, under the row's lock. Whoever sends the form again after seeing both versions has decided.
+now, under the row's lock. If the form is sent again after that, it is saved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIELD = "seen"
 
 
 class Conflict(Problem):
-    """`stored`: the present values."""
+    """`stored`: the current values."""
 
     code = "changed_meanwhile"
     message = N_(
@@ -43,7 +43,7 @@ def mark(values: Mapping[str, Any]) -> str:
 
 
 def check(stored: Mapping[str, Any], seen: str) -> None:
-    """Raises Conflict if `seen` is not the mark of what is stored. "" is a program's, which has seen no form."""
+    """Raises Conflict if `seen` is not the mark of what is stored. "" comes from a program, which has seen no form."""
     if seen and seen != mark(stored):
         raise Conflict(stored)
 
@@ -57,7 +57,8 @@ class Stale(Problem):
 
 
 def check_fresh(current: int | None, given: int | None) -> None:
-    """Raises Stale if the caller's version is not the current one. None: the row does not exist, or should not."""
+    """Raises Stale if the caller's version is not the current one. `current` None: the row does not exist; `given` None: the
+    caller expects that it does not."""
     if current != given:
         raise Stale(current=current or 0, given=given or 0)
 

@@ -1,1 +1,1 @@
-"""How people get in: allauth's adapters, guessed passwords, identity providers, and what groups there give here."""
+"""Signing in: allauth's adapters, the throttle on guessed passwords, identity providers, and roles from their groups."""

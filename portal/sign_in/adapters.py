@@ -1,4 +1,4 @@
-"""What allauth asks the installation: who may sign in, how tries are counted, where people go, what is sent."""
+"""Adapters that allauth calls: who may sign in, how attempts are counted, where people are redirected, what is mailed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return user
 
     def _who(self, request: HttpRequest, name: str, password: str) -> AbstractBaseUser | None:
-        """The portal's own passwords come first, then each directory's."""
+        """The person with this password: the portal's own are tried first, then each directory. Raises ValidationError."""
         user = authenticate(request, username=name, password=password)
         if user is not None and may_use_password(user):
             return user
@@ -88,7 +88,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return person
 
     def reauthenticate(self, user: AbstractBaseUser, password: str) -> bool:
-        """Whether the password is this person's, here or in a directory. Counted like a try to log in."""
+        """Whether the password is this person's, here or in a directory. Counted like a login attempt."""
         if not isinstance(user, User):
             return False
         guess = Guess(context.request, user.username)
@@ -104,7 +104,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return right
 
     def pre_login(self, request: HttpRequest, user: AbstractBaseUser, **kwargs: Any) -> HttpResponse | None:
-        """Applies what the provider said of the person's groups, before the session begins."""
+        """Applies the person's groups as the provider reports them, before the session begins."""
         response: HttpResponse | None = super().pre_login(request, user, **kwargs)
         login = (kwargs.get("signal_kwargs") or {}).get("sociallogin")
         if response is None and login is not None:
@@ -121,36 +121,36 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return str(parsed(text) or text)
 
     def is_safe_url(self, url: str) -> bool:
-        """Only this very host: not other names of the installation, some of which serve what users made."""
+        """Allows only this host, not the installation's other names, some of which serve users' content."""
         request = self.request
         return url_has_allowed_host_and_scheme(
             url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
         )
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
-        """Without an address that was asked for, an operator's first page is the overview."""
+        """The first page if no other was requested: for operators the overview."""
         return reverse("portal:operator" if getattr(request.user, "is_operator", False) else "portal:home")
 
     def is_ajax(self, request: HttpRequest) -> bool:
-        """Pages are pages, whatever a request's headers say."""
+        """Always False: allauth answers with pages, whatever the request's headers are."""
         return False
 
     def add_message(self, *args: Any, **kwargs: Any) -> None:
-        """Pages say themselves what was done."""
+        """Drops allauth's messages: our pages have their own."""
 
     def respond_user_inactive(self, request: HttpRequest, user: AbstractBaseUser) -> HttpResponse:
         problem = AccountLocked(username=user.get_username())
         return render(request, "problem.html", {"problem": problem}, status=problem.status)
 
     def send_notification_mail(self, template_prefix: str, user: Any, *args: Any, **kwargs: Any) -> None:
-        """What allauth would mail about is in the audit log."""
+        """Writes to the audit log what allauth would send by mail."""
         action = SECOND_FACTOR_ACTIONS.get(template_prefix.rpartition("/")[2])
         if action is not None:
             with transaction.atomic():
                 audit.record(Actor(user), action, f"user {user.username}")
 
     def set_password(self, user: AbstractBaseUser, password: str) -> None:
-        """A new password by the link that was mailed; all sessions of the person end with the old one."""
+        """Sets a new password by a mailed link; all sessions of the person end."""
         with durable():
             row = User.objects.select_for_update(no_key=True).get(pk=user.pk)
             row.set_password(password)
@@ -181,11 +181,11 @@ class ProviderCancelled(Problem):
 
 class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
-        """Whoever a configured provider vouches for has an account; what it may do, rules and owners say."""
+        """Everybody whom a configured provider confirms gets an account; group rules and owners give it roles."""
         return True
 
     def list_apps(self, request: HttpRequest, provider: str | None = None, client_id: str | None = None) -> list[Any]:
-        """The providers of the settings, and none that somebody wrote into the database."""
+        """The providers of the settings only; rows in the database do not count."""
         rows = [
             SocialApp(provider=each.protocol, **each.as_app())
             for each in settings.IDENTITY_PROVIDERS
@@ -216,7 +216,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """Every failure is the same page; what it was stands in the log."""
+        """Shows the same page for every failure; the log has the reason."""
         label = str(getattr(provider, "name", provider))
         log.warning("provider.failed", provider=label, error=str(error), exception=repr(exception))
         problem = ProviderCancelled if error == AuthError.CANCELLED else ProviderFailed
@@ -224,7 +224,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Secrets are kept as every secret here is: encrypted (`manage.py reencrypt` knows them)."""
+    """Encrypts its secrets as all others are (`manage.py reencrypt` includes them)."""
 
     def generate_authenticator_name(self, user: Any, type: Any) -> str:
         return _("Passkey %(n)s") % {"n": Authenticator.objects.filter(user=user, type=type).count() + 1}
@@ -240,7 +240,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 def take_groups(account: SocialAccount, data: Mapping[str, Any]) -> None:
-    """Applies what the account's provider says of the person's groups, in `data`."""
+    """Applies the person's groups as the account's provider reports them in `data`."""
     provider = identities.provider_of(account.provider)
     if provider is not None:
         group_rules.signed_in(account, groups_of(provider, data), said_at(data))

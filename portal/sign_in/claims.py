@@ -1,4 +1,4 @@
-"""What a provider says of a person: the claims of its user info and ID token."""
+"""A provider's claims about a person, from its user info and ID token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 1000  # groups of one person
 
 
 def cleaned(value: Any) -> Any:
-    """The claims without characters that no database column takes: nulls, and halves of characters."""
+    """The claims without characters that the database cannot store: nulls and lone surrogates."""
     if isinstance(value, str):
         return value.replace("\x00", "").encode("utf-8", "ignore").decode()
     if isinstance(value, Mapping):
@@ -24,7 +24,7 @@ def cleaned(value: Any) -> Any:
 
 
 def groups_of(provider: IdentityProvider, data: Mapping[str, Any]) -> list[str] | None:
-    """The groups, sorted. None: the provider does not say which (too many for a token), so nothing may be concluded.
+    """The groups, sorted. None: the provider has left them out (too many for a token), so nothing may be concluded.
 
     A claim that is missing means no groups: providers leave it out for those who have none.
     """
@@ -45,7 +45,7 @@ def groups_of(provider: IdentityProvider, data: Mapping[str, Any]) -> list[str] 
 
 
 def _inside(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim of that name; else what the dotted name leads to."""
+    """The claim of that name, else the nested one at that dotted path; None without either."""
     if path in claims:
         return claims[path]
     value: Any = claims
@@ -55,7 +55,7 @@ def _inside(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def said_at(data: Mapping[str, Any]) -> dt.datetime:
-    """When the provider said it: the ID token's `iat`, else now. A time in the future counts as now."""
+    """When the provider issued the claims: the ID token's `iat`, else now. A time in the future counts as now."""
     now = timezone.now()
     issued = (data.get("id_token") or {}).get("iat")
     if not isinstance(issued, int | float) or isinstance(issued, bool) or not 0 < issued < now.timestamp():

@@ -1,7 +1,7 @@
-"""Reads the directories again, so that who loses a group there loses here what it gave, without logging in.
+"""Reads the directories again, so that people who lose a group there lose here what it gave, without having to log in.
 
-Nothing is concluded from a directory that is away or answers in part, nor when most people would lose all their groups at
-once: that is what a wrong base or right to read looks like. Then an operator looks, and says so.
+Nothing is concluded from a directory that is unreachable or answers incompletely, nor if most people would lose all their
+groups at once: that is the sign of a wrong search base or missing read rights. An operator must confirm it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from portal.sign_in import group_rules
 from portal.sign_in.claims import groups_of
 from portal.sign_in.directory_login import account_of, directories
 
-TOLD_AFTER = dt.timedelta(minutes=30)  # without a reading; one that was never read is told of at once
+TOLD_AFTER = dt.timedelta(minutes=30)  # without a reading; if there never was one, operators are notified at once
 MANY = 5  # people; fewer may lose all their groups at once, unless nobody at all is left
-GONE = "gone"  # in an account's extra_data: the entry was not there when last looked for
+GONE = "gone"  # in an account's extra_data: the entry was missing at the last reading
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +40,7 @@ class TooManyLose(Exception):
 
 
 def read_all() -> None:
-    """Reads every directory, then applies the rules: what a provider gave that has long been missing in the settings ends."""
+    """Reads every directory, then applies the rules: roles from a provider that has long been missing in the settings end."""
     for directory in directories():
         try:
             read(directory)
@@ -53,10 +53,10 @@ def read_all() -> None:
 
 
 def read(directory: Directory, *, sure: bool = False) -> int:
-    """Takes the groups of everybody who has logged in through the directory; returns how many have others than before.
+    """Updates the groups of everybody who has logged in through the directory; returns for how many people they changed.
 
-    `sure`: even if most would lose all their groups. Raises DirectoryAway, TooManyLose; then nothing has changed but the
-    row that says so.
+    `sure`: even if most would lose all their groups. Raises DirectoryAway, TooManyLose; then only the directory's
+    DirectoryReading has changed.
     """
     asked = timezone.now()
     accounts = list(SocialAccount.objects.filter(provider=directory.key).select_related("user").order_by("pk"))
@@ -98,8 +98,8 @@ def _groups(directory: Directory, person: Person | None) -> list[str]:
 
 
 def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
-    """Keeps how the reading went, and tells operators in the same transaction: once that the directory is not read, and once
-    that it is again."""
+    """Stores the result of the reading and notifies operators in the same transaction: once when the directory cannot be read,
+    and once when it can be read again."""
     with durable():
         DirectoryReading.objects.get_or_create(provider=directory.key, defaults={"tried_at": tried_at})
         row = DirectoryReading.objects.select_for_update(no_key=True).get(provider=directory.key)
@@ -126,7 +126,8 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
 
 
 def _leave(account: SocialAccount, asked: dt.datetime) -> None:
-    """The entry is gone, or may not log in any more. Who has no other way in is logged out, and their tokens end."""
+    """Records that the entry is gone or may not log in any more. A person without another way to log in is logged out, and
+    their tokens end."""
     with durable():
         user = User.objects.select_for_update(no_key=True).get(pk=account.user_id)
         row = SocialAccount.objects.filter(pk=account.pk).first()

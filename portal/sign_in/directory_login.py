@@ -1,4 +1,4 @@
-"""Passwords of directories (LDAP): who they let in, and whose account that opens. Asked only after a try was counted."""
+"""Logins with passwords of LDAP directories, and the accounts of their entries. Called only after the attempt was counted."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def directories() -> list[Directory]:
 
 
 def authenticate(login: str, password: str) -> User | None:
-    """The person whom a directory lets in by this name and password; their account is made at the first time.
+    """The person with this login name and password in a directory; their account is created at the first login.
 
-    Raises DirectoryDown if none does and one did not answer.
+    Raises DirectoryDown if no directory accepts them and one did not answer.
     """
     down: DirectoryDown | None = None
     for directory in directories():
@@ -56,7 +56,7 @@ def authenticate(login: str, password: str) -> User | None:
 
 @contextlib.contextmanager
 def _answering(directory: Directory) -> Iterator[None]:
-    """Logs what keeps the directory from answering, and tells people that it is down. Raises DirectoryDown."""
+    """Logs DirectoryAway and raises DirectoryDown instead, which is shown to people."""
     try:
         yield
     except DirectoryAway as error:
@@ -73,7 +73,7 @@ def _arrived(directory: Directory, person: Person, asked: dt.datetime) -> User:
 
 
 def account_of(directory: Directory, person: Person) -> SocialAccount:
-    """The row of this entry, with what the directory says of it now; not stored yet if nobody has it."""
+    """The account of this entry, updated from the directory; a new row that is not stored if there is none."""
     data = cleaned({"userinfo": dict(person.claims), "dn": person.dn})
     row = SocialAccount.objects.filter(provider=directory.key, uid=person.subject).first()
     if row is None:
@@ -85,7 +85,7 @@ def account_of(directory: Directory, person: Person) -> SocialAccount:
 
 
 def confirms(user: User, password: str) -> bool:
-    """Whether a directory that this person's account is linked to takes the password. Raises DirectoryDown."""
+    """Whether a directory that this person's account is linked to accepts the password. Raises DirectoryDown."""
     for directory, person in _entries(user):
         with _answering(directory):
             if ldap_client.password_is_right(directory, person.dn, password):
@@ -94,18 +94,18 @@ def confirms(user: User, password: str) -> bool:
 
 
 def admits(user: User) -> bool:
-    """Whether a directory still lets this person in, by whatever but the password; takes their groups as at a login.
+    """Whether this person may still log in through a directory, the password apart; updates their groups as a login does.
     Raises DirectoryDown."""
     asked = timezone.now()
     for directory, person in _entries(user):
         _arrived(directory, person, asked)
-        user.refresh_from_db(fields=["sessions_ended"])  # what the login keeps of them ends the session otherwise
+        user.refresh_from_db(fields=["sessions_ended"])  # losing a group has changed it
         return True
     return False
 
 
 def _entries(user: User) -> Iterator[tuple[Directory, Person]]:
-    """The entries that open this person's account, as long as they may log in, each asked for when its turn comes. Raises
+    """The entries that this person's account is linked to and that may still log in, each read only when it is needed. Raises
     DirectoryDown."""
     known = {each.key: each for each in directories()}
     for account in user.directory_accounts():

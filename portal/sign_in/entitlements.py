@@ -1,4 +1,4 @@
-"""What groups give: rules and groups → roles in departments. Pure: neither database nor clock."""
+"""What group rules give: rules and groups → roles in departments. Pure: neither database nor clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RANK = {"viewer": 0, "member": 1, "owner": 2}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who is in the group at the provider is `role` of the department; `department` None: operator.
+    """People in the group at the provider get `role` in the department; `department` None: they become operators.
 
     `pattern` is the group's exact name, or has `*` for any characters.
     """
@@ -31,7 +31,7 @@ class Entitled:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A membership as it is. `from_rules` False: given by hand, and no rule's business."""
+    """An existing membership. `from_rules` False: given by hand, so rules do not change it."""
 
     department: int
     role: str
@@ -40,7 +40,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """`given`: department id → role, of new memberships; `changed`: of those whose role becomes another."""
+    """`given`: department id → role, of new memberships; `changed`: the same, of those whose role changes; `lost`: department
+    ids."""
 
     given: Mapping[int, str]
     changed: Mapping[int, str]
@@ -51,7 +52,7 @@ class Changes:
 
 
 def matches(rule: Rule, provider: str, group: str) -> bool:
-    """Whether the rule speaks of this group. Takes the first place for each part of the pattern, so a pattern of a hundred
+    """Whether the rule matches this group. Each part of the pattern is matched at its first place, so a pattern of a hundred
     stars costs no more than one."""
     if rule.provider != provider:
         return False
@@ -86,7 +87,7 @@ def entitled_to(rules: Iterable[Rule], groups: Mapping[str, Iterable[str]]) -> E
 
 
 def changes_to(entitled: Entitled, held: Sequence[Held]) -> Changes:
-    """What has to be written so that memberships from rules are what the rules give; those by hand stay as they are."""
+    """The changes that turn the memberships from rules into what the rules give; those given by hand stay as they are."""
     by_hand = {each.department for each in held if not each.from_rules}
     before = {each.department: each.role for each in held if each.from_rules}
     after = {department: role for department, role in entitled.roles.items() if department not in by_hand}

@@ -1,4 +1,4 @@
-"""A forgotten password: a link by mail, which the sender of mails makes when it sends (portal/notify/outbox.py)."""
+"""Resetting a forgotten password by a mailed link, which is created when the mail is sent (portal/notify/outbox.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_possible() -> bool:
 
 
 def may_reset(user: User) -> bool:
-    """Whether the person signs in by a password here: not who is locked, and not whom only a provider vouches for."""
+    """Whether the person signs in with a password of the portal: not if they are locked or only sign in through a provider."""
     allowed = settings.PASSWORD_SIGN_IN or user.is_break_glass
     return allowed and user.is_active and user.service_of_id is None and user.has_own_password
 
@@ -29,7 +29,7 @@ def people_with(email: str) -> QuerySet[User]:
 
 
 def send_links(email: str) -> None:
-    """Sends a link to everybody who has this address. Who may not reset is sent nothing."""
+    """Sends a link to everybody who has this address. People who may not reset a password get nothing."""
     if not is_possible():
         return
     with durable():

@@ -1,7 +1,7 @@
-"""Rules of groups: kept by operators, applied at every sign-in through a provider and whenever a rule changes.
+"""Group rules: managed by operators, applied at every sign-in through a provider and whenever a rule changes.
 
-The groups that each account had when its person last signed in are kept; a rule is applied to these. Whoever applies
-locks the person first, then reads: of two at once the second sees what the first has written.
+Rules are applied to the groups that each account had at its last sign-in, which are stored. Applying them locks the person
+first, then reads: of two concurrent runs the second sees what the first has written.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from portal.sign_in.entitlements import Changes, Entitled, Held, Rule, changes_t
 
 LONGEST = 255
 MOST_RULES = 1000
-GRACE = dt.timedelta(days=1)  # so long a provider that is missing in the settings still counts
+GRACE = dt.timedelta(days=1)  # how long a provider that is missing in the settings still counts
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What rules mean to one person. `roles`: (department, role now or "", role then or "", kept by hand)."""
+    """What rules change for one person. `roles`: (department, role now or "", role then or "", given by hand); `operator`:
+    (now, then)."""
 
     user: User
     groups: tuple[str, ...]
@@ -84,7 +85,7 @@ def add_rule(*, actor: Actor, rule: GroupRule) -> GroupRule:
 
 
 def store_rule(*, actor: Actor, rule: GroupRule) -> None:
-    """`add_rule` for a caller that applies all rules once after. Raises as `add_rule`."""
+    """`add_rule` for a caller that applies all rules once at the end. Raises as `add_rule`."""
     actor.require_operator()
     try:
         with durable():
@@ -105,7 +106,7 @@ def remove_rule(*, actor: Actor, rule: GroupRule) -> None:
 
 
 def drop_rule(*, actor: Actor, rule: GroupRule) -> None:
-    """`remove_rule` for a caller that applies all rules once after. Raises NotVisible."""
+    """`remove_rule` for a caller that applies all rules once at the end. Raises NotVisible."""
     actor.require_operator()
     with durable():
         removed, _rows = GroupRule.objects.filter(pk=rule.pk).delete()
@@ -124,7 +125,7 @@ def facts_of(rule: GroupRule) -> dict[str, object]:
 
 
 def effects(rows: Iterable[GroupRule]) -> list[Effect]:
-    """What these rules give to everybody who has signed in through a provider, beside what they have, by name."""
+    """What everybody who has signed in through a provider has now and gets by these rules, in the order of user names."""
     rules = pure(rows)
     departments = {row.pk: row for row in Department.objects.all()}
     held: dict[int, list[Membership]] = {}
@@ -159,8 +160,8 @@ def _effect(
 
 
 def everybody() -> list[tuple[User, dict[str, list[str]]]]:
-    """Everybody with a provider's account, or with what a rule once gave, and their groups (provider → names), by user
-    name. A provider whose say has `ended` says nothing."""
+    """Everybody with an account of a provider or with a role from a rule, and their groups (provider → names), in the order of
+    user names. Groups of providers that have `ended` do not count."""
     people: dict[int, tuple[User, dict[str, list[str]]]] = {}
     silent = ended()
     rows = SeenGroups.objects.select_related("account__user").order_by("account__user__username")
@@ -187,7 +188,7 @@ def configured() -> set[str]:
 
 
 def note_missing(now: dt.datetime) -> None:
-    """Remembers since when providers that have given groups are not configured, and tells operators of new ones."""
+    """Stores since when providers that have reported groups are not configured, and notifies operators of new ones."""
     heard = set(SeenGroups.objects.values_list("account__provider", flat=True).distinct())
     MissingProvider.objects.filter(Q(provider__in=configured()) | ~Q(provider__in=heard)).delete()
     for provider in sorted(heard - configured()):
@@ -239,9 +240,10 @@ def breaks_of(effects: Iterable[Effect]) -> list[Break]:
 
 
 def signed_in(account: SocialAccount, groups: list[str] | None, said_at: dt.datetime) -> Changes | None:
-    """Keeps the groups that a provider has just named and applies the rules. `groups` None: it did not say which.
+    """Stores the groups that a provider has just reported and applies the rules. `groups` None: it has left them out; nothing
+    changes.
 
-    Of two sign-ins at once the later word of the provider counts, whichever is written last.
+    Of two concurrent sign-ins the provider's later answer counts, whichever is written last.
     """
     if groups is None:
         log.warning("groups.not_told", provider=account.provider, account=account.pk)
@@ -255,8 +257,8 @@ def signed_in(account: SocialAccount, groups: list[str] | None, said_at: dt.date
 
 
 def apply_to_all() -> int:
-    """Applies the rules to everybody to whom they mean a change; each in a transaction of their own. Returns to how
-    many."""
+    """Applies the rules to everybody for whom they change something, each in a separate transaction. Returns the number of
+    people."""
     todo = [effect.user.pk for effect in effects(GroupRule.objects.all()) if effect.changes]
     for pk in todo:
         with durable():
@@ -265,9 +267,9 @@ def apply_to_all() -> int:
 
 
 def apply_to(user: User) -> Changes:
-    """Makes the person's memberships from rules what the rules give. The caller holds the person's lock.
+    """Changes the person's memberships from rules to what the rules give. The caller holds the person's lock.
 
-    Who loses a membership or the operator role loses every session and every token that rested on it.
+    Losing a membership or the operator role ends all of the person's sessions, and every token that depended on it.
     """
     entitled = entitled_to(pure(GroupRule.objects.all()), groups_of(user))
     about = Q(pk__in=entitled.roles) | Q(memberships__user=user, memberships__from_rules=True)
@@ -295,7 +297,7 @@ def apply_to(user: User) -> Changes:
 def _give(user: User, department: Department, role: str) -> None:
     given = {"role": role, "from_rules": True}
     _membership, made = Membership.objects.get_or_create(user=user, department=department, defaults=given)
-    if not made:  # by hand, at the same moment
+    if not made:  # added by hand in the meantime
         return
     audit.record(
         SYSTEM, "member.added", f"user {user.username}", department=department, after={"role": role, "by": "group"}
@@ -314,13 +316,13 @@ def _change(user: User, department: Department, before: str, role: str) -> None:
 
 
 def work_of(user: User, department: Department) -> list[str]:
-    """Names of what the person has queued or running there. quotas knows."""
+    """Names of the person's queued and running workloads in the department, by quotas (settings.WORK_OF)."""
     names: list[str] = import_string(settings.WORK_OF)(user, department)
     return names
 
 
 def _lose(user: User, department: Department) -> None:
-    """Ends the membership. The owners are told first, with what of the person is still there."""
+    """Ends the membership. The owners are notified first, with the names of the person's workloads there."""
     work = work_of(user, department)
     owners = [each for each in notices.owners_of(department) if each.pk != user.pk] or list(User.operators())
     notices.tell(

@@ -1,1 +1,1 @@
-"""Who vouches for people beside the portal: what the settings say of providers and directories, and how a directory is asked."""
+"""Identity providers and directories: their settings, and the clients that query them."""

@@ -1,5 +1,5 @@
-"""The directories (LDAP) whose passwords people log in with, as LDAP_DIRECTORIES says: TOML, a table for each. A wrong
-value stops the start with what is wrong and where. See docs/sign-in.md."""
+"""The LDAP directories whose passwords people log in with. LDAP_DIRECTORIES is TOML with a table for each; a wrong value stops
+the start with an error that says what is wrong and where. See docs/sign-in.md."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from portal.infra.providers import tables
 from portal.infra.providers.identity_providers import IdentityProvider
 
 VARIABLE = "LDAP_DIRECTORIES"
-DN = "dn"  # as `group_name`: the whole name of the group's entry
+DN = "dn"  # as `group_name`: groups are called by the DN of their entry
 
 
 @dataclass(frozen=True, slots=True)
 class Directory(IdentityProvider):
-    """`user_filter` has {login} for what was typed; `group_filter` has {dn} or {login}, of the person's entry."""
+    """A directory. {login} in `user_filter` is the login name as typed; {dn} and {login} in `group_filter` are those of the
+    person's entry."""
 
     kind: ClassVar[str] = "ldap"
 
@@ -40,7 +41,7 @@ class Directory(IdentityProvider):
     group_filter: str = "(member={dn})"
     group_name: str = "cn"
     nested_groups: bool = False
-    groups_attribute: str = ""  # of the person's entry (memberOf), instead of a search
+    groups_attribute: str = ""  # attribute of the person's entry (memberOf) that is read instead of a search
 
 
 TEXTS = {
@@ -100,7 +101,7 @@ def _directory(table: tables.Table) -> Directory:
 
 
 def _check_filter(table: tables.Table, name: str, text: str, places: set[str]) -> None:
-    """A search filter with at least one of these places, and no other."""
+    """Requires a search filter with at least one of these placeholders, and no other. Raises ImproperlyConfigured."""
     try:
         places_used = {
             place for _text, place, _spec, _conversion in string.Formatter().parse(text) if place is not None

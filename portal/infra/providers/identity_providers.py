@@ -1,5 +1,5 @@
-"""Who vouches for people beside the portal's own passwords, as OIDC_PROVIDERS (here) and LDAP_DIRECTORIES
-(portal/infra/providers/directories.py) say: TOML, a table for each. See docs/sign-in.md."""
+"""Identity providers, for logins without the portal's own passwords. OIDC_PROVIDERS (here) and LDAP_DIRECTORIES
+(portal/infra/providers/directories.py) are TOML with a table for each provider. See docs/sign-in.md."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ VARIABLE = "OIDC_PROVIDERS"
 
 @dataclass(frozen=True, slots=True)
 class IdentityProvider:
-    """`key` is part of addresses and stands in the database: it must not change. What a provider says of a person is kept
-    as claims, whatever its protocol; `groups_claim` may name a claim inside others: realm_access.roles."""
+    """`key` is part of URLs and stored in the database: it must not change. What a provider reports about a person is stored as
+    claims, whatever its protocol; `groups_claim` may be the path of a nested claim: realm_access.roles."""
 
     kind: ClassVar[str] = ""
 
@@ -27,12 +27,12 @@ class IdentityProvider:
 
     @property
     def protocol(self) -> str:
-        """The kind of provider that allauth takes it for."""
+        """The id of the allauth provider that handles it."""
         return self.kind
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Where a browser is sent to sign in: the Content-Security-Policy must allow it."""
+        """The origins to which a browser is sent to sign in; the Content-Security-Policy must allow them."""
         return ()
 
     @property
@@ -54,7 +54,7 @@ class OpenIdConnect(IdentityProvider):
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     username_claim: str = "preferred_username"
     groups_claim: str = "groups"
-    sign_in_origins: tuple[str, ...] = ()  # where its login page is, if not on the server_url's host
+    sign_in_origins: tuple[str, ...] = ()  # of its login page, if that is not on server_url's host
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class OpenIdConnect(IdentityProvider):
         return self.server_url if known else f"{self.server_url}/.well-known/openid-configuration"
 
     def as_app(self) -> dict[str, Any]:
-        """As allauth's settings have it."""
+        """The provider as a SocialApp of allauth's settings."""
         settings = {
             "server_url": self.server_url,
             "scope": list(self.scopes),
@@ -90,8 +90,8 @@ def read(text: str) -> tuple[OpenIdConnect, ...]:
 
 
 def distinct(providers: Iterable[IdentityProvider]) -> tuple[IdentityProvider, ...]:
-    """All providers together. Raises ImproperlyConfigured for a key that two have: it would be one provider's people to
-    the other."""
+    """All providers. Raises ImproperlyConfigured if two have the same key: people of one would be taken for people of the
+    other."""
     by_key: dict[str, IdentityProvider] = {}
     for each in providers:
         if each.key in by_key:

@@ -1,7 +1,7 @@
-"""Asks a directory (LDAP) about people: whether a password is right, who they are, and which groups they have.
+"""Queries an LDAP directory about people: whether a password is right, who they are, and which groups they have.
 
-Whatever is not a whole answer is DirectoryAway: nobody may conclude from it. That is why python-ldap is used as it is, and
-not django-auth-ldap, whose searches answer a failure with "nothing found".
+Every incomplete answer raises DirectoryAway, so that nothing is concluded from it. That is why python-ldap is used directly,
+and not django-auth-ldap, whose searches return "nothing found" when they fail.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ try:
     import ldap
     import ldap.dn
     import ldap.filter
-except ImportError:  # an extra: portal.infra.providers.directories refuses to start without it where a directory is set
+except ImportError:  # an extra: portal.infra.providers.directories stops the start if a directory is configured without it
     ldap = None
 
 PATIENCE = 5  # s for each answer
-BINARY = {"objectGUID"}  # Active Directory's
+BINARY = {"objectGUID"}  # attributes with binary values, of Active Directory
 REFUSED = (
     "INVALID_CREDENTIALS", "UNWILLING_TO_PERFORM", "CONSTRAINT_VIOLATION", "INAPPROPRIATE_AUTH", "INSUFFICIENT_ACCESS",
     "STRONG_AUTH_REQUIRED", "NO_SUCH_OBJECT", "INVALID_DN_SYNTAX",
 )  # fmt: skip
-"""How directories say that this person may not log in with this password."""
+"""The errors with which directories refuse a login by this password."""
 Attributes = Mapping[str, list[bytes]]
 
 
 class DirectoryAway(Exception):
-    """The directory did not answer, or not wholly. The text says why, for the log and for operators."""
+    """The directory did not answer, or not completely. The message has the reason, for the log and for operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,13 @@ class Connection:
         self.directory, self.connection = directory, connection
 
     def person(self, login: str) -> Person | None:
-        """Who logs in by this name; None for nobody, and where several do."""
+        """The person with this login name; None if there is none or more than one."""
         given = ldap.filter.escape_filter_chars(login)
         return self._person(self.directory.user_filter.format(login=given))
 
     def person_of(self, subject: str) -> Person | None:
-        """Whose entry this is, if they may (still) log in: those that the user filter finds."""
+        """The person with this `subject`; None if the user filter does not find them, so that they may not log in (any
+        more)."""
         name = self.directory.id_attribute
         try:
             value = uuid.UUID(subject).bytes_le if name in BINARY else subject.encode()
@@ -100,8 +101,8 @@ class Connection:
         return names
 
     def require_whole(self) -> None:
-        """Requires that the directory shows people who may log in, and entries below the base of groups: one that is
-        empty, or hides them, says nothing of people. Raises DirectoryAway."""
+        """Requires that the directory shows somebody who may log in, and an entry below the base of groups: nothing can be
+        concluded from a directory that is empty or hides its entries. Raises DirectoryAway."""
         about = self.directory
         people = f"(&{about.user_filter.format(login='*')}({about.id_attribute}=*))"
         for name, text in (("user_base", people), ("group_base", "(objectClass=*)")):
@@ -112,7 +113,8 @@ class Connection:
     def _search(
         self, base: str, text: str, wanted: list[str], most: int = 0, below: bool = False
     ) -> list[tuple[str, Attributes]]:
-        """What the filter finds; with `most` that many at most, and `below` without the base itself."""
+        """The entries that the filter finds: (dn, attributes). `most`: at most so many; `below`: without the base itself.
+        Raises DirectoryAway."""
         try:
             rows = self.connection.search_ext_s(
                 base, ldap.SCOPE_SUBTREE, text, wanted or ["1.1"], timeout=PATIENCE, sizelimit=most
@@ -123,13 +125,13 @@ class Connection:
             return [(base, {})]  # there are more than that
         except ldap.LDAPError as error:
             raise away(self.directory, error, base) from error
-        entries = [(dn, attributes) for dn, attributes in rows if dn is not None]  # None: hints at other servers
+        entries = [(dn, attributes) for dn, attributes in rows if dn is not None]  # None: referrals to other servers
         return [each for each in entries if not below or each[0].casefold() != base.casefold()]
 
 
 @contextlib.contextmanager
 def connected(directory: Directory) -> Iterator[Connection]:
-    """A connection as `bind_dn`, or anonymous. Raises DirectoryAway."""
+    """A connection bound as `bind_dn`, or anonymously. Raises DirectoryAway."""
     connection = _open(directory)
     try:
         try:
@@ -142,15 +144,15 @@ def connected(directory: Directory) -> Iterator[Connection]:
 
 
 def verified(directory: Directory, login: str, password: str) -> Person | None:
-    """Who has this login name and password there; None for nobody. Raises DirectoryAway."""
+    """The person with this login name and password; None if there is none. Raises DirectoryAway."""
     with connected(directory) as connection:
         person = connection.person(login) if "\x00" not in login else None
     return person if person is not None and password_is_right(directory, person.dn, password) else None
 
 
 def password_is_right(directory: Directory, dn: str, password: str) -> bool:
-    """Whether the directory lets this entry in by the password. Raises DirectoryAway."""
-    if not password or "\x00" in password:  # an empty one is an anonymous bind, which succeeds
+    """Whether the directory accepts the password for this entry. Raises DirectoryAway."""
+    if not password or "\x00" in password:  # a bind with an empty password is anonymous, and succeeds
         return False
     connection = _open(directory)
     try:
@@ -174,7 +176,7 @@ def _open(directory: Directory) -> Any:
         connection.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
         if directory.ca_file:
             connection.set_option(ldap.OPT_X_TLS_CACERTFILE, directory.ca_file)
-        connection.set_option(ldap.OPT_X_TLS_NEWCTX, 0)  # takes the two above
+        connection.set_option(ldap.OPT_X_TLS_NEWCTX, 0)  # applies the two options above
         if directory.start_tls:
             connection.start_tls_s()
     except (ldap.LDAPError, ValueError, OSError) as error:
@@ -188,7 +190,7 @@ def _close(connection: Any) -> None:
 
 
 def away(directory: Directory, error: Exception, about: str = "") -> DirectoryAway:
-    """The failure in one line: the address, what it was about, and what the library or the server said."""
+    """The error as one line: the server's address, `about`, and the message of the library or server."""
     details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     words = [str(details.get(key, "")) for key in ("desc", "info")] if details else [str(error)]
     if isinstance(error, ldap.CONNECT_ERROR):
@@ -198,7 +200,7 @@ def away(directory: Directory, error: Exception, about: str = "") -> DirectoryAw
 
 
 def _texts(attributes: Attributes, name: str) -> list[str]:
-    """The values, whatever letters the server writes the attribute's name in."""
+    """The values of the attribute; its name is compared without regard to case."""
     values = next((each for key, each in attributes.items() if key.casefold() == name.casefold()), [])
     return [value.decode("utf-8", "replace") for value in values]
 
@@ -215,7 +217,7 @@ def _subject(name: str, attributes: Attributes) -> str:
 
 
 def _named(group_name: str, dn: str) -> str:
-    """What a group of the person's entry is called: the first value of its name, unless the whole is wanted."""
+    """The name of the group with this DN: the DN's first value or, if `group_name` is DN, the whole."""
     if group_name == DN:
         return dn
     try:

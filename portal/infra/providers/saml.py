@@ -1,4 +1,4 @@
-"""The identity providers that speak SAML, as SAML_PROVIDERS says: TOML, a table for each. A wrong value stops the start with
+"""SAML identity providers. SAML_PROVIDERS is TOML with a table for each; a wrong value stops the start with an error that says
 what is wrong and where. See docs/sign-in.md."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
 
 @dataclass(frozen=True, slots=True)
 class Saml(IdentityProvider):
-    """What an assertion calls the claims. `subject_attribute` "": the name identifier, which must be a persistent one.
-    Either `metadata_url`, or the three that it would tell."""
+    """A SAML provider. `…_attribute` are the names of the claims in its assertions; `subject_attribute` "": the NameID, which
+    must be persistent. It has either `metadata_url`, or `sso_url` and `certificate`."""
 
     kind: ClassVar[str] = "saml"
 
@@ -36,9 +36,9 @@ class Saml(IdentityProvider):
     given_name_attribute: str = "firstName"
     family_name_attribute: str = "lastName"
     groups_attribute: str = "groups"
-    sign_in_origins: tuple[str, ...] = ()  # where its login page is, if on another host
+    sign_in_origins: tuple[str, ...] = ()  # of its login page, if that is on another host
     idp_initiated: bool = False  # whether a login may begin at the provider's own page
-    own_certificate: str = ""  # with it and its key assertions must be encrypted for us
+    own_certificate: str = ""  # if set, assertions must be encrypted for this certificate
     own_key: str = field(default="", repr=False)
 
     @property
@@ -47,7 +47,7 @@ class Saml(IdentityProvider):
         return (f"{parts.scheme}://{parts.netloc}", *self.sign_in_origins)
 
     def as_app(self) -> dict[str, Any]:
-        """As allauth's settings have it."""
+        """The provider as a SocialApp of allauth's settings."""
         if self.metadata_url:
             idp = {"entity_id": self.entity_id, "metadata_url": self.metadata_url, "metadata_request_timeout": 8}
         else:
@@ -114,7 +114,7 @@ def _provider(table: tables.Table) -> Saml:
 
 
 def _inside(table: tables.Table, name: str, what: str) -> str:
-    """What stands between the marks of the PEM file. Raises ImproperlyConfigured."""
+    """The base64 text between the BEGIN and END lines of the PEM file, without spaces. Raises ImproperlyConfigured."""
     file = table.needed(name)
     try:
         text = Path(file).read_text()

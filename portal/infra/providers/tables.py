@@ -1,4 +1,5 @@
-"""Settings that are TOML tables, one for each provider. A wrong value stops the start with what is wrong and where."""
+"""Settings that are TOML tables, one for each provider. A wrong value stops the start with an error that says what is wrong and
+where."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Table:
         return wrong(self.variable, what)
 
     def check(self, texts: Collection[str], lists: Collection[str] = (), flags: Collection[str] = ()) -> None:
-        """Requires that there are only these names, with values of their kind. Raises ImproperlyConfigured."""
+        """Requires that the table has only these names, with values of the right type. Raises ImproperlyConfigured."""
         known = {*texts, *lists, *flags}
         for name, value in self.values.items():
             if name not in known:
@@ -54,7 +55,8 @@ class Table:
         return str(self.values[name])
 
     def secret(self, name: str) -> str:
-        """What stands in NAME, or in the file that NAME_file names: one of the two. Raises ImproperlyConfigured."""
+        """The value of NAME, or the content of the file that NAME_file names. Raises ImproperlyConfigured unless exactly one is
+        set."""
         file = self.values.get(f"{name}_file")
         if bool(file) == bool(self.values.get(name)):
             raise self.wrong(f"needs {name}_file or {name} for {self.key}, one of the two")
@@ -69,8 +71,8 @@ class Table:
         return text
 
     def address(self, name: str, url: str, schemes: tuple[str, str] = ("https", "http"), also: bool = False) -> None:
-        """Requires an address with TLS. Passwords and secrets go there: without TLS only on this machine, or where
-        `also` something else (StartTLS) sees to it. Raises ImproperlyConfigured."""
+        """Requires a URL with TLS, because passwords and secrets are sent to it. Without TLS it must be on this machine, or
+        `also` be True: StartTLS encrypts the connection. Raises ImproperlyConfigured."""
         secure, plain = schemes
         parts = urlsplit(url)
         if parts.scheme not in schemes or not parts.hostname:
@@ -86,7 +88,7 @@ def wrong(variable: str, what: str) -> ImproperlyConfigured:
 
 
 def read(variable: str, text: str, make: Callable[[Table], Made]) -> tuple[Made, ...]:
-    """What `make` makes of the text's tables, in their order. Raises ImproperlyConfigured."""
+    """The results of `make` for the text's tables, in their order. Raises ImproperlyConfigured."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

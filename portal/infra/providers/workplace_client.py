@@ -1,7 +1,7 @@
-"""Asks Feishu, DingTalk or WeCom who came back with a code, and in which departments they are.
+"""Gets from Feishu, DingTalk or WeCom who has returned with a login code, and the person's departments.
 
-The person is always looked up in the organisation's own contacts: these services log in anybody who has an account there, also of
-other organisations. Written to what the services document:
+The person is always looked up in the organisation's own contacts: these services log in anybody who has an account there, also
+people of other organisations. Written after the services' documentation:
 Feishu: open.feishu.cn/document (authen/v2/oauth/token, authen/v1/user_info, contact/v3/users and departments),
 DingTalk: open.dingtalk.com/document (oauth2/userAccessToken, contact/users/me, topapi/user/getbyunionid, topapi/v2/user/get and
 department/get), WeCom: developer.work.weixin.qq.com/document (path/98152, 90196, 90208).
@@ -17,22 +17,23 @@ import httpx
 from portal.infra.providers.workplaces import DINGTALK, FEISHU, Workplace
 
 PATIENCE = 8.0  # s for each answer
-DEEPEST = 20  # departments above each other
+DEEPEST = 20  # levels of departments
 Json = dict[str, Any]
 NOT_TOLD = {"_claim_names": {"groups": "not told"}}
-"""Claims that say: there are groups, and these are not known (portal/sign_in/claims.py)."""
+"""Claims that mark the person's groups as unknown (portal/sign_in/claims.py)."""
 
 
 class ServiceRefused(ValueError):
-    """The service said no. The text has its code, and no secret."""
+    """The service refused the request. The message has its error code, and no secret."""
 
 
 class NotOfUs(ValueError):
-    """Somebody who is not in the organisation, or may not work there any more."""
+    """The person is not in the organisation, or does not work there any more."""
 
 
 def person_of(provider: Workplace, code: str, back: str) -> Json:
-    """The claims of who came back with the code: sub, name, preferred_username, email and groups. `back`: the redirect address.
+    """The claims of the person who has returned with the code: sub, name, preferred_username, email and groups. `back`: the
+    redirect address.
 
     Raises NotOfUs, ServiceRefused, OSError (no answer).
     """
@@ -60,8 +61,7 @@ class Client:
         return self.ask(method, self.provider.contacts_url, path, **options)
 
     def ask(self, method: str, host: str, path: str, **options: Any) -> Json:
-        """The answer as a JSON object. Addresses carry secrets, so no error shows more than the path. Raises ServiceRefused,
-        OSError."""
+        """The response as a JSON object. URLs contain secrets, so errors show only the path. Raises ServiceRefused, OSError."""
         try:
             response = self.http.request(method, host + path, **options)
         except httpx.HTTPError as error:
@@ -177,8 +177,9 @@ def _wecom(client: Client, provider: Workplace, code: str) -> Json:
 def _groups(
     provider: Workplace, ids: Iterable[Any], department: Callable[[str], tuple[str, str]], *, root: str
 ) -> list[str]:
-    """Of each department `id:…` and, with names, its path from below the root: /Research/Vision. A name has no slash of its own,
-    so that nobody can call a department as another one's path. `department`: its name and its parent."""
+    """The groups of these departments: `id:…` and, with `department_names`, the path below the root: /Research/Vision. Slashes
+    in names are replaced, so that no name can look like another department's path. `department` returns name and parent of an
+    id."""
     groups, known = list[str](), dict[str, tuple[str, str]]()
     for own in map(str, ids):
         groups.append(f"id:{own}")
@@ -200,7 +201,7 @@ def _bearer(token: str) -> dict[str, str]:
 
 
 def _needed(data: Json, name: str) -> str:
-    """Raises ServiceRefused."""
+    """The text of this name. Raises ServiceRefused if there is none."""
     value = data.get(name)
     if not isinstance(value, str) or not value:
         raise ServiceRefused(f"the answer has no {name}")

@@ -1,5 +1,5 @@
-"""Feishu, DingTalk and WeCom as identity providers, as WORKPLACE_PROVIDERS says: TOML, a table for each. A wrong value stops
-the start with what is wrong and where. See docs/sign-in.md."""
+"""Feishu, DingTalk and WeCom as identity providers. WORKPLACE_PROVIDERS is TOML with a table for each; a wrong value stops the
+start with an error that says what is wrong and where. See docs/sign-in.md."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FEISHU, DINGTALK, WECOM = "feishu", "dingtalk", "wecom"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where it is. `contacts_url`: the older API with people and departments, where that is another host."""
+    """The addresses of a service. `contacts_url`: the older API with people and departments, which may be on another host."""
 
     label: str
     login_url: str
     api_url: str
     contacts_url: str
-    origins: tuple[str, ...]  # further ones that its login page leads through
+    origins: tuple[str, ...]  # further origins through which its login page redirects
 
 
 SERVICES = {
@@ -42,8 +42,9 @@ SERVICES = {
 
 @dataclass(frozen=True, slots=True)
 class Workplace(IdentityProvider):
-    """An app of the organisation's own at the service. `client_id`: App ID, AppKey or CorpID; `agent_id`: WeCom's; `tenant`:
-    Feishu's tenant_key, where people of no other may log in. `department_names` False: departments are told by id only."""
+    """An app that the organisation has registered at the service. `client_id`: App ID, AppKey or CorpID; `agent_id`: WeCom
+    only; `tenant`: Feishu's tenant_key, if only people of that tenant may log in. `department_names` False: departments are
+    given by id only."""
 
     kind: ClassVar[str] = "workplace"
 
@@ -68,7 +69,7 @@ class Workplace(IdentityProvider):
         return (f"{parts.scheme}://{parts.netloc}", *self.sign_in_origins)
 
     def login_page(self, back: str, state: str) -> str:
-        """Where the browser is sent; it comes `back` with a code and the state."""
+        """The URL to which the browser is sent; it returns to `back` with a code and the state."""
         common = {"redirect_uri": back, "state": state}
         match self.service:
             case "feishu":
@@ -84,7 +85,7 @@ class Workplace(IdentityProvider):
         return f"{self.login_url}{path}?{urlencode(query)}"
 
     def as_app(self) -> dict[str, object]:
-        """As allauth's settings have it: what it says becomes claims, as those of OpenID Connect."""
+        """The provider as a SocialApp of allauth's settings. Its answers become claims, as with OpenID Connect."""
         return {
             "provider_id": self.key,
             "name": self.label,

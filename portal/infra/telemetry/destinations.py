@@ -15,12 +15,12 @@ from django.core.exceptions import ImproperlyConfigured
 from portal.infra import env
 
 ENDPOINT, HEADERS, DSN = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "SENTRY_DSN"
-CARRIED = "traceparent"  # a hint's trace, beside its ids
+CARRIED = "traceparent"  # key of the trace context in a hint
 
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """`endpoint` without /v1/traces. `share`: of the traces that begin here, 0 to 1."""
+    """`endpoint`: without /v1/traces. `share`: how much of the traces that begin here is sent, 0 to 1."""
 
     endpoint: str
     headers: Mapping[str, str] = field(repr=False)
@@ -35,7 +35,7 @@ class Sentry:
 
 
 def collector() -> Collector | None:
-    """None: nothing is traced. Raises ImproperlyConfigured."""
+    """The configured collector; None if nothing is traced. Raises ImproperlyConfigured."""
     endpoint, headers = env.text("OTEL_EXPORTER_OTLP_ENDPOINT"), env.text("OTEL_EXPORTER_OTLP_HEADERS")
     service, share = env.text("OTEL_SERVICE_NAME", "gpu-quota-portal"), env.text("OTEL_TRACES_SAMPLER_ARG", "1")
     if not endpoint:
@@ -43,7 +43,7 @@ def collector() -> Collector | None:
     _check_address(ENDPOINT, endpoint)
     _check_installed(ENDPOINT, "opentelemetry.instrumentation.django", "OpenTelemetry", "tracing")
     pairs = [pair.partition("=") for pair in headers.split(",") if pair.strip()]
-    if any(not name.strip() or not mark for name, mark, _value in pairs):  # not told: it may be a secret
+    if any(not name.strip() or not mark for name, mark, _value in pairs):  # the value is not shown: it may be a secret
         raise ImproperlyConfigured(f"{HEADERS} must be name=value pairs with commas between")
     try:
         number = float(share)
@@ -56,7 +56,7 @@ def collector() -> Collector | None:
 
 
 def sentry() -> Sentry | None:
-    """None: nothing is sent. Raises ImproperlyConfigured."""
+    """The configured Sentry; None if no errors are sent. Raises ImproperlyConfigured."""
     dsn, environment = env.text("SENTRY_DSN"), env.text("SENTRY_ENVIRONMENT", "production")
     if not dsn:
         return None

@@ -1,7 +1,7 @@
 """Errors to Sentry: every exception that reaches the log as an error, from pages, API, tasks and the watcher alike.
 
-What leaves is what is listed here: the kind of exception, where in the code, and the ids by which the log has the rest. Messages,
-variables, requests and people stay.
+Only what is listed here is sent: the type of the exception, the place in the code, and the ids by which the log has the rest.
+Messages, variables, requests and people are never sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TAGS, LOGGER = ("request_id", "workload", "attempt", "trace_id"), "logger"
 
 
 class Handler(logging.Handler):
-    """For the root logger (portal/infra/logs.py). A refusal or a cluster that is away is no exception, and is not sent."""
+    """For the root logger (portal/infra/logs.py). Refusals and unreachable clusters are logged without an exception, and are
+    not sent."""
 
     def emit(self, record: logging.LogRecord) -> None:
         info = record.exc_info or (record.msg.get("exc_info") if isinstance(record.msg, dict) else None)
@@ -51,8 +52,8 @@ class Handler(logging.Handler):
 
 
 def begin(sentry: Sentry, version: str, trace_ids: TraceIds) -> None:
-    """`trace_ids()`: of the span in which the error happened. A thread sends, over a queue that drops what is too much. The
-    library's own integrations for Django and Celery are left out: they collect requests."""
+    """Starts error reports. `trace_ids()`: the ids of the current span. A thread sends them, from a queue that drops what does
+    not fit. The library's own integrations for Django and Celery are left out: they collect requests."""
     sentry_sdk.init(
         dsn=sentry.dsn, environment=sentry.environment, release=f"gpu-quota-portal@{version}",
         default_integrations=False, auto_enabling_integrations=False,

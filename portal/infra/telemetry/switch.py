@@ -12,7 +12,7 @@ _tracing = False
 
 
 def begin(traces: Collector | None, errors: Sentry | None, version: str) -> None:
-    """Once in each process, after Django's settings were read and before its middleware is loaded."""
+    """Call it once in each process, after Django's settings were read and before its middleware is loaded."""
     global _tracing
     if errors is not None:
         from portal.infra.telemetry import error_reports
@@ -26,7 +26,7 @@ def begin(traces: Collector | None, errors: Sentry | None, version: str) -> None
 
 
 def trace_of() -> dict[str, str]:
-    """What carries the present trace on in a hint: {} where nothing is traced."""
+    """The context of the current trace, to be sent with a hint; {} if nothing is traced."""
     if not _tracing:
         return {}
     from portal.infra.telemetry import tracing
@@ -36,7 +36,7 @@ def trace_of() -> dict[str, str]:
 
 @contextmanager
 def work(name: str, hints: Iterable[Mapping[str, Any]] = ()) -> Iterator[None]:
-    """A span for what one process does of its own accord, linked to the traces that the hints carry."""
+    """A span for work that no request has begun, linked to the traces that the hints carry."""
     if not _tracing:
         yield
         return
@@ -47,7 +47,7 @@ def work(name: str, hints: Iterable[Mapping[str, Any]] = ()) -> Iterator[None]:
 
 
 def trace_ids() -> dict[str, str]:
-    """`trace_id` and `span_id` of the present span: {} outside one, and where nothing is traced."""
+    """`trace_id` and `span_id` of the current span; {} outside a span, and if nothing is traced."""
     if not _tracing:
         return {}
     from portal.infra.telemetry import tracing
@@ -56,6 +56,6 @@ def trace_ids() -> dict[str, str]:
 
 
 def add_ids(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """structlog's processor: the trace a line belongs to."""
+    """A processor of structlog: adds the ids of the current span."""
     event.update(trace_ids())
     return event

@@ -1,8 +1,8 @@
-"""Traces: Django, Celery, PostgreSQL, Redis and what goes over urllib3 (Kubernetes, identity providers), each by its
+"""Traces: Django, Celery, PostgreSQL, Redis and requests by urllib3 (Kubernetes, identity providers), each by its
 OpenTelemetry instrumentation. Webhooks and mail are left out: their addresses are secrets.
 
-What leaves is what is listed here. An attribute that a library adds tomorrow stays behind, as do all messages of exceptions,
-which may quote what somebody entered.
+Only what is listed here is sent. Attributes that a library adds later are dropped, as are all messages of exceptions, which may
+quote user input.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ KEPT = frozenset(
         "error.type", "exception.type", "request_id", "workload", "attempt",
     }
 )  # fmt: skip
-ADDRESSES = frozenset({"http.url", "url.full"})  # of what we ask; without query, and without a name and password in it
+ADDRESSES = frozenset({"http.url", "url.full"})  # of outgoing requests; sent without query, user name and password
 BOUND = ("request_id", "workload", "attempt")  # as in the log
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 TIMEOUT, EVERY = 3, 1000  # s for a batch; ms between two
-PROPAGATOR = TraceContextTextMapPropagator()  # no baggage: it would carry on what strangers send
+PROPAGATOR = TraceContextTextMapPropagator()  # no baggage: it would pass on what any client sends
 
 
 class Root(Sampler):
-    """Of traces that begin here. A question that nobody asked for is the polling of a background process: left out."""
+    """Samples the traces that begin here. An outgoing read without a parent span is the polling of a background process, and is
+    dropped."""
 
     def __init__(self, share: float) -> None:
         self.inner = TraceIdRatioBased(share)
@@ -92,7 +93,7 @@ class Scrubbed(SpanExporter):
 
 
 def scrubbed(span: ReadableSpan) -> ReadableSpan:
-    """The span with what may leave: KEPT, and ADDRESSES of what we ask."""
+    """The span with only the attributes that may be sent: KEPT and, for outgoing requests, ADDRESSES."""
     attributes = _kept(span.attributes)
     if span.kind is SpanKind.CLIENT:
         attributes |= {name: _plain(str(url)) for name, url in (span.attributes or {}).items() if name in ADDRESSES}
@@ -114,7 +115,8 @@ def _plain(url: str) -> str:
 
 
 def begin(collector: Collector, version: str) -> None:
-    """The exporter works in a thread of its own, over a queue that drops what is too much: nobody waits for the collector."""
+    """Starts tracing. The exporter works in its own thread, from a queue that drops what does not fit: nothing waits for the
+    collector."""
     from django.conf import settings
 
     resource = Resource.create({"service.name": collector.service, "service.version": version})
@@ -124,9 +126,9 @@ def begin(collector: Collector, version: str) -> None:
     provider.add_span_processor(BatchSpanProcessor(Scrubbed(exporter), schedule_delay_millis=EVERY))
     trace.set_tracer_provider(provider)
     set_global_textmap(PROPAGATOR)
-    # Celery's instrumentation ends the span of a message only where it knows the task.
+    # Celery's instrumentation ends the span of a message only if the task is registered.
     current_app.autodiscover_tasks(["portal", "quotas", "workloads"], force=True)
-    inside = settings.MIDDLEWARE.index("portal.web.middleware.request_id") + 1  # probes do not get so far
+    inside = settings.MIDDLEWARE.index("portal.web.middleware.request_id") + 1  # probes are answered before it
     DjangoInstrumentor().instrument(middleware_position=inside)
     for each in (CeleryInstrumentor, PsycopgInstrumentor, RedisInstrumentor, URLLib3Instrumentor):
         each().instrument()
@@ -140,7 +142,7 @@ def carrier() -> dict[str, str]:
 
 @contextmanager
 def work(name: str, traces: Iterable[str]) -> Iterator[None]:
-    """A single trace is gone on with; of several none is the one, so the span is linked to all."""
+    """Starts a span: as a child of a single trace; of several traces as a new root that is linked to all of them."""
     contexts = [PROPAGATOR.extract({CARRIED: each}) for each in dict.fromkeys(traces)]
     links = [Link(trace.get_current_span(each).get_span_context()) for each in contexts]
     alone = contexts[0] if len(contexts) == 1 else None
@@ -149,7 +151,7 @@ def work(name: str, traces: Iterable[str]) -> Iterator[None]:
 
 
 def ids() -> dict[str, str]:
-    """Of the present span: {} without one."""
+    """`trace_id` and `span_id` of the current span; {} without one."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return {}
