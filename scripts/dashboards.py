@@ -1,7 +1,7 @@
 """Writes the Grafana dashboards of the chart (deploy/helm/gpu-quota-portal/dashboards): `make docs`.
 
-Here stands which figure is shown and how it is called; the rest is the same for all. tests/workloads/test_dashboards.py
-puts every query to a real Prometheus.
+This file defines the figures and their titles; the rest is the same for all. tests/workloads/test_dashboards.py runs every
+query on a real Prometheus.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "deploy/helm/gpu-quota-portal/dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-THEIRS = "%(theirs)s"  # in a query: the labels that the reader has chosen
+THEIRS = "%(theirs)s"  # in a query: replaced by the labels that the reader has chosen
 Panel = dict[str, Any]
 
 
@@ -32,12 +32,13 @@ def rate(metric: str, over: str = "$__rate_interval", **labels: str) -> str:
 
 
 def share(labels: str, part: str, whole: str) -> str:
-    """A ratio; nothing where the whole is 0."""
+    """A ratio; no value if the whole is 0."""
     return f"{by(labels, part)} / ({by(labels, whole)} > 0)"
 
 
 def panel(title: str, query: str, labels: str = "", says: str = "", unit: str = "short", **more: Any) -> Panel:
-    """`labels`: what a line is called by. `kind` (timeseries), `stacked`; the rest are Grafana's defaults of the field."""
+    """`labels`: the labels that name each line. `more`: `kind` (timeseries), `stacked`; the rest are Grafana's defaults of the
+    field."""
     kind, stacked = more.pop("kind", "timeseries"), more.pop("stacked", False)
     if kind == "timeseries":
         more["custom"] = {"fillOpacity": 25, "stacking": {"mode": "normal"}} if stacked else {"fillOpacity": 0}
@@ -161,12 +162,12 @@ DASHBOARDS = {
     "recall": ("Recall contract", ["pool"], RECALL),
     "health": ("Portal health", [], HEALTH),
     "efficiency": ("Use and efficiency", [], EFFICIENCY),
-}  # name → title, what the reader chooses, panels
+}  # name → title, labels that the reader can choose, panels
 CHOICES = {
     "instance": ("Installation", "portal_info"),
     "pool": ("Pool", 'portal_pool_units{instance=~"$instance"}'),
     "department": ("Department", 'portal_guaranteed_units{instance=~"$instance"}'),
-}  # label → its name, where its values are found
+}  # label → its title, the metric that has its values
 
 
 def variables(labels: list[str]) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Writes docs/gpu-sharing.md from the modules of workloads/sharing: `make docs`. With --check it only compares.
 
-A module's docstring is a sentence and a table of two columns; a row without a word goes on with the one above.
+A module's docstring is a sentence and a table of two columns; a row with an empty first column continues the one above.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ the request form, the API, this page and the tests find them.
 
 
 def table_of(module: System) -> dict[str, str]:
-    """The rows of a module's docstring by their word. Raises ValueError where one that is needed is missing."""
+    """The rows of a module's docstring by their first column. Raises ValueError if a required one is missing."""
     rows: dict[str, str] = {}
     last = ""
     for line in (inspect.getdoc(module) or "").splitlines():
