@@ -1,1 +1,1 @@
-"""Work outside requests: hints to watcher and workers, scheduled jobs, and the demo's threads."""
+"""Work outside requests: hints to the watcher and workers, scheduled jobs, and the demo's threads."""

@@ -1,4 +1,4 @@
-"""The demo's background work: a Celery worker and the beat as threads of the web process, over the memory:// broker."""
+"""The demo's background work: a Celery worker and beat as threads of the web process, with the memory:// broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from portal.celery import app
 
 
 class Runtime:
-    """Started once in a process; `stop` waits for the tasks that run now."""
+    """Start it once in a process; `stop` waits for running tasks."""
 
     def __init__(self, concurrency: int = 2) -> None:
         self.worker: Any = WorkController(
@@ -35,7 +35,7 @@ class Runtime:
         ]
 
     def start(self) -> None:
-        signals.worker_init.send(sender=self.worker)  # lets Celery's Django part give connections back after each task
+        signals.worker_init.send(sender=self.worker)  # makes Celery's Django support return connections after each task
         hints.catch_up()
         for thread in self.threads:
             thread.start()
@@ -45,13 +45,13 @@ class Runtime:
 
     def beat(self) -> None:
         scheduler: Any = Scheduler(app)
-        for job, entry in scheduler.schedule.items():  # Celery's own memory of its ticks ends with the process
+        for job, entry in scheduler.schedule.items():  # Celery forgets its ticks when the process ends
             entry.last_run_at = self.since.get(job, entry.last_run_at)
         while not self.stopping.wait(min(scheduler.tick(), 1.0)):
             pass
 
     def stop(self, patience: float = 10.0) -> bool:
-        """True when both threads have ended."""
+        """Stops both threads; returns whether they have ended within `patience` seconds each."""
         self.stopping.set()
         state.should_stop = 0  # type: ignore[assignment]  # Celery's own flag, read by the worker's loop
         started = [thread for thread in self.threads if thread.ident is not None]

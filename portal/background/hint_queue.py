@@ -1,7 +1,7 @@
-"""The queue of hints that the watcher acts on within milliseconds. A Redis list, taken whole, equal hints once.
+"""The queue of hints on which the watcher acts within milliseconds: a Redis list that is taken as a whole, without duplicates.
 
-A Celery message costs both sides a millisecond of CPU and comes alone; a burst of submissions would be as many planning
-passes. Without Redis, or when nobody has taken from the queue lately, hints go through Celery.
+A Celery message costs both sides a millisecond of CPU and is handled alone: each submission of a burst would start a planning
+pass. Without Redis, or if no process has taken from the queue lately, hints go through Celery.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from portal.infra.shared_redis import has_flag, shared
 from portal.infra.telemetry.switch import trace_of
 
 HINTS, TAKEN = "portal:hints", "portal:hints-taken"
-KEPT = 60  # s; older hints are of no use, the beat was there
+KEPT = 60  # s; older hints are useless, because the beat has run since
 ALIVE = 10  # s; takers renew their flag at least this often, even with a pass over the largest pool in between
 AT_ONCE = 10_000
 
@@ -38,7 +38,7 @@ def collected() -> Iterator[list[Hint]]:
 
 
 def put(name: str, ids: dict[str, int | str]) -> bool:
-    """Whether somebody will act on it soon. Raises redis.RedisError."""
+    """Queues a hint; returns whether a process will act on it soon. Raises redis.RedisError."""
     if (hints := _kept.get()) is not None:
         hints.append((name, ids))
         return True
@@ -52,14 +52,14 @@ def put(name: str, ids: dict[str, int | str]) -> bool:
 
 
 def alive() -> bool:
-    """Whether a process is taking hints, as far as can be seen."""
+    """Whether a process has taken hints in the last ALIVE seconds."""
     return has_flag(TAKEN)
 
 
 def take(seconds: float, *, well: bool = True) -> list[Hint]:
     """All hints, oldest first and each once; waits up to `seconds` for the first one. Raises redis.RedisError.
 
-    A taker that is not `well`, because it failed to act on its last hints, does not announce itself as alive.
+    `well` False: the caller failed to act on its last hints, and does not announce itself as alive.
     """
     client = shared()
     if well:

@@ -1,5 +1,5 @@
-"""Hints to the watcher, or to the workers. A message may be lost, doubled or late: the beat wakes the same tasks every few
-seconds anyway."""
+"""Hints to the watcher or to the workers. A message may be lost, duplicated or late: beat runs the same tasks every few seconds
+anyway."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAKES = frozenset(
         "quotas.meter", "portal.deliver", "workloads.backtest", "workloads.estimate_asked",
     }
 )  # fmt: skip
-# They take long, or wait for strangers.
+# These take long, or wait for other servers.
 BY_WORKERS = frozenset(
     {"quotas.meter", "workloads.modes", "portal.deliver", "workloads.backtest", "workloads.estimate_asked"}
 )
@@ -34,7 +34,7 @@ def wake(name: str, **ids: int | str) -> None:
 
 
 def catch_up() -> None:
-    """Sends every scheduled job once: what the last process left undone need not wait for the next tick."""
+    """Sends every scheduled job once: what the last process has left undone does not wait for the next tick."""
     for job in TIMETABLE:
         _send(job, {})
 
@@ -52,5 +52,5 @@ def _hint(name: str, ids: dict[str, int | str]) -> None:
 def _send(name: str, ids: dict[str, int | str]) -> None:
     try:
         app.send_task(name, kwargs=ids, retry=False, expires=60)
-    except (OperationalError, OSError) as error:  # the broker is away: the beat will do it
+    except (OperationalError, OSError) as error:  # the broker is unreachable: beat runs the task later
         log.warning("wake.lost", task=name, error=str(error))

@@ -17,10 +17,10 @@ from portal.celery import TIMETABLE
 from portal.infra.shared_redis import has_flag, set_flag
 from portal.models import JobRun
 
-AHEAD = 60  # s; so far the clocks of several machines may differ
+AHEAD = 60  # s by which the clocks of several machines may differ
 LONGEST_REST = dt.timedelta(seconds=30)
 LONGEST_RUN = dt.timedelta(minutes=10)  # after that another process may run the job
-GOES_ON = 20  # s for which it is known that a run was under way
+GOES_ON = 20  # s for which an announcement of a run counts
 log = structlog.get_logger(__name__)
 
 
@@ -30,12 +30,12 @@ def last_runs() -> dict[str, JobRun | None]:
 
 
 def _last_run(job: str) -> JobRun | None:
-    return JobRun.objects.filter(job=job).order_by("-slot").first()  # by its index, however many there are
+    return JobRun.objects.filter(job=job).order_by("-slot").first()  # uses the index, however many rows there are
 
 
 def ticked(runs: Mapping[str, JobRun | None] | None = None) -> dict[str, dt.datetime]:
-    """Job → its last tick, by its last of `runs` (None: read here); of one that never ran, the first tick of all. Empty while
-    there was none."""
+    """Job → its last tick, according to `runs` (job → last run; None: read here); for a job that never ran, the first tick of
+    any job. Empty if there was none."""
     first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
     slots = (last_runs() if runs is None else runs).items()
     times = {job: dt.datetime.fromtimestamp(run.slot, dt.UTC) if run else first for job, run in slots}
@@ -55,7 +55,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
         return
     every = TIMETABLE[job]
     slot = int(time.time()) // every * every
-    # Claimed by a clock that was ahead: when their time comes, they would keep this job from running.
+    # Slots claimed by a clock that was ahead would keep this job from running when their time comes.
     JobRun.objects.filter(job=job, slot__gt=slot + 2 * every + AHEAD).delete()
     if rest and _rests(job, rest):
         yield False
@@ -79,7 +79,7 @@ def claimed_tick(job: str, *, tick: bool, rest: int = 0) -> Iterator[bool]:
 
 @contextmanager
 def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
-    """Announces in Redis that the run goes on, so that other processes can tell it from one that was killed."""
+    """Announces in Redis that the run continues, so that other processes can distinguish it from a killed one."""
     over = threading.Event()
 
     def tell() -> None:
@@ -106,7 +106,7 @@ def _rests(job: str, rest: int) -> bool:
         since, pause = last.finished_at, min(rest * (last.finished_at - last.started_at), LONGEST_REST)
     elif has_flag(_running_flag(job)):
         pause = LONGEST_RUN
-    return dt.timedelta(0) <= timezone.now() - since < pause  # not for one whose clock was ahead
+    return dt.timedelta(0) <= timezone.now() - since < pause  # negative if the other clock was ahead
 
 
 def _running_flag(job: str) -> str:

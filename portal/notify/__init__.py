@@ -1,1 +1,2 @@
-"""Notifications: events and their bell, the inbox, mails, webhooks, and the one way out of the installation."""
+"""Notifications: events and their bell, the inbox, mails, webhooks, and the only way to send requests to addresses that people
+entered."""

@@ -1,6 +1,6 @@
 """The bell: "there is something new in the event table". It carries no data, so a lost ring costs only a moment.
 
-Embedded: asyncio events of this process. With Redis: pub/sub, one subscriber a process, fanned out here.
+In the demo it sets asyncio events of this process. With Redis it is pub/sub with one subscriber per process, which sets them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from portal.infra.shared_redis import shared
 CHANNEL = "portal:events"
 _listeners: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 _guard = threading.Lock()
-closing = threading.Event()  # the process is about to end: streams say goodbye by themselves
+closing = threading.Event()  # the process is about to end: streams end themselves
 log = structlog.get_logger(__name__)
 
 
 def ring() -> None:
-    """Wakes all streams, of this and other processes. Never raises: streams also look by themselves every few
-    seconds."""
+    """Wakes all streams, of this and other processes. Never raises: streams also query the database every few seconds."""
     if not settings.REDIS_URL:
         wake_local()
         return
@@ -56,6 +55,6 @@ def leave(event: asyncio.Event) -> None:
 
 
 def close() -> None:
-    """Ends all held requests of this process, so that it stops within moments."""
+    """Ends all held requests of this process, so that it can stop at once."""
     closing.set()
     wake_local()

@@ -1,4 +1,4 @@
-"""Events: a row in the transaction of what happened, and a ring of the bell after commit
+"""Events: a row in the transaction of the change, and a ring of the bell after commit
 (portal/notify/event_bell.py)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from portal.notify import event_bell
 from portal.prepared import insert
 
 QUEUE_MOVED = "queue.moved"
-"""Of a department: some of its workloads that wait have other positions or reasons. It may be thousands of them."""
+"""Some of a department's waiting workloads have new positions or reasons: one event for what may be thousands of them."""
 
 
 def emit(kind: str, *, department: Department | None = None, workload: str = "", **data: Any) -> Event:

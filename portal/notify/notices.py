@@ -1,7 +1,7 @@
 """Notifications to people: an inbox line, perhaps a mail, and the department's webhooks, in the transaction of the
 event.
 
-A notice is a kind and its facts; the sentence is made where it is read, in the reader's language and zone.
+A notice is stored as a kind and facts; the sentence is composed when it is read, in the reader's language and time zone.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Audience(StrEnum):
     """Whom a kind of notice is for."""
 
     DEPARTMENT = "department"  # its people, and its webhooks
-    PERSON = "person"  # whom it is about, and no webhook
+    PERSON = "person"  # the person it is about, and no webhook
     OPERATORS = "operators"  # and nobody else
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of notice. `title` is its name in the settings, `sentence` has %(places)s for its facts. `more` follows it where
-    its own facts are known. `mail`: mailed by default."""
+    """One kind of notice. `title` is its name in the settings; `sentence` has placeholders for its facts, such as %(name)s.
+    `more` is added if all facts in it are known. `mail`: mailed by default."""
 
     title: str
     sentence: str
@@ -265,7 +265,7 @@ KINDS: dict[str, Kind] = {
     ),
     "webhook.test": Kind(
         N_("Webhook test"), N_("This is a test message from %(department)s. No action is needed."),
-        audience=Audience.PERSON,  # sent to one webhook, whatever it asks for
+        audience=Audience.PERSON,  # sent to one webhook, whatever kinds it wants
     ),
 }  # fmt: skip
 SETTABLE = [kind for kind in KINDS if kind not in {"webhook.test", "user.password_forgotten"}]
@@ -356,7 +356,7 @@ def wants(hook: Webhook, kind: str) -> bool:
 
 
 def settable_by(user: User) -> list[str]:
-    """The kinds that the person can be told, as far as they may be chosen."""
+    """The kinds that the person can receive and may choose in the settings."""
     return [kind for kind in SETTABLE if user.is_operator or KINDS[kind].audience is not Audience.OPERATORS]
 
 
@@ -372,7 +372,7 @@ def owners_of(department: Department) -> list[User]:
 
 
 class _Facts(dict[str, str]):
-    """Facts of old rows, which may lack one that today's sentence names."""
+    """Facts of old rows, which may lack one that the current sentence uses."""
 
     def __missing__(self, key: str) -> str:
         return "–"
@@ -433,7 +433,7 @@ def _figures(row: Mapping[str, Any]) -> str:
 
 
 def moment(when: dt.datetime) -> str:
-    """18:20 today, else with its date; with the time zone, because mails and chats are read elsewhere."""
+    """18:20 today, else with its date; with the time zone, because mails and chat messages are read outside the portal."""
     local = timezone.localtime(when)
     today = local.date() == timezone.localdate()
     return f"{local:%H:%M:%S %Z}" if today else f"{local:%Y-%m-%d %H:%M %Z}"

@@ -1,12 +1,12 @@
 """Sends what is due: mails of inbox lines, and webhook deliveries.
 
-A row is taken by moving its next try into the future, in one compare-and-set, so two workers never send the same one at
-once; a worker killed while sending leaves a row that is tried again. Receivers can tell a repeat by its delivery id.
+A row is claimed by moving its next attempt into the future, in one compare-and-set, so two workers never send the same one at
+once; a row whose worker was killed while sending is tried again. Receivers recognise a repeat by its delivery id.
 
-Messages go in lanes: one for each host that webhooks name, one for the mail server. A lane sends one message at a time,
-whichever process does, so a slow receiver keeps nobody waiting but itself (portal/notify/sender.py gives each lane a thread). A
-webhook that has failed OPENS_AFTER times in a row is left alone for a while, its owners are told, and then one delivery is
-tried: the circuit breaker.
+Messages go in lanes: one for each host that webhooks name, one for the mail server. A lane sends one message at a time over all
+processes, so a slow receiver delays only its own messages (portal/notify/sender.py gives each lane a thread). A
+webhook that has failed OPENS_AFTER times in a row is not called for a while and its owners are notified; then one delivery is
+tried: a circuit breaker.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from portal.notify.webhook_shapes import Message, refusal
 from portal.notify.webhook_shapes import outgoing as shaped
 from portal.text.zones import zone_of
 
-PAUSES = [10, 60, 300, 1800, 7200, 21600, 86400]  # s after each failed try; then it is given up
-FAR = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)  # given up
-MAIL = "mail:"  # the lane of mails; no host has a colon
-LEASE = dt.timedelta(seconds=30)  # of a lane, longer than one message takes; ends by itself when the sender is killed
+PAUSES = [10, 60, 300, 1800, 7200, 21600, 86400]  # s after each failed attempt; then the message is given up
+FAR = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)  # `due_at` of a message that is given up
+MAIL = "mail:"  # the lane of mails; no host name contains a colon
+LEASE = dt.timedelta(seconds=30)  # of a lane, longer than one message takes; expires if the sender was killed
 TEST = "webhook.test"
-OPENS_AFTER = 5  # failures, one after another
-OPEN_FOR = [300, 900, 3600]  # s before the next try, the last one for all that follow
+OPENS_AFTER = 5  # failures in a row
+OPEN_FOR = [300, 900, 3600]  # s before the next attempt; the last value repeats
 log = structlog.get_logger(__name__)
 
 
@@ -71,8 +71,8 @@ def lanes_due(now: dt.datetime) -> list[str]:
 
 
 def drain(lane: str, *, now: dt.datetime | None = None) -> int:
-    """Sends what is due in this lane, one message after another; returns how many. 0 if another process has the lane:
-    for at most LEASE, whatever a clock that was ahead has written."""
+    """Sends what is due in this lane, one message after another; returns how many. 0 if another process has the lane, which
+    lasts at most 2 × LEASE, even if that process's clock is ahead."""
     rows, sent = SendingLane.objects.filter(lane=lane), 0
     began = timezone.now()
     SendingLane.objects.get_or_create(lane=lane, defaults={"busy_until": began})
@@ -97,19 +97,19 @@ def _next(lane: str, now: dt.datetime) -> InboxItem | WebhookDelivery | None:
 
 
 def next_try(tries: int, now: dt.datetime) -> dt.datetime | None:
-    """When to try again after `tries` tries; None: never."""
+    """When to try again after `tries` attempts; None: never."""
     return now + dt.timedelta(seconds=PAUSES[tries]) if tries < len(PAUSES) else None
 
 
 def deliver(row: WebhookDelivery, *, now: dt.datetime) -> bool:
-    """Tries one delivery (a test only once). False if another process has it or it failed; the row then says why."""
+    """Attempts one delivery (a test only once). False if another process has it or it failed; the row then has the error."""
     due_at = (next_try(row.tries, now) if row.kind != TEST else None) or FAR
     unclaimed = WebhookDelivery.objects.filter(pk=row.pk, sent_at=None, tries=row.tries, due_at=row.due_at)
     if not unclaimed.update(tries=F("tries") + 1, due_at=due_at):
         return False
     try:
         status, error = attempt(row)
-    except Exception as unforeseen:  # whatever is wrong with this one: the others go out
+    except Exception as unforeseen:  # one faulty message must not hold up the others
         status, error = None, f"{type(unforeseen).__name__}: {unforeseen}"
     WebhookDelivery.objects.filter(pk=row.pk).update(
         status=status, error=error[:300], sent_at=None if error else timezone.now()
@@ -180,7 +180,7 @@ def mail(item: InboxItem, *, now: dt.datetime) -> bool:
         return False
     try:
         letter(item, item.user).send()
-    except Exception as error:  # whatever is wrong with this one: the others go out
+    except Exception as error:  # one faulty message must not hold up the others
         log.warning(
             "mail.failed", inbox=item.pk, error=f"{type(error).__name__}: {error}", again=again and again.isoformat()
         )

@@ -1,4 +1,4 @@
-"""Where a notice leads: the page of what it tells of. Inbox, mails and webhooks link there."""
+"""The page that a notice links to, in the inbox, mails and webhooks: that of its subject."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OF_KIND = {
     "quota.changed": "quotas:quotas",
     "webhook.failing": "portal:webhooks",
     "webhook.test": "portal:webhooks",
-    "member.removed": "",  # whoever was removed does not see the department any more
+    "member.removed": "",  # the removed person cannot see the department any more
 }
 
 
 def page_of(kind: str, department: str, workload: str, facts: Mapping[str, Any]) -> str:
-    """The page's path; "" if there is none, or not in this installation. `department`: its slug, "" if it is of none or
-    gone; `workload`: its public id or ""."""
+    """The page's path; "" if there is none in this installation. `department`: its slug, "" if the notice has none or it is
+    deleted; `workload`: its public id or ""."""
     name, where = _page_and_place(kind, department, workload, facts)
     if not name or ("department" in where and not department):
         return ""
@@ -35,7 +35,7 @@ def page_of(kind: str, department: str, workload: str, facts: Mapping[str, Any])
 
 
 def _page_and_place(kind: str, department: str, workload: str, facts: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """(name of the page, what its address needs)."""
+    """(name of the URL, its arguments)."""
     where = {"department": department}
     if kind in {"node.quarantined", "node.quarantine_ended"}:
         node = str(facts.get("node", ""))
@@ -54,7 +54,7 @@ def _page_and_place(kind: str, department: str, workload: str, facts: Mapping[st
 
 
 def _query(kind: str, department: str, facts: Mapping[str, Any]) -> str:
-    """Of the usage report that a monthly one tells of: its department and month."""
+    """The query string: for a monthly report the department and month of the usage page, else ""."""
     if kind != "usage.month":
         return ""
     try:

@@ -1,9 +1,11 @@
-"""The only way a request leaves the portal for an address that a person entered.
+"""The only way in which the portal sends requests to addresses that a person entered.
 
-`post` goes to hosts the operator has allowed for webhooks, because any user may name them. `get` goes where an operator's own
-settings point (a cluster's Prometheus), which may be inside: only addresses that belong to no other machine are refused.
-For both: redirects are not followed, the whole of it has one deadline, the answer is limited, no proxy of the environment is
-used, and the connection goes to the very address that was checked, so that a name cannot answer differently a moment later.
+`post` is for webhooks: only hosts that the operator has allowed, because any quota owner can enter an address. `get` is for
+operators' own settings (a cluster's Prometheus), which may be internal: it refuses only addresses that are not those of another
+machine.
+For both: redirects are not followed, one deadline covers the whole request, the response's size is limited, proxies of the
+environment are ignored, and the connection goes to exactly the IP address that was checked, so that a name cannot resolve
+differently a moment later.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from django.conf import settings
 from portal.errors import N_, Invalid
 
 DEADLINE = 8.0
-"""Seconds for all of a request: the name's look-up, connecting, and an answer that may come a byte at a time."""
+"""Seconds for a whole request: resolving the name, connecting, and a response that may arrive byte by byte."""
 LONGEST_ANSWER = 64 * 1024
 
 
@@ -36,7 +38,7 @@ class TooSlow(OSError):
 
 
 class TooLong(OSError):
-    """The answer is longer than is read."""
+    """The response is longer than the limit."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(f"the answer is longer than {longest:,} bytes")
@@ -94,7 +96,7 @@ def checked_parts(url: str) -> tuple[str, str, int]:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
         host.encode("idna")
-    except ValueError:  # also of a name that is no host's: a part of it is empty, or longer than 63 characters
+    except ValueError:  # also for an invalid host name: one with a label that is empty or longer than 63 characters
         raise Invalid(N_("This is not a valid address."), field="url") from None
     if parts.scheme not in {"https", "http"} or not host:
         raise Invalid(N_("The address must begin with https:// or http://."), field="url")
@@ -162,11 +164,11 @@ def resolve(host: str, port: int, seconds: float | None = None) -> list[Any]:
 class Answer:
     status: int
     body: bytes
-    location: str = ""  # where a redirect points, which is not followed
+    location: str = ""  # target of a redirect, which is not followed
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    """Blocks for DEADLINE at most. Of a long answer the first LONGEST_ANSWER bytes are read.
+    """Sends a POST request; blocks for at most DEADLINE. Only the first LONGEST_ANSWER bytes of a response are read.
 
     Raises NotAllowed, Invalid, OSError (TooSlow), httpx.HTTPError.
     """
@@ -180,10 +182,11 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
 
 
 def get(urls: Sequence[str], headers: Mapping[str, str], *, seconds: float, longest: int, ca: str = "") -> list[Answer]:
-    """The answers to GET for several addresses of one host, one after the other. `seconds` is the deadline for all of
-    them, `longest` the most bytes of one answer. `ca`: certificates (PEM) to trust instead of the system's.
+    """The responses to GET for several addresses of one host, requested one after the other. `seconds` is the deadline for all
+    of
+    them, `longest` the limit on the bytes of one response. `ca`: certificates (PEM) to trust instead of the system's.
 
-    Raises Invalid (also where the certificates are none), OSError (TooSlow, TooLong), httpx.HTTPError.
+    Raises Invalid (also for invalid certificates), OSError (TooSlow, TooLong), httpx.HTTPError.
     """
     begun = time.monotonic()
     _scheme, host, port = checked_parts(urls[0])
@@ -204,7 +207,7 @@ def trust(ca: str) -> ssl.SSLContext:
 def _request(
     method: str, target: httpx.URL, address: str, headers: Mapping[str, str], seconds: float, body: bytes = b""
 ) -> httpx.Request:
-    """To the address that was checked, in the name of the host that was entered."""
+    """A request to the IP address that was checked, with the Host header and SNI of the host that was entered."""
     return httpx.Request(
         method,
         target.copy_with(host=address),
@@ -223,8 +226,8 @@ async def exchange(
     requests: Sequence[httpx.Request], seconds: float, longest: int, *, cut: bool = False,
     verify: ssl.SSLContext | bool = True,
 ) -> list[Answer]:  # fmt: skip
-    """Runs in an event loop of its own, where one deadline covers all steps: connecting, a head or body that comes a byte
-    at a time. Answers are read as they are sent, never unpacked. Raises as `post` and `get`."""
+    """The responses. Runs in its own event loop, where one deadline covers all steps, even if headers or body arrive byte by
+    byte. Responses are read as they are sent, never decompressed. Raises as `post` and `get`."""
     try:
         async with (
             asyncio.timeout(seconds),
@@ -238,7 +241,7 @@ async def exchange(
 async def _one(client: httpx.AsyncClient, request: httpx.Request, longest: int, *, cut: bool) -> Answer:
     response = await client.send(request, stream=True)
     received = bytearray()
-    async for part in response.aiter_raw():  # as it comes: unpacked, a kilobyte may be gigabytes
+    async for part in response.aiter_raw():  # not decompressed: a kilobyte could become gigabytes
         received += part
         if len(received) > longest:
             break

@@ -1,7 +1,7 @@
-"""Threads that send what is due, a thread for each lane: neither scheduled jobs nor pages wait for a stranger's server.
+"""Threads that send what is due, one for each lane, so that neither scheduled jobs nor pages wait for other servers.
 
-They live in whichever process the job `portal.deliver` runs in. One that dies with its process leaves rows that are tried
-again and a lane that is free after its lease (portal/notify/outbox.py).
+They run in any process that runs the job `portal.deliver`. If it is killed, its rows are tried again and its lanes are free
+when their leases end (portal/notify/outbox.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from portal.notify import outbox
 
-MOST = 8  # hosts at a time in one process; the mail server comes on top
+MOST = 8  # hosts at a time in one process, besides the mail server
 log = structlog.get_logger(__name__)
 _running: set[str] = set()
 _guard = threading.Lock()

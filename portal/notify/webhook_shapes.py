@@ -1,6 +1,6 @@
 """What each kind of webhook receiver expects: body, signature, and how it acknowledges a message. Pure.
 
-| shape | body | signature | taken when |
+| shape | body | signature | accepted if |
 |---|---|---|---|
 | generic | JSON with id, kind, text, facts | Standard Webhooks; also `X-Portal-Signature`, as in 0.1.0 | 2xx |
 | Slack incoming webhook | text with a link | none, the key is in the address | 2xx |
@@ -32,9 +32,9 @@ from portal.models import WebhookShape
 PREFIX = "whsec_"
 """Begins a secret of Standard Webhooks; base64 of the key follows."""
 PLAIN = {WebhookShape.GENERIC, WebhookShape.SLACK, WebhookShape.TEAMS}
-"""Those whose status says all."""
+"""Shapes whose HTTP status alone shows whether the message was accepted."""
 SIGNED = {WebhookShape.GENERIC, WebhookShape.FEISHU, WebhookShape.DINGTALK}
-"""Those that have a secret."""
+"""Shapes that have a secret."""
 KEY_BYTES = range(24, 65)
 
 
@@ -48,7 +48,7 @@ class Message:
     facts: Mapping[str, Any]
     now: float
     link: str = ""
-    open_page: str = ""  # what the link is called
+    open_page: str = ""  # text of the link
 
     @property
     def text_and_link(self) -> str:
@@ -84,7 +84,7 @@ def _json(url: str, data: Mapping[str, Any], headers: Mapping[str, str] | None =
 
 
 def _generic(url: str, secret: str, message: Message) -> Outgoing:
-    """Signed twice: as Standard Webhooks, and in the header that receivers know from 0.1.0."""
+    """Signs twice: as Standard Webhooks, and in the header of 0.1.0 for its receivers."""
     data = {"id": message.id, "kind": message.kind, "text": message.text, "facts": dict(message.facts)}
     at = int(message.now)
     headers = {
@@ -102,7 +102,7 @@ def _generic(url: str, secret: str, message: Message) -> Outgoing:
 
 
 def standard_key(secret: str) -> bytes | None:
-    """The key that signs: what `whsec_` says in base64, any other secret as it is. None: `whsec_` with no such key."""
+    """The signing key: after `whsec_` it is base64, any other secret is used as it is. None: no valid key follows `whsec_`."""
     if not secret.startswith(PREFIX):
         return secret.encode()
     try:
@@ -113,7 +113,7 @@ def standard_key(secret: str) -> bytes | None:
 
 
 def standard_signature(secret: str, identity: str, at: int, body: bytes) -> str:
-    key = standard_key(secret) or secret.encode()  # one stored before `whsec_` meant something
+    key = standard_key(secret) or secret.encode()  # stored before `whsec_` had a meaning
     digest = hmac.new(key, f"{identity}.{at}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
@@ -125,13 +125,13 @@ def signature(secret: str, body: bytes, at: int) -> str:
 
 
 def _slack(message: Message) -> dict[str, Any]:
-    """Of its markup only our own link: a name cannot call everybody, nor look like a link to elsewhere."""
+    """The only markup is our own link: a name cannot mention everybody, nor look like another link."""
     text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {"text": f"{text}\n<{message.link}|{message.open_page}>" if message.link else text, "unfurl_links": False}
 
 
 def _teams(message: Message) -> dict[str, Any]:
-    """A run of text has no markup, as a TextBlock would."""
+    """Uses a TextRun, because a TextBlock would interpret Markdown in the text."""
     text = {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": message.text}]}
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",

@@ -51,7 +51,7 @@ def checked(name: str, url: str, shape: str, secret: str, kinds: Sequence[str]) 
 
 
 def generated_secret(shape: str, secret: str) -> str:
-    """The secret to make, and to show once, for a webhook that comes with this one; "" where none is made."""
+    """A new secret, to be shown once, if the format needs one and `secret` is empty; else ""."""
     return new_secret() if shape == WebhookShape.GENERIC and not secret else ""
 
 
@@ -110,7 +110,7 @@ def change_webhook(
 ) -> Webhook:
     """Changes a webhook. Undelivered messages go to the new address.
 
-    Raises Conflict (a form's mark), Stale (a program's version), NotVisible, and what `add_webhook` raises.
+    Raises Conflict (`seen` is outdated), Stale (`expected_version` is), NotVisible, and what `add_webhook` raises.
     """
     actor.require(Right.STEER, webhook.department)
     with durable():
@@ -123,7 +123,7 @@ def change_webhook(
         row.name = checked(row.name, row.url, row.shape, secret or "", row.kinds)
         if secret is None and row.secret and safe_http.host_of(row.url) != host:
             raise Invalid(N_("For another host, enter the secret again."), field="secret")
-        if row.active and not was_active:  # switched on again: what waits is tried now
+        if row.active and not was_active:  # switched on again: waiting messages are tried now
             row.failures, row.failing_since, row.open_until = 0, None, None
         if secret is not None:
             row.secret = encrypt(secret)
@@ -136,10 +136,11 @@ def change_webhook(
 
 
 def rotate_secret(*, actor: Actor, webhook: Webhook, secret: str = "", seen: str = "") -> str:
-    """Replaces the secret; returns the new one, which is made where none is given. What the receiver refuses until it
-    knows the new one is tried again like every failed delivery.
+    """Replaces the secret; returns the new one, which is generated if none is given. Messages that the receiver refuses until
+    it has the new one are tried again like every failed delivery.
 
-    Raises Conflict, Forbidden, NotVisible, Invalid (secret): the chat service makes the secret, or there is none.
+    Raises Conflict, Forbidden, NotVisible, and Invalid (secret) if the chat service generates the secret or the format has
+    none.
     """
     actor.require(Right.STEER, webhook.department)
     with durable():
@@ -160,7 +161,7 @@ def rotate_secret(*, actor: Actor, webhook: Webhook, secret: str = "", seen: str
 
 
 def _locked(webhook: Webhook, seen: str, expected_version: int | None = None) -> Webhook:
-    """The row as it is now, under its lock. Raises Conflict, Stale, NotVisible (somebody deleted it)."""
+    """The current row, locked. Raises Conflict, Stale, NotVisible (it has been deleted)."""
     rows = Webhook.objects.select_related("department").select_for_update(no_key=True, of=("self",))
     row = rows.filter(pk=webhook.pk).first()
     if row is None:
@@ -200,7 +201,7 @@ def try_webhook(*, actor: Actor, webhook: Webhook) -> WebhookDelivery:
 
 
 def webhook_for(actor: Actor, department: str, pk: int) -> Webhook:
-    """A webhook of a department that the actor steers. Raises NotVisible, Forbidden."""
+    """A webhook of a department that the actor may manage. Raises NotVisible, Forbidden."""
     where = department_for(actor, department, Right.STEER)
     row = Webhook.objects.filter(pk=pk, department=where).select_related("department").first()
     if row is None:
@@ -214,8 +215,8 @@ def mark_of(webhook: Webhook) -> str:
 
 
 def _audit_values(webhook: Webhook) -> dict[str, object]:
-    """Values for the audit log: never the secret, and of the address only the host, because chat services put their
-    key into it."""
+    """Values for the audit log: never the secret, and only the host of the address, because chat services put their key into
+    it."""
     return {
         "name": webhook.name,
         "host": safe_http.host_of(webhook.url),

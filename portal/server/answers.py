@@ -1,5 +1,5 @@
-"""How many answers the web gives, of which status and after how long: counted by each process, and added every few seconds to
-rows that all processes share, from which `/metrics` reads them. A process that is killed takes the last seconds with it."""
+"""Counts of responses by status and response time. Each process counts its own and adds them every few seconds to rows that all
+processes share, from which `/metrics` reads them. The last seconds of a killed process are lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from portal.models import AnswerCount
 
 BOUNDS = (5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 """Upper bounds of the buckets, in ms."""
-LONGER = 2**31 - 1  # the bound of the last one
+LONGER = 2**31 - 1  # upper bound of the last bucket
 KINDS, STATUSES = ("api", "page"), ("2xx", "3xx", "4xx", "5xx")
 EVERY = 5.0  # s
 NOT_COUNTED = ("/static/", "/metrics", "/livez", "/readyz")
@@ -29,7 +29,7 @@ _guard = threading.Lock()
 
 
 def count(path: str, status: int, seconds: float) -> None:
-    """Counts one answer. `seconds` passed until it began: what is held open is not waited for."""
+    """Counts one response. `seconds`: until it began, so that streams count without their duration."""
     if path.startswith(NOT_COUNTED):
         return
     milliseconds = round(seconds * 1000)
@@ -41,16 +41,14 @@ def count(path: str, status: int, seconds: float) -> None:
 
 
 def keep() -> None:
-    """Adds what was counted since the last time to the rows, in one statement; tried again later if that fails."""
+    """Adds the counts since the last call to the rows, in one statement; if that fails, the next call adds them."""
     with _guard:
         counts, milliseconds = Counter(_counts), Counter(_milliseconds)
         _counts.clear()
         _milliseconds.clear()
     if not counts:
         return
-    rows = [
-        (*key, counts[key], milliseconds[key]) for key in sorted(counts)
-    ]  # in one order, or two would wait for each other
+    rows = [(*key, counts[key], milliseconds[key]) for key in sorted(counts)]  # in a fixed order, against deadlocks
     table = AnswerCount._meta.db_table
     places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(rows))
     statement = (
@@ -70,7 +68,7 @@ def keep() -> None:
 
 
 def keep_for_ever() -> None:
-    """The body of the one thread that does so in each web process."""
+    """Calls `keep` every few seconds: the body of one thread in each web process."""
     while True:
         time.sleep(EVERY)
         keep()
@@ -83,7 +81,7 @@ def collect() -> Iterator[HistogramMetricFamily]:
     rows = list(AnswerCount.objects.values_list("kind", "status", "bound", "answers", "milliseconds"))
     for kind, status in itertools.product(
         KINDS, STATUSES
-    ):  # those that never happened, too: a rate needs the 0 before the 1
+    ):  # also those that never occurred: a rate needs the 0 before the 1
         answers = {bound: each for k, s, bound, each, _ in rows if (k, s) == (kind, status)}
         total, buckets = 0, []
         for bound in (*BOUNDS, LONGER):

@@ -1,4 +1,4 @@
-"""The ASGI application of this process, and how the process ends with its parent. Imported once Django is set up."""
+"""The ASGI application of this process, and how the process ends with its parent. Imported after Django is set up."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from portal.server.asgi_server import Hybrid
 
 application = Hybrid(import_string(settings.NOTEBOOK_APPLICATION), threads=settings.WEB_THREADS)
 
-import_module(settings.ROOT_URLCONF)  # with all views: the first request need not wait for them
-gc.freeze()  # what is imported stays: a full collection looked through it during every tenth page or so, for 0.2 s
+import_module(settings.ROOT_URLCONF)  # loads all views, so that the first request does not wait for them
+gc.freeze()  # imported objects stay: full collections took 0.2 s to scan them, during about every tenth page
 
-LAST_WORD = 1.0  # seconds for what is held open
+LAST_WORD = 1.0  # seconds for held requests to end
 
 
 def end_with(parent: multiprocessing.process.BaseProcess) -> None:
     """Ends this process when its parent has ended, however that happened.
 
-    Otherwise it would keep the port and go on answering beside the server that is started next.
+    Otherwise it would keep the port and go on answering beside the next server.
     """
     multiprocessing.connection.wait([parent.sentinel])
     shutdown.close()
@@ -42,5 +42,5 @@ if (server := multiprocessing.parent_process()) is not None:  # one of several t
     threading.Thread(target=end_with, args=(server,), name="end-with-parent", daemon=True).start()
 
 if threading.current_thread() is threading.main_thread():
-    # portal.server.serve says with it that the process is about to end
+    # portal.server.serve sends it shortly before it ends the process
     signal.signal(signal.SIGUSR1, lambda *_: shutdown.close())

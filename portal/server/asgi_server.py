@@ -1,19 +1,19 @@
-"""One ASGI application: pages and API run synchronously in a few threads, what is held open lives on the event loop.
+"""One ASGI application: pages and API run synchronously in a few threads, held requests run on the event loop.
 
 Measured on this stack, a synchronous view under Django's own ASGI handler costs three to five times the CPU of WSGI, and
-every held request would keep a thread and a database connection. So there is one hop: the request is read here, Django's
-WSGI handler answers it in a thread of a bounded pool, and the kind of answer decides the rest:
+every held request would keep a thread and a database connection. So there is one hop: the request is read here, Django's WSGI
+handler answers it in a thread of a bounded pool, and the class of the response decides the rest:
 
-| answer | body is produced |
+| response | body is produced |
 |---|---|
 | HttpResponse | in that thread, sent at once |
 | FileResponse (the portal's own scripts and styles) | on the event loop; each part is read in the one thread for disks |
 | StreamingHttpResponse over an iterator (files, exports) | in one thread of a second pool, at the reader's pace |
 | StreamingHttpResponse over an async iterator (portal/server/streams.py) | on the event loop: no thread, no connection |
 
-Requests in which a password is hashed, and those for files, which may wait for a cluster, have threads of their own: however
-many there are, pages have theirs. One address waits for at most half of the passwords that may wait.
-How much of all this one person or address may keep busy: portal/server/intake.py.
+Requests that hash a password, and those for files, which may wait for a cluster, have separate threads, so that they never take
+those of pages. One address may occupy at most half of the places in the password queue.
+How much of this one person or address may occupy: portal/server/intake.py.
 
 Requests for the notebooks' origin (settings.NOTEBOOK_URL) never reach Django: they go to their own application.
 """
@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class Hybrid:
-    """`notebooks` is the application of the other origin."""
+    """The application of one process. `notebooks` is the ASGI application of the notebooks' origin."""
 
     def __init__(self, notebooks: Application, threads: int) -> None:
         self.sender_of: Callable[[dict[str, Any]], str | None] = import_string(settings.SENDER_OF)
@@ -113,7 +113,7 @@ class Hybrid:
             except Problem as problem:
                 await refuse(send, problem, environ)
             finally:
-                if isinstance(response, StreamingHttpResponse):  # any other is closed already
+                if isinstance(response, StreamingHttpResponse):  # all others are closed already
                     await asyncio.get_running_loop().run_in_executor(self.pages, response.close)
 
     async def receive(self, scope: Scope, receive: Receive, body: IO[bytes], environ: dict[str, Any]) -> int:
@@ -130,10 +130,10 @@ class Hybrid:
             with self.bodies.one(address):
                 return await intake.read(scope, receive, body, intake.SMALL)
         sender = await asyncio.get_running_loop().run_in_executor(self.pages, self.sender_of, {**environ})
-        if small:  # strangers behind the same router must not block an authenticated sender
+        if small:  # other senders behind the same router must not block an authenticated one
             with self.bodies.one(sender or address):
                 return await intake.read(scope, receive, body, intake.SMALL)
-        if sender is None:  # the view says that one has to sign in; what was to be sent is not even read
+        if sender is None:  # the view will require a login; the body is not read
             with self.bodies.one(address):
                 return 0 if size is not None else await intake.read(scope, receive, body, intake.SMALL)
         with self.large.one(sender) as arriving:
@@ -155,7 +155,7 @@ class Hybrid:
         return await loop.run_in_executor(self.pages, self.respond, environ)
 
     def allowed(self, response: HttpResponseBase) -> AbstractContextManager[None]:
-        """Counts a streamed response against its reader's allowance while it lasts. Raises TooMany, Busy."""
+        """Counts a streamed response against its reader's allowance until it ends. Raises TooMany, Busy."""
         if not isinstance(response, StreamingHttpResponse):
             return nullcontext()
         holder: str = response._holder  # type: ignore[attr-defined]
@@ -187,7 +187,7 @@ class Hybrid:
             yield part
 
     def respond(self, environ: dict[str, Any]) -> HttpResponseBase:
-        """Everything synchronous, in one thread; its database connection is given back before it returns."""
+        """Runs everything synchronous in one thread, whose database connection is returned at the end."""
         set_script_prefix("/")
         signals.request_started.send(sender=WSGIHandler, environ=environ)
         request = WSGIRequest(environ)
@@ -202,8 +202,8 @@ class Hybrid:
 
 
 def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
-    """The WSGI environment (PEP 3333). Headers with an underscore are dropped, because they would pass for those with
-    a hyphen."""
+    """The WSGI environment (PEP 3333). Headers with an underscore are dropped, because they would be taken for those with a
+    hyphen."""
     server, client = scope.get("server") or ("localhost", 80), scope.get("client") or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],
@@ -229,7 +229,7 @@ def environ_of(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
             continue
         key = "CONTENT_TYPE" if name == "CONTENT-TYPE" else "HTTP_" + name.replace("-", "_")
         environ[key] = f"{environ[key]}{'; ' if name == 'COOKIE' else ','}{value}" if key in environ else value
-    environ["CONTENT_LENGTH"] = "0"  # set when the body is there: some come without saying their length
+    environ["CONTENT_LENGTH"] = "0"  # set after the body is read: some requests have no length
     return environ
 
 
@@ -239,7 +239,7 @@ def headers_of(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
 
 
 async def hold(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
-    """Sends what an async generator gives until it ends, the reader leaves, or the process closes."""
+    """Sends the parts of an async generator until it ends, the client disconnects, or the process stops."""
 
     async def pump() -> None:
         with shutdown.held():
@@ -260,12 +260,12 @@ async def hold(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> Non
         pumping.cancel()
         await asyncio.wait({pumping, leaving})
     if not pumping.cancelled() and (error := pumping.exception()) is not None:
-        raise error  # the server breaks the connection off: the reader must not take this for the end
+        raise error  # the server breaks off the connection, so that the client does not take this for the end
     await send({"type": "http.response.body", "body": b""})
 
 
 def stream(response: StreamingHttpResponse, send: Send, loop: asyncio.AbstractEventLoop) -> None:
-    """Runs in a download thread: each part is read when the reader has taken the last one."""
+    """Runs in a download thread: each part is read after the client has taken the previous one."""
 
     async def put(part: bytes, more: bool) -> None:
         await asyncio.wait_for(send({"type": "http.response.body", "body": part, "more_body": more}), intake.READER)
@@ -299,8 +299,8 @@ async def refuse(send: Send, problem: Problem, environ: dict[str, Any]) -> None:
 
 
 def notebook_hosts(notebook_url: str, base_url: str) -> Callable[[str], bool]:
-    """A predicate on the Host header: whether it is the notebooks' origin. `*` in the address stands for a workload's
-    id."""
+    """A predicate on the Host header: whether it is the notebooks' origin. `*` in NOTEBOOK_URL is a placeholder for a
+    workload's id."""
     notebooks, portal = urlsplit(notebook_url).netloc, urlsplit(base_url).netloc
     if notebooks == portal:
         raise ImproperlyConfigured(

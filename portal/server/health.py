@@ -1,7 +1,7 @@
 """`/livez`: the process answers. `/readyz`: it can do its work – database reachable and migrated, Redis reachable.
 
-Answered before anything else looks at the request: a probe comes by address, without a Host that is allowed, and must
-not depend on sessions or users.
+Answered before all other middleware: a probe addresses the pod by IP, without an allowed Host, and must not depend on sessions
+or users.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def probes(get_response: GetResponse) -> GetResponse:
-    """Middleware, the outermost."""
+    """The outermost middleware: answers probes itself."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if request.path == "/livez":
@@ -42,7 +42,7 @@ def probes(get_response: GetResponse) -> GetResponse:
 
 
 def ready() -> HttpResponse:
-    """Readiness as JSON: names what fails. The reason is in the log only."""
+    """Readiness as JSON, with the names of failed checks. The reasons are only in the log."""
     failed = []
     for name in CHECKS:
         if reason := reason_against(name):
@@ -55,7 +55,7 @@ def ready() -> HttpResponse:
 
 
 def reason_against(check: str) -> str:
-    """Why one of the CHECKS fails, in 300 characters; "" if it does not."""
+    """Why one of the CHECKS fails, at most 300 characters; "" if it passes."""
     try:
         CHECKS[check]()
     except (DatabaseError, redis.RedisError, NotMigrated) as error:
@@ -72,7 +72,7 @@ def background() -> dict[str, object]:
 
 
 def planning() -> int | None:
-    """Seconds since the last complete planning pass over everything succeeded; None: never."""
+    """Seconds since the last successful planning pass over all pools; None if there was none."""
     runs = JobRun.objects.filter(job=PLANNING, finished_at__isnull=False, error="")
     latest = runs.aggregate(at=Max("finished_at"))["at"]
     return None if latest is None else max(0, round((timezone.now() - latest).total_seconds()))
@@ -97,7 +97,7 @@ def database() -> None:
         cursor.execute("SELECT 1")
 
 
-_migrated = False  # migrations are never taken back under a running process, so one look that found all is enough
+_migrated = False  # migrations are not reverted under a running process: one check that found all applied is enough
 
 
 def migrations() -> None:

@@ -1,15 +1,15 @@
-"""What a web process accepts before it knows who sends it, and how much of it one person or address may occupy.
+"""What a web process accepts before the sender is authenticated, and how much one person or address may occupy.
 
 | | who | at most |
 |---|---|---|
-| a body up to SMALL | anybody | MOST_BODIES at once from one address; who is known has as many of their own beside them |
-| a larger one | who is signed in or has a live token: looked up first | LARGE_EACH, LARGE_ALL in all; the slowest gives way |
+| a body up to SMALL | anybody | MOST_BODIES at once from one address; beyond that, as many for each authenticated sender |
+| a larger one | authenticated senders only | LARGE_EACH, LARGE_ALL in all; the slowest gives way |
 | a stream, or a request held open | one person (else one address) | STREAMS_EACH |
 | a request for files | one person (else one address) | half of the threads for files |
 | a download | the same | DOWNLOADS_EACH of DOWNLOADS_ALL |
 
-A body has to arrive at SLOWEST bytes a second after the first START seconds, and a reader to take a part within
-READER seconds: whoever is slower is cut off, so nobody keeps memory, disk or threads busy by doing nothing.
+A body has to arrive at SLOWEST bytes a second after the first START seconds, and a client has to take each part of a response
+within READER seconds. Slower ones are cut off, so that nobody occupies memory, disk or threads by doing nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from portal.accounts.client_address import client_of
 from portal.errors import N_, Busy, Problem, TooLarge
 from portal.text.numbers import natural
 
-SMALL = 64 * 1024  # bytes: log in, accept an invitation, say ready
-FILES = re.compile(r"/files/")  # addresses of files: listed, uploaded, downloaded
+SMALL = 64 * 1024  # bytes: enough for logins, accepted invitations, readiness reports
+FILES = re.compile(r"/files/")  # in the paths for listing, uploading and downloading files
 START, SLOWEST = 20.0, 16 * 1024  # s, bytes a second
 SETTLING, HURRIED = 3.0, 256 * 1024  # s, bytes a second: a faster body keeps its slot
 READER = 60.0  # s
 MOST_BODIES = 32
 LARGE_EACH, LARGE_ALL = 3, 8
-STREAMS_EACH = 300  # a pipeline may wait for so many jobs
+STREAMS_EACH = 300  # one pipeline may wait for that many jobs
 DOWNLOADS_EACH, DOWNLOADS_ALL = 8, 32
 
 Message = MutableMapping[str, Any]
@@ -66,7 +66,7 @@ class TooMany(Problem):
 
 
 class Gone(Exception):
-    """The reader left before the request was complete."""
+    """The client disconnected before the request was complete."""
 
 
 class Allowance:
@@ -82,7 +82,7 @@ class Allowance:
 
     @contextlib.contextmanager
     def one(self, holder: str) -> Iterator[None]:
-        """Raises TooMany, Busy."""
+        """Counts one request of the holder while inside. Raises TooMany, Busy."""
         with self._guard:
             if self.held[holder] >= self.each:
                 raise TooMany(most=self.each)
@@ -106,7 +106,7 @@ class Arriving:
     begun: float = field(default_factory=lambda: time.monotonic())
     size: int = 0
     gave_way: bool = False
-    timer: asyncio.Timeout | None = None  # of the part that is waited for
+    timer: asyncio.Timeout | None = None  # of the part that is being received
 
     @property
     def rate(self) -> float:
@@ -120,7 +120,7 @@ class Arriving:
             self.timer.reschedule(0)
 
     async def next_part(self, receive: Receive) -> Message:
-        """Raises TooSlow, Gone."""
+        """The next message of the body. Raises TooSlow, Gone."""
         deadline = self.begun + START + self.size / SLOWEST
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())) as self.timer:
@@ -139,9 +139,8 @@ class Arriving:
 class LargeBodies:
     """Slots for large bodies: `each` for one holder, `most` in all. For the event loop only.
 
-    When all slots are taken, a newcomer gets that of a body that has had SETTLING seconds and arrives slower than
-    HURRIED: first of a holder with several, then the slowest. So a slow line loses its slot only when somebody else
-    needs it.
+    When all slots are taken, a new body gets the slot of one that is older than SETTLING and arrives more slowly than HURRIED:
+    first one of the holder with the most, then the slowest. So a slow sender loses its slot only if another one needs it.
     """
 
     def __init__(self, each: int, most: int) -> None:
@@ -153,7 +152,7 @@ class LargeBodies:
 
     @contextlib.contextmanager
     def one(self, holder: str) -> Iterator[Arriving]:
-        """Raises TooMany, Busy."""
+        """Holds a slot while inside. Raises TooMany, Busy."""
         if self.of(holder) >= self.each:
             raise TooMany(most=self.each)
         if len(self.here) >= self.most:
@@ -173,7 +172,8 @@ class LargeBodies:
 
 
 async def read(scope: Scope, receive: Receive, body: IO[bytes], limit: int, arriving: Arriving | None = None) -> int:
-    """Writes the body; returns its size. Raises TooLarge (before the body is read when it says its length), TooSlow, Gone."""
+    """Reads the request into `body`; returns its size in bytes. Raises TooLarge (without reading if the length is announced),
+    TooSlow, Gone."""
     if (announced(scope) or 0) > limit:
         raise TooLarge(limit)
     arriving, size, more = arriving or Arriving(""), 0, True
@@ -215,7 +215,7 @@ def address_of(environ: dict[str, Any]) -> str:
 def sender_of(environ: dict[str, Any]) -> str | None:
     """`user:<pk>` of the session's or token's user; None if not authenticated. Queries the database: call it in a
     thread."""
-    from portal.accounts import bearer_tokens  # models are not loaded yet when this module is
+    from portal.accounts import bearer_tokens  # this module is imported before models are loaded
 
     request = WSGIRequest(environ)
     try:

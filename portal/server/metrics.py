@@ -1,7 +1,7 @@
-"""`/metrics` for Prometheus. Every figure is read from the database at the moment of the scrape.
+"""`/metrics` for Prometheus. Every figure is read from the database at the scrape.
 
-So it does not matter which of many processes answers, nothing is lost by a restart, and counters never go backwards.
-Who may read: with METRICS_TOKEN set, whoever sends it as bearer token; without it, this machine only.
+So any process can answer, a restart loses nothing, and counters never go backwards.
+Readable with METRICS_TOKEN as bearer token or, if it is not set, from this machine only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def may_read(request: HttpRequest) -> bool:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return hmac.compare_digest(given.encode(), settings.METRICS_TOKEN.encode())
     if request.META.get("portal.forwarded") or "Forwarded" in request.headers:
-        return False  # a proxy on this machine speaks for somebody else
+        return False  # a proxy on this machine forwards another client's request
     try:
         return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""Starts the web server: several granian processes, or for the demo one process that holds everything.
+"""Starts the web server: several granian processes, or for the demo one process that runs everything.
 
-Told to end (SIGTERM, Ctrl-C), what is held open says its last word (portal/server/shutdown.py) and the process is gone within
-five seconds, however many streams are open.
+On SIGTERM or Ctrl-C held requests are ended (portal/server/shutdown.py), and the process stops within five seconds, however
+many streams are open.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from portal.background.embedded_runtime import Runtime
 from portal.server import shutdown
 
 BACKLOG = 2048  # connections that wait to be accepted
-CONNECTIONS = 16_384  # a process holds at once, most of them idle; granian takes no more until one ends
-IDLE = 10_000  # ms without a (whole) request until a connection is closed
-PATIENCE = 3  # seconds for open requests after the word to end: leaves two of the five to end the processes
+CONNECTIONS = 16_384  # per process, most of them idle; granian accepts no more until one ends
+IDLE = 10_000  # ms without a complete request until a connection is closed
+PATIENCE = 3  # seconds for open requests after the signal: leaves two of the five to end the processes
 LAST_WORD = 0.2  # seconds
 log = structlog.get_logger(__name__)
 
@@ -99,14 +99,14 @@ async def _serve(application: Any, runtime: Runtime, listening: Callable[[], obj
     ends = [asyncio.create_task(signalled.wait()), *tasks]
     await asyncio.wait([asyncio.create_task(_opened(ports)), *ends], return_when=asyncio.FIRST_COMPLETED)
     runtime.start()
-    await asyncio.to_thread(listening)  # it may ask the database, which must not happen on the loop
+    await asyncio.to_thread(listening)  # it may query the database, which must not happen on the loop
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     log.info("serve.stopping", held=shutdown.count())
     shutdown.close()
     for server in servers:
         server.stop()  # type: ignore[no-untyped-call]
     await asyncio.wait(tasks, timeout=PATIENCE)
-    # Who answers that with a last word waits for a server that is gone; asyncio.run tells them again, and waits.
+    # A task that still sends something then waits for a server that is gone: cancel it again, before asyncio.run waits for it.
     if left := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in left:
             task.cancel()

@@ -1,4 +1,4 @@
-"""How the process ends while requests are held open: first they are asked (portal.notify.event_bell), then cancelled."""
+"""Ending held requests when the process stops: first they are asked to end (portal.notify.event_bell), then cancelled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from portal.notify import event_bell
 
-PATIENCE = 1.0  # seconds for last words
+PATIENCE = 1.0  # seconds for requests to end by themselves
 _guard = threading.Lock()
 _held: dict[asyncio.Task[object], asyncio.AbstractEventLoop] = {}
 

@@ -1,8 +1,8 @@
 """Requests that are held open: event streams, long polls, followed logs. None of them occupies a thread.
 
-A held request sleeps on the bell (portal/notify/event_bell.py) in the event loop and looks into the database when it rings, on
-one of a few shared threads; without a ring it looks every few seconds anyway. They live on the ASGI side. Where only WSGI
-answers, a stream gives what there is and ends (EventSource comes back by itself), and a long poll answers at once.
+A held request waits for the bell (portal/notify/event_bell.py) in the event loop. When it rings, and every few seconds without
+a ring, it queries the database on one of a few shared threads. Under plain WSGI nothing can be held: a stream sends what there
+is and ends (EventSource reconnects by itself), and a long poll answers at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from portal.notify import event_bell
 
 T = TypeVar("T")
 LOOK_EVERY = 2.0  # s without a ring
-SETTLE = 0.03  # s after a ring, so that a burst is one look
+SETTLE = 0.03  # s after a ring, so that a burst causes one query
 KEEP_ALIVE = 15.0  # s
 CHECK_EVERY = 5.0  # s
 LONGEST_WAIT = 55  # s, below the usual time-out of proxies
@@ -97,12 +97,12 @@ async def until(check: Callable[[], T | None], seconds: float) -> T | None:
 
 
 async def give_back() -> None:
-    """Returns this thread's database connection: the stream itself needs none."""
+    """Closes this thread's database connection: the stream itself needs none."""
     await sync_to_async(connections.close_all)()
 
 
 def streaming(body: AsyncIterator[bytes], content_type: str, **headers: str) -> StreamingHttpResponse:
-    """A held response. The language is captured here, because the middleware's is gone when the body runs."""
+    """A held response. The language is captured here, because it is no longer active when the body runs."""
     language = translation.get_language()
 
     async def held() -> AsyncIterator[bytes]:
@@ -127,7 +127,7 @@ class Standing:
     """Whether the reader of a long response still has the right to it; checked again every few seconds."""
 
     def __init__(self, actor: Actor, *, checked: bool = True) -> None:
-        """`checked`: just now, as at the beginning of a request."""
+        """`checked`: the actor's rights were checked just now, as at the beginning of a request."""
         self._actor: Actor | None = actor
         self._checked = time.monotonic() if checked else float("-inf")
 

@@ -1,7 +1,7 @@
 """Message catalogs for translators, using Babel alone, so that no gettext tools are needed.
 
 Extracts from Python and templates, merges into locale/<language>/LC_MESSAGES/django.po, compiles to django.mo.
-English is the language of the sources: its catalog is filled with the sentences themselves.
+The sources are in English: the English catalog is filled with the sentences themselves.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from django.utils.translation.template import templatize
 
 
 def ngettext_noop(one: str, many: str) -> tuple[str, str]:
-    """Marks a sentence with a plural that another package shows."""
+    """Marks a sentence with a plural that is translated elsewhere."""
     return one, many
 
 
-# Django's own sentences whose Chinese translation there says 你; the portal says 您, and its catalog goes before Django's.
+# Django's own sentences: its Chinese translation uses 你, the portal uses 您, and the portal's catalog has precedence.
 FROM_DJANGO = (
     gettext_noop("Your password can’t be too similar to your other personal information."),
     gettext_noop("Your password can’t be a commonly used password."),
@@ -78,7 +78,7 @@ def add(catalog: Catalog, function: str, sentences: Any, where: tuple[str, int],
     plural = "ngettext" in function or "npgettext" in function
     ids = [text for text in arguments[: 2 if plural else 1] if isinstance(text, str) and text]
     if len(ids) < (2 if plural else 1):
-        return  # not a literal: marked where it is written
+        return  # not a literal: it is marked where it is defined
     catalog.add(tuple(ids) if plural else ids[0], locations=[where], auto_comments=comments, context=context)
 
 
@@ -101,7 +101,7 @@ def empty(language: str) -> Catalog:
 
 
 def update(language: str) -> Catalog:
-    """Merges new sentences in and drops those no longer used; nothing is guessed, so nothing becomes fuzzy."""
+    """Adds new sentences and drops unused ones; translations are not guessed, so none is fuzzy."""
     catalog = read(language)
     catalog.update(extract(), no_fuzzy_matching=True, update_creation_date=False)
     catalog.obsolete.clear()
@@ -118,7 +118,7 @@ def update(language: str) -> Catalog:
 
 
 def texts(message: Message) -> list[str]:
-    """Its translations: one, or one a plural form; empty ones included."""
+    """The message's translations: one, or one for each plural form; empty ones included."""
     string = message.string or ""
     return [string] if isinstance(string, str) else list(string)
 
@@ -145,7 +145,7 @@ def compile_one(language: str) -> bool:
     target = source.with_suffix(".mo")
     if not source.exists() or (target.exists() and target.stat().st_mtime >= source.stat().st_mtime):
         return False
-    partial = target.with_suffix(f".{os.getpid()}.mo")  # two may compile at once, each its own
+    partial = target.with_suffix(f".{os.getpid()}.mo")  # a file per process, because two may compile at once
     with partial.open("wb") as file:
         write_mo(file, read(language))
     partial.replace(target)

@@ -1,4 +1,4 @@
-"""A changelog in the form of Keep a Changelog as versions, groups and entries that are short at first sight."""
+"""Parses a changelog in the format of Keep a Changelog into versions, groups, and entries with a short headline."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from portal.text.markdown import render
 
-SHORT = 140  # letters of a headline, which ends at a colon or semicolon rather than to be longer
-# Of machines more than of pages: commands, settings, addresses, and what only operators see.
+SHORT = 140  # characters; a longer headline is cut at a colon or semicolon
+# Entries about machines rather than pages: commands, settings, addresses, and what only operators see.
 TECHNICAL = re.compile(
     r"`|\*Operator|Helm|chart|Grafana|OpenTelemetry|OpenID|SAML|LDAP|PostgreSQL|Prometheus|API|token|DRA"
 )
@@ -17,14 +17,14 @@ TECHNICAL = re.compile(
 @dataclass(frozen=True, slots=True)
 class Entry:
     headline: str  # HTML
-    rest: str  # HTML; "" if the headline says all
+    rest: str  # HTML; "" if there is only a headline
     is_technical: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     name: str  # Added, Changed, …
-    entries: tuple[Entry, ...]  # what people see on pages first
+    entries: tuple[Entry, ...]  # those that are not technical first
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Version:
 
 
 def read(source: str) -> list[Version]:
-    """Newest first, as the file has them."""
+    """The versions in the file's order, newest first."""
     versions = []
     for part in re.split(r"^## ", source, flags=re.M)[1:]:
         head, _mark, body = part.partition("\n")
@@ -57,7 +57,7 @@ def _entry(text: str) -> Entry:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """The first sentence, of a long one what stands before a colon or semicolon, and the rest."""
+    """The first sentence, or its part before a colon or semicolon if it is long; and the rest."""
     ends = [each.start() for each in re.finditer(r"\. (?=[A-Z`*?(])", text) if _is_whole(text[: each.start()])]
     end = ends[0] if ends else len(text)
     if end > SHORT:

@@ -1,11 +1,11 @@
-"""How deep a value of JSON is nested."""
+"""How deeply a JSON value is nested."""
 
 from __future__ import annotations
 
 from typing import Any
 
 DEEPEST = 20
-"""Levels of lists and objects in a body; ours have three."""
+"""Allowed levels of lists and objects in a request body; ours need three."""
 
 
 def depth(data: Any) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-Resolve = Callable[[str], str]  # a link as it is written → an address; "": not here, only its words stay
+Resolve = Callable[[str], str]  # a link as it is written → its URL; "" drops the link and keeps its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Document:
     html: str
     sections: tuple[Section, ...]
     rows: tuple[tuple[str, ...], ...]
-    """Of all tables without their heads, each cell as HTML."""
+    """Rows of all tables without their headers, each cell as HTML."""
 
     @property
     def title(self) -> str:
@@ -48,8 +48,8 @@ def slug(title: str) -> str:
 def render(source: str, resolve: Resolve, original: tuple[Section, ...] = ()) -> Document:
     """The document without its title, which the page shows (the first of `sections`).
 
-    Items of numbered lists under a heading that says "rules" have the anchors `rule-1`, `rule-2`, … A translation has
-    the anchors of its `original`, heading by heading, so that links hold in every language; GitHub's stand beside them.
+    Items of numbered lists under a heading that says "rules" have the anchors `rule-1`, `rule-2`, … A translation gets the
+    anchors of its `original`, heading by heading, so that links work in every language, and keeps GitHub's as well.
     """
     tokens = _parser.parse(source)
     sections: list[Section] = []
@@ -81,10 +81,10 @@ def render(source: str, resolve: Resolve, original: tuple[Section, ...] = ()) ->
         tokens = tokens[3:]
     html: str = _parser.renderer.render(tokens, _parser.options, {})
     html = html.replace("<table ", '<div class="table-responsive"><table ').replace("</table>", "</table></div>")
-    html = re.sub(r"<th( [^>]*)?></th>", "<td></td>", html)  # an empty cell heads no column
+    html = re.sub(r"<th( [^>]*)?></th>", "<td></td>", html)  # an empty cell is no column header
     html = re.sub(r"<thead>\s*<tr>\s*(<td></td>\s*)+</tr>\s*</thead>\s*", "", html)
-    html = html.replace("&lt;br&gt;", "<br>")  # the one element that cells of tables have no mark for
-    html = html.replace("<pre>", '<pre tabindex="0">')  # wide ones scroll, with the keyboard, too
+    html = html.replace("&lt;br&gt;", "<br>")  # the one element for which cells of tables have no Markdown
+    html = html.replace("<pre>", '<pre tabindex="0">')  # wide blocks can be scrolled with the keyboard, too
     return Document(html, tuple(sections), tuple(_rows(tokens)))
 
 
@@ -103,7 +103,7 @@ def _words(token: Token) -> str:
 
 
 def _mark(heading: Token, anchor: str) -> None:
-    """A second anchor at the heading's beginning."""
+    """Adds a second anchor at the beginning of the heading."""
     mark = Token("span_open", "span", 1, attrs={"id": anchor})
     heading.children = [mark, Token("span_close", "span", -1), *(heading.children or ())]
 
@@ -113,7 +113,7 @@ def _longer(section: Section, text: str) -> Section:
 
 
 def _links(token: Token, resolve: Resolve) -> None:
-    """Links get their addresses here; pictures become their words."""
+    """Resolves the addresses of links; pictures become their alternative text."""
     children, left, dropped = token.children or [], [], 0
     for child in children:
         if child.type == "image":

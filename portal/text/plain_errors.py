@@ -7,7 +7,7 @@ import re
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-ERRORS = [  # what a text of the system says → what it means; the first that is found counts
+ERRORS = [  # pattern in the system's message → meaning; the first match counts
     (r"gaierror|NameResolutionError|Name or service not known|name resolution|nodename nor servname",
      N_("its host name cannot be resolved")),
     (r"CERTIFICATE_VERIFY_FAILED|SSLCertVerification|certificate verify", N_("its certificate is not trusted")),

@@ -12,8 +12,8 @@ from django.utils.translation import ngettext, pgettext
 
 
 def amount(units: float | None, pool: Any) -> str:
-    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit". A mean has one decimal
-    where it is no memory: "2.5 cards"."""
+    """`4` of a pool (or of a unit's name) → "4 cards", "15 GiB", "3 slices". None is "no limit". Fractions are rounded to one
+    decimal, except for memory: "2.5 cards"."""
     if units is None:
         return _("no limit")
     unit = pool if isinstance(pool, str) else pool.unit
@@ -44,7 +44,7 @@ def guarantee(units: int, pool: Any) -> str:
 
 
 def part(units: int, pool: Any) -> str:
-    """An amount before "of 16 cards": `15`; before "of 30 GiB": "15 GiB", because memory needs its unit."""
+    """An amount in front of "of 16 cards": `15`; in front of "of 30 GiB": "15 GiB", because memory needs its unit."""
     return memory(units) if pool.unit == "MiB" else f"{units:,}"
 
 
@@ -54,7 +54,7 @@ def unit_name(unit: str) -> str:
 
 
 def unit_hours(unit: str) -> str:
-    """What hours of a pool's unit are called. Hours of memory count GiB."""
+    """The name of the hours of a pool's unit. Hours of memory are counted in GiB."""
     return {
         "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
         "percent": _("GPU-hours (shares of a card)"),
@@ -94,7 +94,7 @@ def percent(share: float | None) -> str:
 
 
 def price(amount: Decimal | None) -> str:
-    """Without zeros at its end: 0.5, 12."""
+    """A price without trailing zeros: 0.5, 12."""
     return "" if amount is None else f"{amount.normalize():,f}"
 
 
