@@ -1,4 +1,4 @@
-"""`audit/`: who changed what. For operators everything, for owners what happened in their departments."""
+"""`audit/`: who changed what. Operators see everything, quota owners the entries of their departments."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class BoundedJSON(JSONParser):
         except RecursionError:
             raise ParseError(too_deep) from None
         except ParseError as error:
-            if "set_int_max_str_digits" in str(error.detail):  # Python's own words are for its programmers
+            if "set_int_max_str_digits" in str(error.detail):  # Python's own message is for programmers
                 raise ParseError(_("A number has too many digits.")) from None
             place = re.search(r"line (\d+) column (\d+)", str(error.detail))
             if place is None:
@@ -93,8 +93,8 @@ class ApiView(APIView):
     lease: Lease | None = None  # set by @idempotent
     dry_runs: frozenset[str] = (
         frozenset()
-    )  # methods that take `dry_run`; whoever sends it to another must not find it done
-    without_body = frozenset({"delete"})  # methods that read none: what is sent all the same was meant to do something
+    )  # methods that accept `dry_run`; all others refuse it, rather than make the change
+    without_body = frozenset({"delete"})  # methods that refuse a body: whoever sends one means something by it
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -121,7 +121,7 @@ class ApiView(APIView):
         return response
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
-        """Stores the answer for its Idempotency-Key, in the transaction that makes it true
+        """Stores the response for its Idempotency-Key, in the transaction of the change
         (portal/api/idempotency.py)."""
         if self.lease is not None:
             self.lease.keep(status, data, headers)
@@ -146,7 +146,7 @@ class ApiView(APIView):
         context = {"actor": self.actor, "request": self.request}
         checked = serializer(context=context, **kwargs) if kwargs else thread_serializer(serializer, context)
         checked.initial_data = self.request.data
-        checked.__dict__.pop("_validated_data", None)  # of the request before
+        checked.__dict__.pop("_validated_data", None)  # of the previous request
         checked.is_valid(raise_exception=True)
         values: dict[str, Any] = checked.validated_data
         return values
@@ -161,7 +161,7 @@ class ApiView(APIView):
         return self.text(PARAMETER)
 
     def flag(self, name: str) -> bool:
-        """A yes-or-no query parameter, such as `dry_run=1`."""
+        """A boolean query parameter, such as `dry_run=1`. Raises Invalid."""
         text = self.request.query_params.get(name, "")
         if text not in {"", "0", "1", "true", "false"}:
             raise Invalid(N_("%(name)s must be 1 or 0."), field=name, name=name)

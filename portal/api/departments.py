@@ -1,4 +1,4 @@
-"""`departments/` and `departments/{d}/members/`: the tree, and who belongs to it."""
+"""`departments/` and `departments/{d}/members/`: the tree of departments, and their members."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from portal.models import Department, Membership, Role
 
 
 class Tree:
-    """All departments, read once for an answer."""
+    """All departments, read once for a response."""
 
     def __init__(self) -> None:
         self.rows = {
@@ -146,7 +146,7 @@ class Departments(ApiView):
                 actor=self.actor, slug=values["id"], name=values["name"], parent=parent, weight=values["weight"]
             )
         except Invalid as error:
-            error.field = "id" if error.field == "slug" else error.field  # as it is called here
+            error.field = "id" if error.field == "slug" else error.field  # the API's name of the field
             raise
         return Response(
             DepartmentOut(made, context={"actor": self.actor}).data,
@@ -230,7 +230,7 @@ class MemberChange(Strict):
 
 
 def people_of(department: Department) -> QuerySet[Membership]:
-    """Service accounts have their own list."""
+    """The members who are people; service accounts have their own list."""
     rows = Membership.objects.filter(department=department, user__service_of=None)
     return rows.select_related("user", "department")
 

@@ -1,4 +1,4 @@
-"""`events/`: what happened, as a list or as a stream in commit order that resumes where it broke off."""
+"""`events/`: a list of events, or a stream in commit order that can be resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from portal.server.streams import Standing
 
 STREAM = "text/event-stream"
 CHUNK = 200
-OLDER_SOON = 0.1  # s: somebody with an older transaction is about to commit; doubled while it does not
+OLDER_SOON = 0.1  # s to wait for an older transaction that is about to commit; doubles until it does
 STILL_HERE = b": still here\n\n"
 Position = tuple[int, int]
 
@@ -46,12 +46,12 @@ class EventOut(serializers.ModelSerializer[Event]):
 
 @dataclass
 class Feed:
-    """What one reader may see of the events."""
+    """The events that one reader may see, narrowed to a workload or kinds."""
 
     reader: Standing
     workload: str = ""
     kinds: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()  # kinds that concern the workload though they are no event of it
+    also: tuple[str, ...] = ()  # kinds that concern the workload, though the events are not its own
 
     def rows(self, actor: Actor) -> QuerySet[Event]:
         rows = visible(actor, settled()).select_related("department")
@@ -62,7 +62,7 @@ class Feed:
         return rows
 
     def after(self, position: Position) -> tuple[list[Event], Position, bool] | None:
-        """(rows, the position behind them, whether more is about to settle); None: the reader may not read on."""
+        """(rows, position of the last one, whether more will be final soon); None if the reader has lost the right to read."""
         actor = self.reader.actor()
         if actor is None:
             return None
@@ -74,7 +74,7 @@ class Feed:
 
 
 def settled() -> QuerySet[Event]:
-    """Rows that no transaction still at work can get in front of. SQLite writes one transaction at a time."""
+    """Final rows: no running transaction can still insert one before them. SQLite runs one writing transaction at a time."""
     if connection.vendor != "postgresql":
         return Event.objects.all()
     oldest = RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", [], output_field=BigIntegerField())
@@ -94,8 +94,7 @@ def end_of_feed() -> Position:
 
 
 def start(given: str) -> tuple[Position, bool]:
-    """Where to begin: (position, whether events after the reader's last one are gone, which is sent as `event:
-    reset`)."""
+    """Where to begin: (position, whether events after the reader's last one were deleted, which is sent as `event: reset`)."""
     if not given:
         return end_of_feed(), False
     tx, _dash, pk = given.partition("-")
@@ -122,7 +121,7 @@ def as_messages(rows: list[Event]) -> Iterator[bytes]:
 async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event], None]:
     """New events in commit order as they become final; an empty list after KEEP_ALIVE without any.
 
-    Ends when the reader loses the right to read them, or the process closes.
+    Ends when the reader loses the right to read them, or the process stops.
     """
     spoke, pause = time.monotonic(), OLDER_SOON
     with streams.bell() as event:
@@ -152,7 +151,7 @@ async def follow(feed: Feed, given: str) -> AsyncIterator[bytes]:
 
 
 def finite(feed: Feed, given: str) -> Iterator[bytes]:
-    """The events there are now, for servers that cannot hold a request open; EventSource reconnects by itself."""
+    """The present events, for servers that cannot hold a request open; EventSource reconnects by itself."""
     position, reset = start(given)
     yield opening(position, reset)
     batch = feed.after(position)

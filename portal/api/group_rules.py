@@ -64,7 +64,7 @@ class GroupEffectsOut(serializers.Serializer[Any]):
 
 
 def effects_json(effects: list[group_rules.Effect]) -> dict[str, Any]:
-    """Whom the rules would change, and how."""
+    """The people for whom the rules would change something, and what."""
     return {
         "effects": [
             {

@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a POST that is sent twice is carried out once and answered twice with the same answer.
+"""`Idempotency-Key`: a POST that is sent twice is carried out once and gets the same response twice.
 
-Same body: the stored answer. Other body: 422. Still in flight: 409 and Retry-After. Answers 5xx and 429, and questions
-(portal/infra/confirm.py) are not stored: the next try runs. How nothing is doubled: portal/web/once.py.
+Same body: the stored response. Other body: 422. Still in flight: 409 and Retry-After. Responses 5xx and 429 and requests for
+confirmation (portal/infra/confirm.py) are not stored: the next attempt runs. How duplicates are prevented: portal/web/once.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def idempotent(method: View) -> View:
         try:
             response: Response = method(self, request, *args, **kwargs)
         except Exception as error:
-            lease.is_stored = False  # its transaction was rolled back, and the answer in it
+            lease.is_stored = False  # its transaction was rolled back, and the stored response with it
             try:
                 response = self.handle_exception(error)
             except Exception:
@@ -55,7 +55,7 @@ def idempotent(method: View) -> View:
 
 
 def lease_for(request: Request, key: str) -> Lease | IdempotencyKey:
-    """A lease for a new key, or the stored row of an answered one. Raises InFlight, OtherBody, Invalid."""
+    """A lease for a new key, or the stored row of a key that has a response. Raises InFlight, OtherBody, Invalid."""
     if not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
         raise Invalid(N_("An Idempotency-Key has 1 to 255 printable ASCII characters."), field="Idempotency-Key")
     digest = hashlib.sha256(request._request.META.get("QUERY_STRING", "").encode() + b"\0" + request.body).hexdigest()
@@ -63,15 +63,15 @@ def lease_for(request: Request, key: str) -> Lease | IdempotencyKey:
 
 
 def settle(lease: Lease, response: Response) -> None:
-    """Stores an answer that the action has not stored itself."""
+    """Stores a response that the action has not stored itself."""
     unconfirmed = response.status_code == 409 and response.data.get("code") == Unconfirmed.code
     if response.status_code >= 500 or response.status_code == 429 or unconfirmed:
         lease.drop()
     elif not lease.is_stored:
         headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
-        if response.content_type:  # until it is rendered its header has Django's own
+        if response.content_type:  # before rendering, its header has Django's default
             headers["Content-Type"] = response.content_type
-        with contextlib.suppress(InFlight):  # taken over: the other one's answer stands
+        with contextlib.suppress(InFlight):  # taken over: the other request's response counts
             lease.keep(response.status_code, response.data, headers)
 
 

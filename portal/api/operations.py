@@ -1,7 +1,7 @@
-"""What the schema says of each operation beside its types: summary, text, examples, and gpuq's command.
+"""What the schema has for each operation besides types: summary, text, examples, and gpuq's command.
 
-The words lie in `operations.yaml` of each app's `api`, by operation. An example is made from the schema: the body is the one
-written there or made like an answer, and an answer has each field's usual value (`example_values.yaml`).
+The texts are in `operations.yaml` of each app's `api`, by operation. Examples are generated from the schema with each field's
+usual value (`example_values.yaml`); that of a body may be given in `operations.yaml` instead.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import yaml
 from django.conf import settings
 
 Json = Any
-DEEPEST = 8  # levels of an example; a department in a department ends somewhere
+DEEPEST = 8  # levels of an example, since schemas may be recursive
 
 
 @cache
 def words() -> dict[str, dict[str, Any]]:
-    """Operation → `summary`, and perhaps `text`, `body` and `gpuq`."""
+    """Operation → `summary`, and optionally `text`, `body` and `gpuq`."""
     by_operation: dict[str, dict[str, Any]] = {}
     for app in ("portal", "quotas", "workloads"):
         by_operation |= yaml.safe_load((settings.BASE_DIR / app / "api" / "operations.yaml").read_text("utf-8"))
@@ -35,7 +35,7 @@ def _values() -> dict[str, list[Json]]:
 
 
 def add_examples(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Hook of drf-spectacular, run on the whole document: an example for each parameter, body and answer in JSON."""
+    """Post-processing hook of drf-spectacular: adds an example to each parameter, body and response."""
     schemas = result["components"]["schemas"]
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -60,7 +60,7 @@ def _of(content: dict[str, Any], schemas: dict[str, Any]) -> Json:
 
 
 def example(schema: dict[str, Any], schemas: dict[str, Any], name: str, deep: int = 0) -> Json:
-    """A value that the schema allows; `name` is the field's, by which a usual one is chosen."""
+    """A value that the schema allows; `name` is the field's, which selects its usual value."""
     if "$ref" in schema:
         return example(schemas[schema["$ref"].rpartition("/")[2]], schemas, name, deep)
     for parts in ("allOf", "oneOf", "anyOf"):

@@ -1,4 +1,4 @@
-"""Lists by cursor: a page stays right while rows are added at the front. `{results, next}`, `limit` up to 500."""
+"""Cursor pagination: pages stay correct while rows are added at the front. `{results, next}`, `limit` up to 500."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CursorPages(CursorPagination):
         try:
             return super().paginate_queryset(queryset, request, view)
         except (ValueError, DataError):
-            if "cursor" in request.query_params:  # well-formed, with a position that is none of this list's
+            if "cursor" in request.query_params:  # well-formed, but its position does not fit this list
                 raise exceptions.ValidationError({"cursor": NO_CURSOR}) from None
             raise
 
@@ -60,7 +60,7 @@ class CursorPages(CursorPagination):
             raise exceptions.ValidationError({"cursor": NO_CURSOR}) from None
 
     def get_paginated_response(self, data: Any, **more: Any) -> Response:
-        """`more` adds fields beside the page, such as facets."""
+        """`more` adds fields to the response, such as facets."""
         return Response({"results": data, "next": self.get_next_link(), **more})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:

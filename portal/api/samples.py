@@ -1,4 +1,4 @@
-"""The same call in three ways to copy: curl, Python with requests, and gpuq where it has a command for it."""
+"""An API call as code to copy: for curl, Python with requests, and gpuq if it has a command for it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 Json = Any
-HEADERS = {"If-Match": '"3"', "Idempotency-Key": "build-4711"}  # those that a first call should have, with a value
+HEADERS = {"If-Match": '"3"', "Idempotency-Key": "build-4711"}  # headers that a sample shows, with an example value
 JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    name: str  # as on its tab
+    name: str  # label of its tab
     text: str
 
 

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1: what every operation has in common, so that each view only says what is its own."""
+"""OpenAPI 3.1: what all operations have in common, so that views only declare what is specific to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PAGING = [
 
 
 def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
-    """The answer of a list: one page, and whatever stands beside it."""
+    """The response of a list: one page, and the fields in `more`."""
     name = item.__name__.removesuffix("Out") + "Page"
     return inline_serializer(
         name,
@@ -55,7 +55,7 @@ def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
 
 
 def either(*answers: type[serializers.Serializer[Any]]) -> PolymorphicProxySerializer:
-    """The answer of an operation that gives one of several documents, such as the row or, with `dry_run`, a preview."""
+    """The response of an operation that returns one of several documents, such as the row or, with `dry_run`, a preview."""
     name = "Or".join(answer.__name__.removesuffix("Out") for answer in answers)
     return PolymorphicProxySerializer(name, answers, resource_type_field_name=None)
 
@@ -90,17 +90,17 @@ class AutoSchema(Spectacular):
         return words().get(self.get_operation_id(), {}).get("summary")
 
     def get_description(self) -> str:  # type: ignore[override]
-        """The text of operations.yaml; else the docstring."""
+        """The text in operations.yaml, else the docstring."""
         return words().get(self.get_operation_id(), {}).get("text") or super().get_description()
 
     def get_override_parameters(self) -> list[Any]:
-        """Lists take a limit and a cursor."""
+        """Adds limit and cursor to lists."""
         given: list[Any] = super().get_override_parameters()
         is_list = self.get_operation_id().endswith("_list")
         return [*given, *PAGING] if is_list else given
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
-        """A body that refuses unknown fields says so."""
+        """Declares that a body refuses unknown fields."""
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
         if getattr(serializer, "refuses_unknown_fields", False):
             schema["additionalProperties"] = False

@@ -1,7 +1,7 @@
-"""How often one holder (a person with all their tokens, a service account with its own, or an address before login) may
-call the API: a counter in Redis, or in this process where there is none.
+"""How often one holder (a person with all their tokens, a service account with its own, or an address before login) may call
+the API: a counter in Redis or, without Redis, in this process.
 
-One INCR, which is atomic, unlike DRF's own throttle, which reads and writes a list.
+It uses one INCR, which is atomic; DRF's own throttle reads and writes a list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PerHolder(BaseThrottle):
         return count <= limit
 
     def count(self, key: str) -> int:
-        """This call's number in the window; 0 when Redis is away: better unlimited than down."""
+        """This call's number in the window; 0 if Redis is unreachable, so that calls are not limited then."""
         try:
             return _counted(key) if settings.REDIS_URL else _counted_here(key)
         except redis.RedisError as error:
@@ -79,7 +79,7 @@ def holder_of(request: Request) -> str:
 
 
 def rate_headers(request: Request) -> dict[str, str]:
-    """RateLimit headers of an answer; {} where the throttle did not run."""
+    """RateLimit headers of a response; {} if the throttle did not run."""
     rate = getattr(request._request, "rate_limit", None)
     if rate is None:
         return {}

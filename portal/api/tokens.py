@@ -1,4 +1,4 @@
-"""`tokens/` and `departments/{d}/service_accounts/`: what programs act with."""
+"""`tokens/` and `departments/{d}/service_accounts/`: access for programs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Tokens(ApiView):
 
 
 def token_for(actor: Actor, prefix: str) -> ApiToken:
-    """A token of the actor's own, or in a department that they steer. Raises NotVisible."""
+    """A token of the actor, or of a department that they may manage. Raises NotVisible."""
     rows = ApiToken.objects.select_related("holder", "department", "made_by", "parent")
     token = rows.filter(prefix=prefix).first()
     if token is None:

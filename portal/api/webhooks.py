@@ -1,4 +1,4 @@
-"""`departments/{d}/webhooks/`: where a department's notices are sent, and what became of each."""
+"""`departments/{d}/webhooks/`: where a department's notices are sent, and the result of each delivery."""
 
 from __future__ import annotations
 

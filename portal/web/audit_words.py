@@ -1,4 +1,5 @@
-"""An entry of the audit log in a reader's words. The entry itself keeps codes: the API and the CSV file have them as they are."""
+"""Entries of the audit log in words of the reader's language. The entries themselves have codes, which the API and the CSV file
+return unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CODES = {  # of policies
 KINDS = {
     "notebook": N_("Notebooks"), "job": N_("Jobs"), "distributed": N_("Distributed jobs"), "service": N_("Services"),
 }  # fmt: skip
-IDLE_LIMITS = {  # of an idle policy, in the order in which they are told
+IDLE_LIMITS = {  # of an idle policy, in the order in which they are shown
     "action": N_("when idle"), "below": N_("idle below"), "minutes": N_("for so long"),
     "countdown": N_("stop after the warning"), "keep": N_("“Keep it” gives"),
 }  # fmt: skip
@@ -42,7 +43,7 @@ LONGEST = 300
 
 
 class Reader:
-    """Names and units of what entries tell of by slug: two queries, whatever the number of entries."""
+    """Names and units for the slugs in entries: two queries, whatever the number of entries."""
 
     def __init__(self) -> None:
         pools = apps.get_model("quotas", "Pool")._default_manager.values_list("slug", "name", "unit")
@@ -62,7 +63,7 @@ class Reader:
         ]
 
     def _unit(self, target: str, facts: Mapping[str, Any]) -> str:
-        """Of the pool that the values or the target name; "" if neither does."""
+        """The unit of the pool that the values or the target name; "" if neither does."""
         named = (facts.get("pool"), target.rpartition("/")[2])
         return next((self.pools[slug][1] for slug in named if isinstance(slug, str) and slug in self.pools), "")
 

@@ -1,5 +1,4 @@
-"""What pages call the codes of events, audit entries and jobs. Codes are for programs: the API, webhooks and logs
-have them as they are."""
+"""Labels of the codes of events, audit entries and jobs on pages. The API, webhooks and logs have the codes."""
 
 from __future__ import annotations
 
@@ -169,7 +168,7 @@ JOBS = {
     "quotas.clean_up": N_("Cleanup: planning passes and metered hours"),
     "workloads.clean_up": N_("Cleanup: files and logs"),
 }
-FACTS = {  # the names of what entries of the audit log tell of
+FACTS = {  # labels of values in audit entries
     "active": N_("Active"),
     "auth": N_("Authorization"),
     "ca": N_("CA certificate"),
@@ -270,7 +269,7 @@ FACTS = {  # the names of what entries of the audit log tell of
 
 
 def event_label(code: str) -> str:
-    """The label of an event or audit action; an unknown code as its own words."""
+    """The label of an event, audit action or job; an unknown code is split into words."""
     known = EVENTS.get(code) or JOBS.get(code)
     return _(known) if known else code.replace("_", " ").replace(".", ": ")
 

@@ -1,4 +1,4 @@
-"""Conflicting edits in a form: both versions side by side, and what is needed to send it again
+"""Conflicting edits in a form: both versions side by side, and the version mark for sending it again
 (portal/infra/versions.py)."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class SeenField(LineInput):
 
 
 def show(form: Any, **present: Any) -> None:
-    """Shows both versions above a form that was refused as outdated. Its `initial` is what is stored now; `present`
-    are the new version marks, so that sending it again replaces what is stored."""
+    """Shows both versions above a form that was refused as outdated. Its `initial` is what is stored now; `present` are the
+    current version marks, so that sending it again saves it."""
     form.conflict = list(differing(form.visible_fields()))
     form.data = form.data.copy()
     for name, value in present.items():

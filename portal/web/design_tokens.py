@@ -1,4 +1,5 @@
-"""The colours of the style sheets, per theme, read from the style sheets themselves, and their contrast as WCAG 2.2 counts it."""
+"""The colours of the style sheets, per theme, read from the style sheets themselves, and their contrast as WCAG 2.2 defines
+it."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ LIGHT, DARK = "light", "dark"
 THEMES = (LIGHT, DARK)
 UNITS = ("own", "borrowed", "lent", "held", "outside", "idle")
 MEANINGS = ("good", "warn", "bad", "calm")
-GROUNDS = ("tblr-bg-surface", "tblr-body-bg")  # what is written and drawn on
+GROUNDS = ("tblr-bg-surface", "tblr-body-bg")  # backgrounds of text and drawings
 TEXT, DRAWING = 4.5, 3.0
-"""Least contrast of text, and of what a drawing needs to be understood (1.4.3 and 1.4.11, AA)."""
+"""Minimum contrast of text, and of the parts of a drawing that are needed to understand it (1.4.3 and 1.4.11, AA)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """`contrast`: against the worse of the two grounds of its theme."""
+    """`contrast`: the lower one against the two backgrounds of its theme."""
 
     name: str
     value: str
@@ -34,7 +35,7 @@ class Colour:
 
 @cache
 def tokens(theme: str) -> dict[str, str]:
-    """Custom property, without its dashes → value, in a theme. Later sheets win, and a theme's own rules over the common ones."""
+    """Custom property, without its leading dashes → value in a theme. Later sheets and rules override earlier ones."""
     values: dict[str, str] = {}
     for sheet in SHEETS:
         text = re.sub(r"/\*.*?\*/", "", (Path(settings.BASE_DIR) / "static" / sheet).read_text(), flags=re.DOTALL)
@@ -45,7 +46,7 @@ def tokens(theme: str) -> dict[str, str]:
 
 
 def colour(name: str, theme: str) -> Colour:
-    """Raises KeyError for a token that no sheet has, ValueError for one that is no opaque colour."""
+    """The colour of a token. Raises KeyError if no sheet has it, ValueError if it is not an opaque colour."""
     parts = rgb(name, theme)
     worst = min(contrast(parts, rgb(ground, theme)) for ground in GROUNDS)
     return Colour(name, "#" + "".join(f"{round(part * 255):02x}" for part in parts), worst)
@@ -62,7 +63,7 @@ def rgb(name: str, theme: str) -> tuple[float, float, float]:
 
 
 def contrast(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    """From 1 to 21."""
+    """The contrast of two colours, from 1 to 21."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -87,7 +88,7 @@ def _rgb(value: str, theme: str) -> tuple[float, float, float]:
 
 
 def _of_oklch(lightness: float, chroma: float, hue: float) -> tuple[float, float, float]:
-    """CSS Color 4: through OKLab to linear light, then to sRGB."""
+    """Converts as CSS Color 4 does: through OKLab to linear light, then to sRGB."""
     a, b = chroma * math.cos(hue), chroma * math.sin(hue)
     long, middle, short = (
         (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3,

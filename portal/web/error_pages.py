@@ -1,7 +1,7 @@
 """The pages for 404, 403 and 500: the same in the demo and in an installation.
 
-The demo runs with DEBUG, where Django shows its own technical pages, which tell a newcomer nothing and everybody else too
-much. What went wrong is in the log with its traceback, there as here.
+The demo runs with DEBUG, where Django would show its technical pages, which do not help newcomers and reveal too much to
+everybody else. The log has every error with its traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""List filters that are kept in the address, each choice with the number of rows it would leave."""
+"""Filters of lists that are kept in the URL, each choice with the number of rows that it would select."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 
 @dataclass(frozen=True)
 class Filter:
-    """`name` is the key in the address, `path` the lookup it filters by, `labels` what its values are called. Without a label
-    it is not offered: links lead to it."""
+    """`name` is the key in the query string, `path` the lookup to filter by, `labels` the labels of its values. Without a
+    `label` the filter is not shown: only links use it."""
 
     name: str
     label: str
@@ -28,7 +28,8 @@ class Filter:
 
 
 def department_filter(rows: QuerySet[Any], path: str = "department") -> Filter:
-    """With the names of those departments only that the rows have: an address with another one must not tell its name."""
+    """A filter by department. It has only names of departments in the rows: a URL with another slug must not reveal that one's
+    name."""
     names = rows.order_by().exclude(**{path: None}).values_list(f"{path}__slug", f"{path}__name").distinct()
     return Filter("department", _("Department"), f"{path}__slug", dict(names))
 
@@ -58,7 +59,7 @@ class Facet:
 def narrow(
     query: QueryDict, rows: QuerySet[Any], filters: Sequence[Filter], skip: Filter | None = None
 ) -> QuerySet[Any]:
-    """The rows that the address's filters select; the filter `skip` is not applied."""
+    """The rows that the filters in the URL select; the filter `skip` is not applied."""
     return rows.filter(**{each.path: query[each.name] for each in filters if each is not skip and query.get(each.name)})
 
 
@@ -77,7 +78,7 @@ def facet(query: QueryDict, rows: QuerySet[Any], filters: Sequence[Filter], this
 
 
 def address(query: QueryDict, name: str, value: str) -> str:
-    """The same address with this filter set (or cleared), on the first page."""
+    """The same URL with this filter set (or cleared), on the first page."""
     new = query.copy()
     new.pop("page", None)
     new.pop(name, None)

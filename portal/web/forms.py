@@ -1,4 +1,4 @@
-"""How a refusal is shown at its field in a page's form."""
+"""Problems at their fields in a page's form, and fields for JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from portal.web import conflicts
 
 
 def only_missing(form: forms.BaseForm) -> bool:
-    """Whether nothing is wrong with a form but that it is not filled in yet: nothing to preview, and nothing to blame."""
+    """Whether the only errors are missing values: there is nothing to preview then, and no error to show."""
     return all(error.code == "required" for errors in form.errors.as_data().values() for error in errors)
 
 
 class JsonField(forms.JSONField):
-    """JSON as it is typed; what can be neither read nor stored is refused, and shown again as it was typed."""
+    """A field for typed JSON; what cannot be parsed or stored is refused, and shown again as it was typed."""
 
     def to_python(self, value: Any) -> Any:
         if not isinstance(value, str) or value in self.empty_values:
@@ -32,7 +32,7 @@ class JsonField(forms.JSONField):
             is_fit = depth(data) <= DEEPEST
             if is_fit:
                 json.dumps(data, ensure_ascii=False).encode()
-        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, half a character
+        except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, a lone surrogate
             is_fit = False
         if not is_fit:
             raise forms.ValidationError(

@@ -1,4 +1,4 @@
-"""The documents in docs/, as pages inside the portal: which there are, in which language, what a search finds in them."""
+"""The documents in docs/ as pages of the portal: their list, their languages, and a search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from portal.text import changelog
 from portal.text.markdown import Document, render
 
 ROOT = settings.BASE_DIR / "docs"
-CHINESE = "zh"  # docs/zh/ has the documents that are there in Chinese, under the same names
+CHINESE = "zh"  # docs/zh/ has the Chinese versions of documents, under the same names
 FOUND_MOST = 40
 
 HAN = r"\u3400-\u9fff"
@@ -40,7 +40,7 @@ class Hit:
 
 @cache
 def names() -> frozenset[str]:
-    """Of all documents, without their endings."""
+    """The names of all documents, without the file extension."""
     return frozenset(
         path.relative_to(ROOT).with_suffix("").as_posix()
         for path in ROOT.rglob("*.md")
@@ -59,7 +59,7 @@ def guide(name: str) -> Guide | None:
 
 @cache
 def changes() -> list[changelog.Version]:
-    """CHANGELOG.md; its links to files of the source are words."""
+    """The versions in CHANGELOG.md; links to source files become plain text."""
     return changelog.read((settings.BASE_DIR / "CHANGELOG.md").read_text("utf-8"))
 
 
@@ -91,10 +91,11 @@ def search(words: str) -> list[Hit]:
 
 
 def _has(text: str, word: str) -> bool:
-    """Chinese has no spaces between words: a run of it is there as it stands, or cut into words that are all there."""
+    """Whether the text contains the word. Chinese has no spaces between words: a run of characters also counts if it can be cut
+    into pieces that the text contains."""
     if word in text or not re.fullmatch(f"[{HAN}]+", word):
         return word in text
-    ends = {0}  # up to where it is made of pieces that are there
+    ends = {0}  # positions up to which the word consists of pieces in the text
     for end in range(2, len(word) + 1):
         if any(end - size in ends and word[end - size : end] in text for size in PIECE):
             ends.add(end)
@@ -102,7 +103,7 @@ def _has(text: str, word: str) -> bool:
 
 
 def _excerpt(text: str, word: str) -> str:
-    while word not in text.lower():  # it is there in pieces
+    while word not in text.lower():  # the text has only pieces of it
         word = word[:-1]
     begin = max(0, text.lower().find(word) - 60)
     cut = text[begin : begin + 200]
@@ -117,8 +118,8 @@ def _rendered(name: str, language: str) -> Document:
 
 
 def _resolve(link: str, place: str) -> str:
-    """A link of the document at `place` (such as "zh/quota-rules"): to a document inside the portal, whichever its language,
-    or away; "" if it leads to a file of the source."""
+    """A link of the document at `place` (such as "zh/quota-rules"): an address in the portal for a document of any language,
+    external links unchanged; "" for a source file."""
     if "://" in link or link.startswith(("#", "mailto:")):
         return link
     path, _mark, anchor = link.partition("#")

@@ -1,7 +1,7 @@
-"""Lists that people live in: what is searched, of which days, in which order, with which columns.
+"""The large lists: their search, days, order and columns.
 
-All of it is in the address (`q`, `from`, `to`, `sort`, `columns`, beside the filters of facets.py), so a link shows the same
-list to everybody who may see its rows. With `format=csv` the address answers all of its rows as a sheet.
+All of it is in the URL (`q`, `from`, `to`, `sort`, `columns`, and the filters of facets.py), so a link shows the same list to
+everybody who may see its rows. With `format=csv` the URL returns all of its rows as CSV.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from portal.web.facets import Filter, address, facet, narrow
 from portal.web.spreadsheets import download
 
 M = TypeVar("M", bound=Model)
-LONGEST = 100  # letters that are searched for
+LONGEST = 100  # characters of the search text
 MOST_WORDS = 8
 PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`order`: what it is sorted by; () cannot be sorted by. `fixed` ones cannot be hidden, `extra` ones are at first. Of a
-    column with `gaps` not every row has a value; those without come last."""
+    """`order`: the fields to sort by; () if the list cannot be sorted by it. A `fixed` column cannot be hidden, an `extra` one
+    is hidden by default. `gaps`: some rows have no value; these come last."""
 
     name: str
     label: str
@@ -44,7 +44,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column on this page. `sorts`: the address that sorts by it, the other way round if it does already."""
+    """A column on this page. `sorts`: the URL that sorts by it, in reverse if the list is already sorted by it; `toggles`: the
+    URL that shows or hides it."""
 
     column: Column
     is_shown: bool
@@ -54,10 +55,10 @@ class Heading:
 
 
 class ListState:
-    """What the address asks of a list. What cannot be read is as if it were not there.
+    """What the URL selects of a list. Invalid parameters are ignored.
 
-    `searched`: where each word is looked for (of a "^path" at its beginning), or what a word selects; `moment`: that of the
-    days; `default`: the order of equals, and where none is asked.
+    `searched`: the fields in which each word is searched (at the beginning for "^path"), or a function from a word to a Q;
+    `moment`: the field that the days refer to; `default`: the order of equal rows, and without a chosen order.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class ListState:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Column → what it is called: a row on a phone says it in each cell."""
+        """Column → label, which narrow screens show in each cell."""
         return {column.name: column.label for column in self.columns}
 
     @property
@@ -99,13 +100,13 @@ class ListState:
 
     @property
     def carried(self) -> list[tuple[str, str]]:
-        """What a form for words and days has to take along."""
+        """Parameters that the form for words and days must keep, as hidden fields."""
         names = ["sort", "columns", *(each.name for each in self.filters)]
         return [(name, str(self.query[name])) for name in names if self.query.get(name)]
 
     @property
     def moment_label(self) -> str:
-        """What happened on the days: the label of their column."""
+        """The label of the column that the days refer to."""
         return next((each.label for each in self.columns if each.order == (self.moment,)), "")
 
     @property
@@ -114,11 +115,11 @@ class ListState:
 
     @property
     def is_sheet(self) -> bool:
-        """Whether the address asks for CSV."""
+        """Whether the URL requests CSV."""
         return self.query.get("format") == "csv"
 
     def context(self, rows: QuerySet[Any]) -> dict[str, Any]:
-        """What list_tools.html, list_head.html and pager.html show of these rows; `any`: whether there are rows at all."""
+        """The context of list_tools.html, list_head.html and pager.html; `any`: whether there are rows at all."""
         matches = self.matching(rows)
         page = Paginator(self.chosen(rows), PER_PAGE).get_page(self.query.get("page"))
         offered = [each for each in self.filters if each.label]
@@ -126,15 +127,15 @@ class ListState:
         return {"list": self, "page": page, "facets": facets, "any": bool(page.paginator.count) or rows.exists()}
 
     def sheet(self, name: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> StreamingHttpResponse:
-        """CSV that is streamed; its file has the name and the time."""
+        """The rows as streamed CSV; the file name has `name` and the time."""
         return download(f"{name}-{timezone.now():%Y%m%d-%H%M%S}.csv", columns, rows)
 
     def chosen(self, rows: QuerySet[M]) -> QuerySet[M]:
-        """All that the address selects, in its order."""
+        """All rows that the URL selects, in its order."""
         return self._ordered(narrow(self.query, self.matching(rows), self.filters))
 
     def matching(self, rows: QuerySet[M]) -> QuerySet[M]:
-        """Those with every searched word, of the asked days in the reader's zone."""
+        """The rows with every searched word, of the chosen days in the reader's time zone."""
         for word in self.words.split()[:MOST_WORDS]:
             rows = rows.filter(self.searched(word))
         if self.moment and self.first:
@@ -146,7 +147,7 @@ class ListState:
     def _ordered(self, rows: QuerySet[M]) -> QuerySet[M]:
         if self.sorted_by is None:
             return rows.order_by(*self.default)
-        last = {"nulls_last": True} if self.sorted_by.gaps else {}  # an index has its own order of those without
+        last = {"nulls_last": True} if self.sorted_by.gaps else {}  # only if needed: an index sorts nulls differently
         paths = [F(path) for path in self.sorted_by.order]
         order: list[Any] = [path.desc(**last) if self.is_descending else path.asc(**last) for path in paths]
         return rows.order_by(*order, *self.default)
@@ -154,7 +155,7 @@ class ListState:
     def _heading(self, column: Column) -> Heading:
         is_this = column is self.sorted_by
         direction = ("descending" if self.is_descending else "ascending") if is_this else ""
-        # Numbers begin with the largest: that is what one looks for.
+        # Numbers begin with the largest, which are usually of interest.
         turned = not self.is_descending if is_this else column.number
         sorts = address(self.query, "sort", f"-{column.name}" if turned else column.name) if column.order else ""
         names = self.shown ^ {column.name}
@@ -163,7 +164,7 @@ class ListState:
 
 
 def _anywhere(*paths: str) -> Callable[[str], Q]:
-    """What selects the rows that have a word in one of these paths."""
+    """A function from a word to the Q that finds it in one of these paths."""
     lookups = [f"{path[1:]}__istartswith" if path.startswith("^") else f"{path}__icontains" for path in paths]
     return lambda word: reduce(or_, (Q(**{lookup: word}) for lookup in lookups))
 

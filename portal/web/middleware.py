@@ -32,7 +32,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{8,40}")
 
 
 def request_id(get_response: GetResponse) -> GetResponse:
-    """Takes the proxy's X-Request-ID or makes one; every log line and audit row of the request carries it."""
+    """Uses the proxy's X-Request-ID or generates one; every log line and audit entry of the request has it."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-ID", "")
@@ -56,8 +56,8 @@ def client_address(get_response: GetResponse) -> GetResponse:
 
 
 class ContentSecurityPolicy(CSPMiddleware):
-    """django-csp has no policy for 404 and 500 under DEBUG, for Django's technical pages; the demo shows its own
-    (portal.web.error_pages)."""
+    """django-csp has no policy for 404 and 500 under DEBUG, because Django's technical pages would not work with one; the demo
+    has its own pages (portal.web.error_pages)."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response = super().process_response(request, response)
@@ -68,8 +68,8 @@ class ContentSecurityPolicy(CSPMiddleware):
 
 
 class CompressedPages(GZipMiddleware):
-    """Pages and their live parts, which a browser asks for every few seconds, leave compressed. Not what streams, which must
-    arrive piece by piece, and not the API, whose strong ETags compression would weaken."""
+    """Compresses pages and their live parts, which browsers request every few seconds. Not streams, which must arrive piece by
+    piece, and not the API, whose strong ETags compression would weaken."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if response.streaming or not response.headers.get("Content-Type", "").startswith("text/html"):
@@ -111,7 +111,7 @@ def preferences(get_response: GetResponse) -> GetResponse:
 
 
 class OnlyForms(Problem):
-    """After a login that a form's POST required, leads to the form's own address."""
+    """A GET of an address that only accepts POST, as after a login that a form's POST required."""
 
     status = 405
     code = "method_not_allowed"
@@ -119,7 +119,7 @@ class OnlyForms(Problem):
 
 
 def problems(get_response: GetResponse) -> GetResponse:
-    """Turns a Problem that a view did not handle into a page that says what is wrong and what to do next."""
+    """Shows a Problem that a view did not handle as a page with what is wrong and what to do next."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

@@ -1,4 +1,4 @@
-"""The frame around every page: department, navigation, unread notices. Each value is computed when it is used."""
+"""The frame around every page: department, navigation, unread notices. Values are computed when they are first used."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from django.utils.translation import gettext as _
 from portal.access import Actor, Right, actor_of
 from portal.models import Department, InboxItem, User
 
-LAST_DEPARTMENT = "department"  # in the session: where the person was last
+LAST_DEPARTMENT = "department"  # key in the session: the department last visited
 
 
 @dataclass(frozen=True)
 class Place:
-    """One line of the navigation on the left. `key` is its shortcut after "g"."""
+    """One line of the navigation on the left. `key` is its keyboard shortcut, after "g"."""
 
     name: str
     label: str
@@ -55,7 +55,7 @@ class Shell:
 
     @cached_property
     def department(self) -> Department | None:
-        """The address's department; else the last one visited; else the first the person may submit in."""
+        """The department in the URL; else the last one visited; else the first one in which the person may submit."""
         if self.actor is None:
             return None
         match = self.request.resolver_match
@@ -146,7 +146,7 @@ OPERATOR_PAGES = (
 
 
 def parent_of(view_name: str) -> str:
-    """The navigation line that a page without its own belongs to."""
+    """The page whose navigation line is active on a page without a line of its own; "" if there is none."""
     return {
         "workloads:detail": "workloads:list",
         "quotas:pool": "quotas:pools",

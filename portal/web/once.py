@@ -1,20 +1,20 @@
-"""What is sent twice is carried out once: the stored answers of POSTs, for pages and programs.
+"""Stored responses of POSTs, for pages and programs, so that a request that is sent twice is carried out once.
 
-A page's form that adds something carries a key of its own (`{% once %}`), a program's request an `Idempotency-Key`
+A form that adds something has a unique key (`{% once %}`), a program's request an `Idempotency-Key`
 (portal/api/idempotency.py). A key belongs to (holder, method, path) and lives 24 hours.
 
-How nothing is doubled when a process dies, or is merely slow:
+How duplicates are prevented even if a process dies or is slow:
 
-1. A row in its own transaction says "in flight". Its `created_at` is a lease of 60 seconds.
-2. What creates something may call `Lease.keep(answer)` **inside the transaction that creates it** (`on_commit_row` of
-   the actions). Row and answer commit together, so after a crash either both are there, and a retry gets the answer,
-   or neither is, and a retry starts afresh once the lease is over.
-3. `keep` is compare-and-set on the lease. Whoever was so slow that another took the lease over cannot commit: `keep`
-   raises inside the transaction, which takes back what it had created.
+1. A row written in its own transaction marks the key as in flight. Its `created_at` is a lease of 60 seconds.
+2. An action that creates something may call `Lease.keep(answer)` **inside the transaction that creates it** (`on_commit_row` of
+   the actions). Row and response commit together, so after a crash either both exist, and a retry gets the response,
+   or neither does, and a retry starts again after the lease.
+3. `keep` is compare-and-set on the lease. A process so slow that another took over the lease cannot commit: `keep`
+   raises inside the transaction, which rolls back what it has created.
 
-An action that does not call `keep` has its answer stored right after it. If the process dies between the two, the
-retry runs again: fine for what is unique by itself (a member, a token's revocation) and for a person, who sees what is
-there, not for a program that creates work.
+If an action does not call `keep`, its response is stored right after it. If the process dies between the two, a retry runs the
+action again: acceptable if the result is unique anyway (a member, a token's revocation) and for people, who see what exists,
+but not for programs that create workloads.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from portal.models import IdempotencyKey
 
 KEPT = dt.timedelta(hours=24)
 LEASE = dt.timedelta(seconds=60)
-FIELD = "form_key"  # of a page's form
-CSRF = "csrfmiddlewaretoken"  # differs from page to page, without a meaning here
+FIELD = "form_key"  # form field of a page
+CSRF = "csrfmiddlewaretoken"  # differs on each page, so it is not compared
 PATIENCE = 8.0  # s that the second of a double click waits for the first
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
@@ -69,14 +69,14 @@ class FormInFlight(Problem):
 
 @dataclass
 class Lease:
-    """The right to answer a key; over after LEASE."""
+    """The right to carry out the request with a key; expires after LEASE."""
 
     row: int
     since: dt.datetime
     is_stored: bool = field(default=False)
 
     def keep(self, status: int, data: Any, headers: dict[str, str] | None = None) -> None:
-        """Stores the answer for good. Raises InFlight if the lease was taken over: then roll back."""
+        """Stores the final response. Raises InFlight if the lease was taken over: then roll back."""
         own_row = IdempotencyKey.objects.filter(pk=self.row, created_at=self.since, status=None)
         body = "" if data is None else encrypt(JSONRenderer().render(data).decode())  # may hold a secret shown once
         if not own_row.update(status=status, body=body, headers=headers or {}):
@@ -88,15 +88,15 @@ class Lease:
 
 
 def begin(*, holder: str, path: str, key: str, digest: str) -> Lease | IdempotencyKey:
-    """A lease for a new key, or the stored row of an answered one.
+    """A lease for a new key, or the stored row of a key that has a response.
 
     Args:
-        holder: whose key it is, such as `user:7`.
-        digest: of everything that was sent; a key belongs to one.
+        holder: owner of the key, such as `user:7`.
+        digest: hash of everything that was sent; a key is valid for one.
 
     Raises:
-        InFlight: the first request with this key is not answered yet.
-        OtherBody: the key came with something else before.
+        InFlight: the first request with this key has no response yet.
+        OtherBody: the key was used with a different request.
     """
     name = {"holder": holder, "method": "POST", "path": path[:300], "key": key}
     for _try in range(3):
@@ -108,7 +108,7 @@ def begin(*, holder: str, path: str, key: str, digest: str) -> Lease | Idempoten
         except IntegrityError:
             stored = IdempotencyKey.objects.filter(**name).first()
         if stored is None:
-            continue  # dropped meanwhile
+            continue  # deleted in the meantime
         if stored.created_at < now - KEPT:
             IdempotencyKey.objects.filter(pk=stored.pk, created_at=stored.created_at).delete()
             continue
@@ -121,7 +121,8 @@ def begin(*, holder: str, path: str, key: str, digest: str) -> Lease | Idempoten
 
 
 def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
-    """Takes over the key of a process that has died or is too slow. Raises InFlight if another one was faster."""
+    """Takes over the key of a process that has died or is too slow. Raises InFlight before the lease expires, or if another
+    process was faster."""
     abandoned = IdempotencyKey.objects.filter(pk=row.pk, created_at=row.created_at, status=None)
     if row.created_at > now - LEASE or not abandoned.update(created_at=now):
         raise InFlight
@@ -129,8 +130,8 @@ def take_over(row: IdempotencyKey, now: dt.datetime) -> Lease:
 
 
 def once(view: View) -> View:
-    """Decorates a page's view whose POST adds something and redirects. The second of a double click waits for the
-    first and is led to the same place; a form that was changed in between is a new one. What was refused is not stored.
+    """Decorates a page's view whose POST adds something and redirects. The second request of a double click waits for the first
+    and redirects to the same page; a form that was changed in between counts as new. Refusals are not stored.
     """
 
     @functools.wraps(view)
@@ -143,7 +144,7 @@ def once(view: View) -> View:
         try:
             response = view(request, *args, **kwargs)
             if 300 <= response.status_code < 400:
-                with contextlib.suppress(InFlight):  # taken over: the other one's answer stands
+                with contextlib.suppress(InFlight):  # taken over: the other request's response counts
                     lease.keep(response.status_code, None, {"Location": response.headers["Location"]})
             return response
         finally:

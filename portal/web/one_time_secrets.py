@@ -1,7 +1,7 @@
-"""Secrets that are shown once: kept from the POST that made them until the page after its redirect, sealed in the session.
+"""Secrets that are shown once: kept encrypted in the session, from the POST that created them to the page after its redirect.
 
-The page's address names the secret by a key of its own, so that it is there again when the reader changes language or
-theme, or loads the page again, for ten minutes; in no other session, and under no other address.
+The page's URL has a random key of the secret, so that the page can be reloaded for ten minutes, as after a change of language
+or theme; not in another session, and not at another URL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def redirect_with(request: HttpRequest, address: str, **facts: Any) -> HttpRespo
 
 
 def revealed(request: HttpRequest) -> dict[str, Any]:
-    """What this page may show now; {} if there is nothing, or not any more."""
+    """The `facts` for this page; {} if there are none, or not any more."""
     row = _live(request).get(request.GET.get("made", ""))
     if row is None or row["at"] != request.path:
         return {}

@@ -21,7 +21,7 @@ class TooManyRequests(Problem):
 
 
 def too_many_requests(request: HttpRequest) -> HttpResponse:
-    """allauth's limits that are not about failed logins: portal/settings.py, ACCOUNT_RATE_LIMITS."""
+    """The page for allauth's limits, except that on failed logins: portal/settings.py, ACCOUNT_RATE_LIMITS."""
     return render(request, "problem.html", {"problem": TooManyRequests()}, status=429)
 
 
@@ -32,7 +32,7 @@ def favicon(request: HttpRequest) -> HttpResponse:
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """What base.html needs on every page; `csp_nonce` is the name django-htmx looks for."""
+    """What base.html needs on every page; the name `csp_nonce` is required by django-htmx."""
     return {
         "VERSION": settings.VERSION,
         "EMBEDDED": settings.EMBEDDED,
@@ -44,12 +44,12 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def wants_part(request: HttpRequest, part: str) -> bool:
-    """Whether htmx asks for the element with this id, of a page with several live parts."""
+    """Whether htmx requests the element with this id, on a page with several live parts."""
     return request.headers.get("HX-Target") == part
 
 
 def back_here(request: HttpRequest) -> str:
-    """Where the switches of language and theme lead back to: this page, or after a form's POST the page of the form.
+    """Where changing the language or theme leads back to: this page, or after a form's POST the page with the form.
     A view may override it with `here` in its context."""
     if request.method not in ("POST", "PUT", "PATCH", "DELETE"):
         return request.get_full_path()

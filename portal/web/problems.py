@@ -1,14 +1,14 @@
-"""Every error of the API as `application/problem+json` (RFC 9457): which input, which number, what next.
+"""Every error of the API as `application/problem+json` (RFC 9457), with the input at fault, figures, and what to do next.
 
 | raised | status |
 |---|---|
 | malformed JSON | 400 |
 | a serializer's ValidationError, Invalid, a value the database cannot hold | 422 |
-| no or bad token | 401, which never says whether a thing exists |
+| no token or an invalid one | 401, which never reveals whether something exists |
 | NotVisible, Http404 | 404 |
 | another Problem | its own status, its numbers as fields |
-| a unique or foreign key in the way | 409 |
-| lock time-out, database away | 503 and Retry-After |
+| violation of a unique or foreign key | 409 |
+| lock timeout, unreachable database | 503 and Retry-After |
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def body_of(problem: Problem, path: str) -> dict[str, Any]:
 
 
 def line_of(problem: Problem) -> dict[str, int]:
-    """The line of the file that the problem is in, if it is in one."""
+    """{"line": …} if the problem is in a file, else {}."""
     line = getattr(problem, "line", None)
     return {} if line is None else {"line": line}
 
@@ -214,7 +214,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None) -> HttpResponse:
-    """handler400: what no browser sends by itself, such as the name of another host; and forms that are too large."""
+    """handler400: requests that no browser sends by itself, such as one for another host, and forms that are too large."""
     foreseen = as_problem(exception) if exception is not None else None
     if wants_json(request):
         return plain(foreseen or Malformed(), request)
@@ -225,7 +225,7 @@ def bad_request(request: HttpRequest, exception: Exception | None) -> HttpRespon
 
 
 def page_of(problem: Problem) -> str:
-    """The page of a refusal without session, database or a completely read request."""
+    """The page of a refusal; needs no session, database or completely read request."""
     return render_to_string("refused.html", {"problem": problem})
 
 

@@ -1,4 +1,5 @@
-"""CSV: for spreadsheets, so that the encoding is recognised and no cell is executed as a formula; and the beginning of one."""
+"""CSV for spreadsheets, whose encoding is recognised and whose cells are never executed as formulas; and the first rows of a
+CSV text."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from django.http import StreamingHttpResponse
 
-BYTE_ORDER_MARK = "\ufeff"  # without it spreadsheets take UTF-8 for something else
+BYTE_ORDER_MARK = "\ufeff"  # without it spreadsheets do not recognise UTF-8
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "|", "%")
-"""First signs that a spreadsheet takes for a formula; the full-width ones where the system is Chinese or Japanese."""
+"""First characters that make a spreadsheet take a cell for a formula; the full-width ones on Chinese and Japanese systems."""
 
 
 class _Echo:
@@ -53,8 +54,8 @@ Table = tuple[tuple[str, ...], ...]
 
 
 def first_rows(text: str, delimiter: str, *, most: int, columns: int, letters: int, is_cut: bool) -> tuple[Table, bool]:
-    """At most so many rows, columns and letters of a cell, and whether there are more rows or columns; no rows of what is no
-    table. `is_cut`: the text is a beginning, and its last row may be incomplete."""
+    """(the first rows of a CSV text, whether there are more rows or columns), with at most so many rows, columns and characters
+    in a cell; no rows if it is not a table. `is_cut`: the text is cut off, so its last row may be incomplete."""
     rows: list[tuple[str, ...]] = []
     more = False
     try:

@@ -1,7 +1,7 @@
-"""Guided tours: a card beside one element of a page at a time, and where in its tour a person is (docs/adr/0069).
+"""Guided tours: a card beside one element of a page at a time, and each person's position in a tour (docs/adr/0069).
 
-`{% tour "name" %}` stands in a template right before the element that the step is about, and the element carries
-`data-tour="name"`: the tag draws the card there while the reader is at this step, and the style sheet outlines the element.
+`{% tour "name" %}` is in a template right before the element that the step explains, and the element has `data-tour="name"`:
+the tag draws the card there while the reader is at this step, and the style sheet outlines the element.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from portal.web.navigation import Shell, address
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise as Text
 
-ANCHOR = "tour"  # id of the card: who goes to the next step comes to it, with the keyboard, too
+ANCHOR = "tour"  # id of the card, to which the links between steps jump, also for the keyboard
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`view`: the name of the page's address, with a query. `right`: the page is the department's, for who has it there."""
+    """`view`: the name of the page's URL, with an optional query. `right`: the page is a department's, and needs this right
+    there."""
 
     name: str
     view: str
@@ -36,7 +37,7 @@ class Step:
 class Tour:
     key: str
     label: Text
-    line: Text  # what it shows, for Help
+    line: Text  # description on the Help page
     steps: tuple[Step, ...]
 
 
@@ -114,12 +115,12 @@ TOURS = {tour.key: tour for tour in (RESEARCHER, OWNER, OPERATOR, PIPELINES)}
 
 @dataclass
 class Stand:
-    """Where the reader is: in a tour that goes on (`step`), or offered one (`step` None)."""
+    """The reader's position: at a `step` of a tour, or offered a tour (`step` None)."""
 
     tour: Tour
-    steps: list[Step]  # those whose pages the reader has
+    steps: list[Step]  # those with pages that the reader can open
     step: Step | None = None
-    is_drawn: bool = False  # the card is on this page already
+    is_drawn: bool = False  # the card is already on this page
 
     @property
     def number(self) -> int:
@@ -135,7 +136,7 @@ class Stand:
 
 
 def address_of(shell: Shell, step: Step) -> str:
-    """The page of the step; "" if the reader has no such page."""
+    """The URL of the step's page; "" if the reader cannot open it."""
     view, mark, query = step.view.partition("?")
     slug = {}
     if step.right is not None:
@@ -147,7 +148,7 @@ def address_of(shell: Shell, step: Step) -> str:
 
 
 def tours_of(shell: Shell) -> list[Tour]:
-    """Those that the reader can take; the first is the one that is offered."""
+    """The tours for this reader; the first one is offered."""
     if shell.actor is None:
         return []
     tours = [OPERATOR] if shell.actor.is_operator else []
@@ -159,14 +160,14 @@ def tours_of(shell: Shell) -> list[Tour]:
 
 
 def stand_at(shell: Shell, tour: Tour, name: str) -> Stand:
-    """At the step of this name, else at the first. `tour` has steps for everybody who can take it."""
+    """The position at the step of this name, else at the first step. `tour` has steps for everybody to whom it is open."""
     steps = [step for step in tour.steps if address_of(shell, step)]
     return Stand(tour, steps, next((step for step in steps if step.name == name), steps[0]))
 
 
 def go(shell: Shell, key: str, name: str) -> str:
-    """Takes the reader to the step `name` of a tour, "start" for its first, "" to close it for good. Returns the step's page, ""
-    after closing. Raises NotVisible if the reader has no such tour or step."""
+    """Moves the reader to the step `name` of a tour; "start" is its first, "" closes it for good. Returns the URL of the step's
+    page, "" after closing. Raises NotVisible if the reader has no such tour or step."""
     tour = TOURS.get(key)
     if shell.user is None or tour is None or tour not in tours_of(shell):
         raise NotVisible
@@ -182,7 +183,7 @@ def go(shell: Shell, key: str, name: str) -> str:
 
 
 def stand_of(shell: Shell) -> Stand | None:
-    """Of the reader of this page, once for each page; None where no tour goes on."""
+    """The position of this page's reader, computed once for each page; None without an open tour."""
     user, tour = shell.user, None
     if user is None or user.tour_closed or (tour := TOURS.get(user.tour)) is None or tour not in tours_of(shell):
         return None
@@ -191,7 +192,7 @@ def stand_of(shell: Shell) -> Stand | None:
 
 
 def offered_to(shell: Shell) -> Stand | None:
-    """What stands on the page that the reader comes to after login: a tour to begin, or one to go on with elsewhere."""
+    """What the first page after login offers: a tour to begin, or one to continue on another page; None if neither."""
     user, match = shell.user, shell.request.resolver_match
     if user is None or user.tour_closed or match is None or shell.actor is None:
         return None
