@@ -1,8 +1,8 @@
-"""The only door to a department's objects: who may what, and who sees what.
+"""The only way to a department's objects: who may do what, and who sees what.
 
-An Actor is a person, perhaps acting through a token that narrows what they may. Every view starts here:
-`department_for` gives a department or refuses, `visible` cuts a queryset down to what the actor may see.
-What one may not see does not exist (404); what one may see but not do is forbidden, with the role or scope that lacks (403).
+An Actor is a person, who may act through a token that restricts their rights. Every view starts here: `department_for` returns
+a department or refuses, `visible` restricts a queryset to what the actor may see.
+What one may not see does not exist (404); what one may see but not do is forbidden, naming the missing role or scope (403).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MEMBERSHIPS = Prepared(lambda username: Membership.objects.filter(user__username
 
 
 class Right(enum.StrEnum):
-    """The scope a token needs for each right is its value."""
+    """The value of each right is the scope that a token needs for it."""
 
     SEE = "read"
     SUBMIT = "submit"
     STEER = "quota"  # members, user caps, lend limit, recall, stopping anyone
-    MAKE_TOKENS = "tokens"  # making and revoking one's own, and with STEER those of service accounts
+    MAKE_TOKENS = "tokens"  # creating and revoking one's own, and with STEER those of service accounts
     OPERATE = "admin"
 
 
@@ -77,7 +77,7 @@ class Actor:
 
     user: User | None
     token: ApiToken | None = None
-    session: str = ""  # key of the session that the person acts through, if it is one
+    session: str = ""  # key of the session that the person uses, if any
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class Actor:
 
     @property
     def label(self) -> str:
-        """Their full name, where people read it."""
+        """The person's full name, for display."""
         return self.user.label if self.user else "system"
 
     @property
@@ -99,12 +99,12 @@ class Actor:
 
     @property
     def sees_all(self) -> bool:
-        """Whether rows need no filtering by department: an operator, unless a token narrows them."""
+        """Whether rows need no filtering by department: for operators, unless a token restricts them."""
         return self.is_operator and self.bound is None and Right.SEE in self.scopes
 
     @cached_property
     def roles(self) -> dict[int, Role]:
-        """Department id → role; an owner's role reaches down the tree."""
+        """Department id → role; an owner is also owner of all departments below."""
         if self.user is None:
             return {}
         roles = {row.department_id: Role(row.role) for row in MEMBERSHIPS.all(self.user.username)}
@@ -140,7 +140,7 @@ class Actor:
         return right in self.rights_in(department)
 
     def require(self, right: Right, department: Department) -> None:
-        """Raises NotVisible, ScopeMissing or Forbidden."""
+        """Requires a right in the department. Raises NotVisible, ScopeMissing or Forbidden."""
         rights = self.rights_in(department)
         if right in rights:
             return
@@ -152,7 +152,7 @@ class Actor:
         raise Forbidden(role=ROLE_FOR[right])
 
     def require_operator(self) -> None:
-        """For what concerns the whole installation. Raises NotVisible, TokenOfDepartment, ScopeMissing."""
+        """Requires the operator's right over the whole installation. Raises NotVisible, TokenOfDepartment, ScopeMissing."""
         if not self.is_operator:
             raise NotVisible
         if self.token is not None and self.token.department is not None:
@@ -161,7 +161,7 @@ class Actor:
             raise ScopeMissing(scope=Right.OPERATE.value)
 
     def right_over(self, author: User | None) -> Right:
-        """What is needed to stop or keep a workload: `submit` for the actor's own, `quota` for anybody else's."""
+        """The right needed to stop or keep a workload: `submit` for the actor's own, `quota` for anybody else's."""
         own = author is not None and self.user is not None and author.pk == self.user.pk
         return Right.SUBMIT if own else Right.STEER
 
@@ -185,7 +185,7 @@ class Actor:
 
     @property
     def owned(self) -> QuerySet[Department]:
-        """The departments of which the actor may see who used how much: an owner's with all below, an operator's all."""
+        """The departments whose usage by person the actor may see: for owners their own and all below, for operators all."""
         rows = self.departments
         if self.is_operator:
             return rows
@@ -213,7 +213,7 @@ def actor_of(request: HttpRequest) -> Actor:
         session = getattr(request, "session", None)
         key = (session.session_key or "") if session is not None and token is None else ""
         actor = Actor(user if user.is_authenticated else None, token, key)
-        if actor.user is None:  # never let a missing login become the system
+        if actor.user is None:  # a missing login must not act as the system
             raise NotVisible
         request._actor = actor  # type: ignore[attr-defined]
     return actor
@@ -228,7 +228,7 @@ def operator_of(request: HttpRequest) -> Actor:
 
 def department_for(actor: Actor, slug: str, right: Right = Right.SEE) -> Department:
     """The department, if the actor has this right in it. Raises NotVisible, ScopeMissing, Forbidden."""
-    own = actor.token.department if actor.token else None  # read with the token a moment ago
+    own = actor.token.department if actor.token else None  # already read with the token
     try:
         department = own if own and own.slug == slug else Department.objects.select_related("parent").get(slug=slug)
     except Department.DoesNotExist:

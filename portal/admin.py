@@ -16,7 +16,7 @@ from portal.access import NotVisible
 
 
 class OperatorSite(admin.AdminSite):
-    """Logs in where everybody does, so that the throttle of failed logins holds here too."""
+    """Uses the ordinary login page, so that its throttle on failed logins applies here, too."""
 
     site_header = site_title = _("GPU quota portal")
     index_title = _("Records")

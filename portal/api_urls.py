@@ -1,4 +1,4 @@
-"""`/api/v1/`: the schema, its page, and what belongs to portal. Quotas and workloads add their own files."""
+"""`/api/v1/`: the schema, its pages, and the API of portal. Quotas and workloads have their own files."""
 
 from __future__ import annotations
 

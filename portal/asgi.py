@@ -1,4 +1,4 @@
-"""What an ASGI server loads: `portal.asgi:application` (portal/server/application.py)."""
+"""The entry point for ASGI servers: `portal.asgi:application` (portal/server/application.py)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""One line in the audit log for every write a person can see, in the same transaction as the write."""
+"""The audit log: one entry for every write that people can see, in the same transaction as the write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _source: ContextVar[str] = ContextVar("source", default="")
 
 @contextmanager
 def applied_from(source: str) -> Iterator[None]:
-    """Entries made inside name the file that their changes were applied from."""
+    """Entries written inside have `source`, the file from which their changes were applied."""
     token = _source.set(source)
     try:
         yield

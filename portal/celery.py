@@ -1,4 +1,4 @@
-"""The Celery application and its timetable. Every tick claims a unique (job, slot) row, so two beats do no harm."""
+"""The Celery application and its timetable. Every tick claims a unique (job, slot) row, so a second beat does no harm."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ app.conf.beat_schedule = {
 @task_prerun.connect
 @task_postrun.connect
 def rest(**_: Any) -> None:
-    """Returns the connection to the pool, as after a request. CELERY_DB_REUSE_MAX keeps Celery from closing the pool,
-    for which PostgreSQL would start a process for every task."""
+    """Returns the connection to the pool, as after a request. CELERY_DB_REUSE_MAX keeps Celery from closing the pool:
+    PostgreSQL would have to start a process for every task."""
     close_old_connections()

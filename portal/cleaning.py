@@ -1,6 +1,6 @@
 """Deletes rows that are kept for a limited time. Each rule is one statement and harmless when repeated.
 
-Files of workloads are deleted by `workloads.clean_up` (portal knows nothing of workloads).
+Files of workloads are deleted by `workloads.clean_up` (portal does not import workloads).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 def clean_up(*, now: dt.datetime) -> Counter[str]:
-    """Deletes everything past its time; returns how many rows of each kind."""
+    """Deletes all expired rows; returns how many of each kind."""
     deleted: Counter[str] = Counter()
     old = {
         "events": Event.objects.filter(at__lt=now - EVENTS),

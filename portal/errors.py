@@ -1,7 +1,7 @@
-"""Problems that a person or program can act on. Exceptions are defined beside the function that raises them; this is
-their base.
+"""Problems that a person or program can act on. Exceptions are defined beside the function that raises them; this is their base
+class.
 
-The API turns a Problem into application/problem+json, pages into the form again with 422, tasks into a retry.
+The API answers a Problem with application/problem+json, pages with the form again and 422, and tasks retry.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def N_(text: str) -> str:
 
 
 def ngettext_noop(one: str, many: str) -> tuple[str, str]:
-    """Marks a sentence about one or several for the translators."""
+    """Marks a sentence with a plural for the translators."""
     return one, many
 
 
 class Problem(Exception):
-    """A refusal with its numbers.
+    """A refusal, with the figures for its message.
 
-    `message` is an English sentence with %(name)s places, marked by N_; `numbers` fill it and are fields of the answer.
-    Where it counts something, `plural` is the sentence for several, marked with it by ngettext_noop, and `count` the
-    number. `field` names the input at fault, if one is.
+    `message` is an English sentence with placeholders %(name)s, marked by N_; `numbers` fill it and are fields of the response.
+    If it counts something, `plural` is the plural form, both marked by ngettext_noop, and `numbers` has the `count`. `field`
+    names the input at fault, if one is.
     """
 
     status = 409
@@ -70,7 +70,7 @@ class Busy(Problem):
 
 
 class TooLarge(Problem):
-    """`limit` in bytes."""
+    """The request is too large; `limit` in bytes."""
 
     status = 413
     code = "too_large"

@@ -24,7 +24,9 @@ class User(AbstractUser):
     first_name = NameField(_("first name"), max_length=150, blank=True)
     last_name = NameField(_("last name"), max_length=150, blank=True)
     is_operator = models.BooleanField(_("operator"), default=False)
-    operator_from_rules = models.BooleanField(default=False, editable=False)  # a group gave it, and may take it
+    operator_from_rules = models.BooleanField(
+        default=False, editable=False
+    )  # given by a GroupRule, which may revoke it
     service_of = models.ForeignKey(
         "Department", null=True, blank=True, on_delete=models.CASCADE, related_name="service_accounts"
     )
@@ -38,13 +40,15 @@ class User(AbstractUser):
     time_zone = models.CharField(_("time zone"), max_length=50, blank=True)  # blank: the installation's
     tour = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # of portal.web.tours
     tour_step = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # the step's name
-    tour_closed = models.BooleanField(default=False, db_default=False, editable=False)  # for good: offered no more
-    changes_read = models.CharField(max_length=40, blank=True, db_default="", editable=False)  # up to this version
-    sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all were ended at once
+    tour_closed = models.BooleanField(default=False, db_default=False, editable=False)  # for good: not offered again
+    changes_read = models.CharField(
+        max_length=40, blank=True, db_default="", editable=False
+    )  # changelog read up to here
+    sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all sessions were ended at once
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
-        """The value that a session must carry to stay valid: Django's hash of the password, and how often all
-        sessions were ended."""
+        """The value that a session must have to stay valid: Django's hash of the password, and how often all sessions were
+        ended."""
         password_hash: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]
         return f"{password_hash}-{self.sessions_ended}" if self.sessions_ended else password_hash
 
@@ -57,7 +61,7 @@ class User(AbstractUser):
         return is_password_usable(self.password)
 
     def directory_accounts(self) -> models.QuerySet[SocialAccount]:
-        """The entries of configured directories (LDAP) that open this account."""
+        """The linked entries of configured LDAP directories."""
         keys = [each.key for each in settings.IDENTITY_PROVIDERS if each.kind == "ldap"]
         rows: models.QuerySet[SocialAccount] = SocialAccount.objects.filter(user=self, provider__in=keys)
         return rows
@@ -68,16 +72,17 @@ class User(AbstractUser):
 
     @property
     def is_break_glass(self) -> bool:
-        """Whether the person signs in by password even where others may not: an operator that `bootstrap` made."""
+        """Whether the person may log in by password even with PASSWORD_SIGN_IN=false: an operator created by `bootstrap`."""
         return self.is_superuser and self.is_operator
 
     @classmethod
     def operators(cls) -> models.QuerySet[User]:
-        """Those who can log in, by name."""
+        """Active operators, in the order of user names."""
         return cls.objects.filter(is_operator=True, is_active=True).order_by("username")
 
     def is_last_operator(self) -> bool:
-        """Whether nobody else is an operator. Locks all in one order, so that two cannot lock each other out at once."""
+        """Whether nobody else is an operator. Locks the rows of all operators in a fixed order, so that two concurrent changes
+        cannot remove the last two."""
         operators = User.operators().select_for_update(no_key=True).order_by("pk")
         return [each.pk for each in operators] == [self.pk]
 
@@ -122,7 +127,7 @@ class Membership(models.Model):
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
     from_rules = models.BooleanField(
         default=False, editable=False
-    )  # a GroupRule gave it, and may take it; else by hand
+    )  # given by a GroupRule, which may revoke it; else by hand
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -133,7 +138,7 @@ class Membership(models.Model):
 
 
 class GroupRule(models.Model):
-    """Who is in the group at the provider has the role in the department; `department` null: is an operator."""
+    """People in the group at the provider get the role in the department; `department` null: they become operators."""
 
     provider = models.CharField(max_length=30)  # a key of settings.IDENTITY_PROVIDERS
     pattern = models.CharField(max_length=255)  # the group's exact name, or with * for any characters
@@ -159,7 +164,7 @@ class SeenGroups(models.Model):
 
     account = models.OneToOneField("socialaccount.SocialAccount", on_delete=models.CASCADE, related_name="seen_groups")
     groups = models.JSONField(default=list)
-    said_at = models.DateTimeField()  # by the provider's clock: an older word never replaces a newer one
+    said_at = models.DateTimeField()  # by the provider's clock: an older answer never replaces a newer one
 
     class Meta:
         verbose_name_plural = "seen groups"
@@ -173,19 +178,21 @@ class DirectoryReading(models.Model):
 
     provider = models.CharField(max_length=30, unique=True)
     tried_at = models.DateTimeField()
-    read_at = models.DateTimeField(null=True)  # when it last answered wholly
+    read_at = models.DateTimeField(null=True)  # when it last answered completely
     people = models.PositiveIntegerField(default=0)  # with an account here, at read_at
-    problem = models.TextField(blank=True)  # why the last try changed nothing
+    problem = models.TextField(blank=True)  # why the last attempt changed nothing
     losing = models.PositiveIntegerField(default=0)  # people who would have lost all groups, if too many
-    told_at = models.DateTimeField(null=True)  # when operators were told that it is not read; null: they were not
+    told_at = models.DateTimeField(
+        null=True
+    )  # when operators were notified that it cannot be read; null: they were not
 
     def __str__(self) -> str:
         return f"{self.provider} at {self.tried_at}"
 
 
 class MissingProvider(models.Model):
-    """An identity provider that has given groups and is not in the settings any more, found by the job that reads directories.
-    What it gave ends some time after `since`: a process may run with other settings than the rest for a while."""
+    """An identity provider that has reported groups and is no longer in the settings, found by the job that reads directories.
+    What it gave ends some time after `since`, because a process may have other settings than the rest for a while."""
 
     provider = models.CharField(max_length=30, unique=True)
     since = models.DateTimeField()
@@ -195,7 +202,7 @@ class MissingProvider(models.Model):
 
 
 class Invitation(models.Model):
-    """A link that makes its first user a member; only its digest is kept."""
+    """A link that makes its first user a member; only the digest of its secret is stored."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="invitations")
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
@@ -212,16 +219,16 @@ class Invitation(models.Model):
 
 
 class TokenPeriod(models.TextChoices):
-    """How long the GPU-hours of a token last."""
+    """The period for which a token's GPU-hours are counted."""
 
     MONTH = "month", _("each calendar month")
     TOTAL = "total", _("in all")
 
 
 class ApiToken(models.Model):
-    """A bearer token: `gqp_<prefix>_<secret>`, shown once, kept as a digest. Acts within its holder's present role.
+    """A bearer token: `gqp_<prefix>_<secret>`, shown once, stored as a digest. It acts within its holder's present role.
 
-    Whether it may be used at all, portal/accounts/bearer_tokens.py says: `is_live` knows only its own row and its parent's.
+    `is_live` only considers its own row and its parent's; portal/accounts/bearer_tokens.py decides whether it may be used.
     """
 
     holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
@@ -231,13 +238,13 @@ class ApiToken(models.Model):
     made_by = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
     parent = models.ForeignKey(
         "self", null=True, on_delete=models.CASCADE, related_name="children"
-    )  # the token that made it, and that it ends with; a child makes no tokens itself
+    )  # the token that created it, and with which it ends; a child cannot create tokens
     name = NameField(_("name"), max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
     scopes = models.JSONField(default=list)  # of portal.access.Right
     addresses = models.JSONField(default=list, blank=True)  # networks it may come from; empty: any
-    # What it submits, and what its children submit, may use (workloads/requests/token_budgets.py); null: no such limit.
+    # Limit for the workloads that it and its children submit (workloads/requests/token_budgets.py); null: no limit.
     gpu_hours = models.PositiveIntegerField(_("GPU-hours"), null=True)
     gpu_hours_per = models.CharField(max_length=5, choices=TokenPeriod.choices, default="month", db_default="month")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -279,7 +286,7 @@ class AuditEntry(models.Model):
 
     @property
     def actor_label(self) -> str:
-        """Their full name; the name that they logged in with once the account is deleted."""
+        """The person's full name, or the stored login name if the account is deleted."""
         return self.actor.label if self.actor else self.actor_name
 
 
@@ -321,7 +328,7 @@ class SavedFilter(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_filters")
     path = models.CharField(max_length=200)  # of the list's page
     name = NameField(max_length=60)
-    query = models.CharField(max_length=1000, blank=True)  # of its address
+    query = models.CharField(max_length=1000, blank=True)  # the query string
 
     class Meta:
         ordering = ["name"]
@@ -332,7 +339,7 @@ class SavedFilter(models.Model):
 
 
 class InboxItem(models.Model):
-    """One line for one person; the sentence is made from kind and data in the reader's language."""
+    """One line of one person's inbox; the sentence is composed from kind and data in the reader's language."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="inbox")
     kind = models.CharField(max_length=40)  # see portal/notify/notices.py
@@ -341,7 +348,7 @@ class InboxItem(models.Model):
     data = models.JSONField(default=dict)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     read_at = models.DateTimeField(null=True)
-    mail_due_at = models.DateTimeField(null=True)  # the next try; null: nothing to send
+    mail_due_at = models.DateTimeField(null=True)  # the next attempt; null: nothing to send
     mail_tries = models.PositiveSmallIntegerField(default=0)
     mailed_at = models.DateTimeField(null=True)
 
@@ -389,10 +396,10 @@ class Webhook(models.Model):
     language = models.CharField(_("language"), max_length=10, choices=settings.LANGUAGES, default="en", db_default="en")
     kinds = models.JSONField(default=list, blank=True)  # empty: all
     active = models.BooleanField(default=True)
-    version = models.PositiveIntegerField(default=1, db_default=1)  # of what people set: the ETag
+    version = models.PositiveIntegerField(default=1, db_default=1)  # of the fields that people set: the ETag
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    # The circuit breaker (portal/notify/outbox.py): what is due waits until `open_until`, then one delivery is tried.
-    failures = models.PositiveIntegerField(default=0, editable=False)  # one after another, tests not counted
+    # The circuit breaker (portal/notify/outbox.py): due deliveries wait until `open_until`, then one is tried.
+    failures = models.PositiveIntegerField(default=0, editable=False)  # in a row, without tests
     failing_since = models.DateTimeField(null=True, editable=False)
     open_until = models.DateTimeField(null=True, editable=False)
 
@@ -401,17 +408,17 @@ class Webhook(models.Model):
 
 
 class SendingLane(models.Model):
-    """Whom messages go to, one at a time whichever process sends: the host of webhooks, or the mail server."""
+    """A receiver of messages, one at a time over all processes: a host of webhooks, or the mail server."""
 
     lane = models.CharField(max_length=300, unique=True)
-    busy_until = models.DateTimeField()  # of whoever sends now; past: free
+    busy_until = models.DateTimeField()  # end of the present sender's lease; in the past: free
 
     def __str__(self) -> str:
         return self.lane
 
 
 class WebhookDelivery(models.Model):
-    """An outbox row: written with the change, sent by the beat, tried again with growing pauses."""
+    """An outbox row: written with the change, sent by a background job, tried again after growing pauses."""
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
     kind = models.CharField(max_length=40)
@@ -419,7 +426,7 @@ class WebhookDelivery(models.Model):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     due_at = models.DateTimeField(default=timezone.now, db_index=True)
     tries = models.PositiveSmallIntegerField(default=0)
-    status = models.PositiveSmallIntegerField(null=True)  # HTTP status of the last try
+    status = models.PositiveSmallIntegerField(null=True)  # HTTP status of the last attempt
     error = models.CharField(max_length=300, blank=True)
     sent_at = models.DateTimeField(null=True)
 
@@ -459,13 +466,14 @@ class Heartbeat(models.Model):
 
 
 class AnswerCount(models.Model):
-    """Answers of the web since the installation began, by kind (api, page), status and time (portal/server/answers.py)."""
+    """Responses of the web processes since the installation began, by kind (api, page), status and time
+    (portal/server/answers.py)."""
 
     kind = models.CharField(max_length=8)
     status = models.CharField(max_length=3)  # 2xx to 5xx
-    bound = models.PositiveIntegerField()  # ms, at most
+    bound = models.PositiveIntegerField()  # upper bound in ms
     answers = models.PositiveBigIntegerField()
-    milliseconds = models.PositiveBigIntegerField()  # of all of them
+    milliseconds = models.PositiveBigIntegerField()  # sum of all
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "status", "bound"], name="one_count_a_bound")]
@@ -475,7 +483,7 @@ class AnswerCount(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The stored answer of a POST: same key and body → the same answer; kept for 24 hours."""
+    """The stored response of a POST: same key and body → the same response; kept for 24 hours."""
 
     holder = models.CharField(max_length=80)  # token or user
     method = models.CharField(max_length=7)

@@ -1,7 +1,7 @@
-"""What may stand in a name or another text of one line: the one rule that forms, API, models and actions use.
+"""Which characters a name or another text of one line may have: the one rule that forms, API, models and actions use.
 
-Two checks. `line`: what cannot be seen, or moves what stands around it, is in no text of one line. `plain`: besides, a
-name must not be drawn like another one (Unicode Technical Standard 39); docs/adr/0031 says why the rule is this one.
+Two checks. `line`: a text of one line has no characters that are invisible or reorder the text around them. `plain`: also, a
+name must not look like another one (Unicode Technical Standard 39). The reasons are in docs/adr/0031.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from portal.errors import N_, Invalid
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Controls, format characters (bidi marks, zero width), surrogates, private use, separators of lines and paragraphs."""
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffd\ufffe\uffff")
-"""Letters and marks that are drawn as nothing, and what stands where a character could not be read."""
-VARIANTS = frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))  # choose how the one before is drawn
+"""Letters and marks without a visible shape, and replacements for unreadable characters."""
+VARIANTS = frozenset(
+    map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
+)  # select the shape of the preceding character
 MOST_MARKS = 4  # accents on one letter: no script needs more, and more of them cover the lines above
 WORD = re.compile(r"[^\W_]+")
 
@@ -58,11 +60,11 @@ def line(text: Any) -> None:
             )
 
 
-JOINED = "\u200d"  # zero width joiner: one picture of several, such as a family
+JOINED = "\u200d"  # zero width joiner: combines emoji, such as a family
 
 
 def paragraph(text: Any) -> None:
-    """`line` for a text of several lines. Raises ValidationError, also where nothing of it can be seen."""
+    """`line` for a text of several lines. Raises ValidationError, also if nothing of it is visible."""
     if not isinstance(text, str):
         return
     for each in re.split(r"[\r\n\t]", text):
@@ -70,10 +72,10 @@ def paragraph(text: Any) -> None:
 
 
 def plain(text: str) -> None:
-    """Raises ValidationError where a word is drawn like one of Latin letters, but is another: раураl (Cyrillic а, р, у).
+    """Raises ValidationError if a word looks like one of Latin letters, but has others: раураl (Cyrillic а, р, у).
 
-    A letter of another script beside Latin ones is fine where nobody takes it for one (λ, 张, И), and so are the Latin
-    letters that some languages have besides (Yılmaz).
+    A letter of another script beside Latin ones is accepted if it does not look Latin (λ, 张, И), and so are additional Latin
+    letters of some languages (Yılmaz).
     """
     line(text)
     _one_script(text, _stranger)
@@ -95,7 +97,7 @@ def _one_script(text: str, replaced: Callable[[str], str]) -> None:
 
 @cache
 def _table() -> dict[str, list[dict[str, str]]]:
-    """Unicode's confusables: each character with those that are drawn alike. Read when first asked: it is large."""
+    """Unicode's confusables: each character with those that look alike. Loaded on first use, because it is large."""
     from confusable_homoglyphs.confusables import confusables_data
 
     table: dict[str, list[dict[str, str]]] = confusables_data
@@ -104,7 +106,7 @@ def _table() -> dict[str, list[dict[str, str]]]:
 
 @cache
 def latin(sign: str) -> str:
-    """The ASCII letters or digit that this letter is drawn like; itself where there is none. An accent is part of it."""
+    """The ASCII letters or digit that this letter looks like; itself if there are none. An accent is part of the letter."""
     if sign.isascii():
         return sign
     candidates = (entry["c"] for entry in _table().get(sign, ()))
@@ -123,7 +125,7 @@ def _drawn(sign: str) -> str:
     if sign.isascii():
         return sign
     alike = {sign}
-    for _step in range(2):  # to the one that the table gives as pattern, and to the others of that
+    for _step in range(2):  # to the prototype in the table, and to the others that look like that
         alike |= {entry["c"] for each in alike for entry in _table().get(each, ()) if len(entry["c"]) == 1}
     return min(alike)
 
@@ -217,7 +219,7 @@ class LineInput(forms.CharField):
     rule = staticmethod(line)
 
     def to_python(self, value: Any) -> Any:
-        """Checked here, since a field below makes a number of the text."""
+        """Checked here, because subclasses convert the text to a number."""
         text = super().to_python(tidy(value) if isinstance(value, str) else value)
         self.rule(text)
         return text

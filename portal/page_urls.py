@@ -1,4 +1,4 @@
-"""Pages of portal: who you are, and the frame around everything."""
+"""Pages of portal: home, profile, members, tokens, inbox, help and the operator's pages."""
 
 from __future__ import annotations
 

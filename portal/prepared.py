@@ -17,8 +17,8 @@ from django.db.models.query import ModelIterable
 from django.db.models.sql import InsertQuery
 
 M = TypeVar("M", bound=Model)
-VALUE = "\x01the value\x01"  # stands in the compiled query for what is asked for
-NUMBER = -8_404_404_404  # the same where a number is asked for
+VALUE = "\x01the value\x01"  # placeholder for the value in the compiled query
+NUMBER = -8_404_404_404  # the same for a number
 
 
 class Prepared(Generic[M]):
@@ -51,7 +51,7 @@ def insert(row: M) -> M:
         row.save(force_insert=True)
         return row
     sql, given, returned = made
-    own = connections[DEFAULT_DB_ALIAS]  # not the proxy: every column asks it for something
+    own = connections[DEFAULT_DB_ALIAS]  # not the proxy, which would be called for every column
     values = [field.get_db_prep_save(field.pre_save(row, add=True), own) for field in given]
     with transaction.mark_for_rollback_on_error(own.alias), own.cursor() as cursor:
         cursor.execute(sql, values)
@@ -64,9 +64,9 @@ def insert(row: M) -> M:
 def write_each(
     model: type[Model], names: Sequence[str], rows: Iterable[tuple[Any, Sequence[Any]]], **still: Any
 ) -> None:
-    """Updates the fields `names` of each row, given as (key, values), if its fields in `still` have these values.
+    """Updates the fields `names` of each row, given as (key, values), if its fields in `still` still have these values.
 
-    One statement for all rows: `bulk_update` needs longer to compile its statement than as many single updates take.
+    One statement for all rows: compiling the one of `bulk_update` takes longer than as many single updates.
     """
     field_of = {field.name: field for field in model._meta.local_concrete_fields}
     own, quote = connections[DEFAULT_DB_ALIAS], connection.ops.quote_name

@@ -1,4 +1,4 @@
-"""All settings, one flat file. What differs between places is an environment variable (see .env.example)."""
+"""All settings, in one flat file. Those that differ between installations are environment variables (see .env.example)."""
 
 import re
 from pathlib import Path
@@ -26,9 +26,9 @@ PORT = env.integer("PORT", 8000, 1)
 NOTEBOOK_PORT = env.integer("NOTEBOOK_PORT", 8001, 1)
 BASE_URL = env.text("BASE_URL", f"http://{BIND_HOST}:{PORT}").rstrip("/")
 # Notebooks are served from their own origin: a user's script never runs on the portal's. `*` stands for the workload's
-# id, so that each has an origin of its own; browsers take every name below localhost for this machine.
+# id, so that each has an origin of its own; browsers resolve every name below localhost to this machine.
 NOTEBOOK_URL = env.text("NOTEBOOK_URL", f"http://*.localhost:{NOTEBOOK_PORT}").rstrip("/")
-SENDER_OF = "portal.server.intake.sender_of"  # whose large body it is
+SENDER_OF = "portal.server.intake.sender_of"  # finds the sender of a large body
 NOTEBOOK_APPLICATION = "workloads.notebooks.proxy.application"
 WEB_WORKERS = env.integer("WEB_WORKERS", 2, 1)  # processes
 WEB_THREADS = env.integer("WEB_THREADS", 4, 1)  # for pages and API, in each
@@ -70,7 +70,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "portal.web.middleware.client_address",
-    "portal.server.health.probes",  # a probe comes by address: before hosts are checked
+    "portal.server.health.probes",  # a probe addresses the pod by IP: before hosts are checked
     "portal.web.middleware.request_id",
     "portal.web.middleware.no_null",
     "portal.web.middleware.CompressedPages",
@@ -82,7 +82,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "portal.web.middleware.preferences",  # after authentication: the user's language and zone win over the browser's
+    "portal.web.middleware.preferences",  # after authentication: the user's language and zone override the browser's
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.web.middleware.problems",
@@ -131,10 +131,11 @@ else:
         "pool": {"min_size": 1, "max_size": env.integer("DATABASE_POOL", 8, 1), "timeout": 10},
         "server_side_binding": PREPARE,
         "prepare_threshold": 3 if PREPARE else None,
-        # Waiting longer than this for a pool group's row means somebody is stuck: 503 and a retry instead.
+        # A longer wait for a pool group's row means that another process is stuck: 503 and a retry instead.
         "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
     }
-    # One that the server has ended meanwhile (a restart, a failover, a proxy's limit) is replaced as it leaves the pool.
+    # A connection that the server has closed in the meantime (restart, failover, a proxy's limit) is replaced when it is taken
+    # from the pool.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -165,14 +166,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS = (
 )
 CELERY_TIMEZONE = "UTC"
 
-# What holds for every pool (docs/quota-rules.md).
+# Defaults and rules for all pools (docs/quota-rules.md).
 FAIR_SHARING = env.boolean("FAIR_SHARING")
 STARVATION_AFTER = env.integer("STARVATION_AFTER", 600)
 RESTART_COST = env.integer("RESTART_COST", 60)
 QUEUED_PER_PERSON = env.integer("QUEUED_PER_PERSON", 1000, 1)
 PLAN_DAYS = env.integer("PLAN_DAYS", 90, 1)
 METERED_DAYS = env.integer("METERED_DAYS", 400, 2)
-CURRENCY = env.text("CURRENCY", "CNY")  # what prices are in: a name or a sign; nothing is converted
+CURRENCY = env.text("CURRENCY", "CNY")  # of prices: a name or a sign; nothing is converted
 if not re.fullmatch(r"[^\W\d_]{1,8}|[$€£¥₩₹]", CURRENCY):
     raise ImproperlyConfigured(f"CURRENCY must be letters such as CNY or EUR, or a sign such as €, not {CURRENCY!r}")
 
@@ -187,7 +188,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
-# Who vouches for people beside passwords (docs/sign-in.md).
+# Identity providers and directories (docs/sign-in.md).
 OPENID_PROVIDERS = identity_providers.read(env.text("OIDC_PROVIDERS"))
 IDENTITY_PROVIDERS = identity_providers.distinct(
     [
@@ -197,7 +198,7 @@ IDENTITY_PROVIDERS = identity_providers.distinct(
         *directories.read(env.text("LDAP_DIRECTORIES")),
     ]
 )
-# False: only the operators that `bootstrap` made sign in by a password of the portal.
+# False: only operators created by `bootstrap` can log in with a password of the portal.
 PASSWORD_SIGN_IN = env.boolean("PASSWORD_SIGN_IN", True)
 if not PASSWORD_SIGN_IN and not IDENTITY_PROVIDERS:
     raise ImproperlyConfigured(
@@ -223,7 +224,7 @@ MFA_TOTP_TOLERANCE = 1  # steps of 30 s that a clock may be off
 PASSWORD_RESET_TIMEOUT = 2 * 3600  # s
 ACCOUNT_ADAPTER = "portal.sign_in.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
-ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # as of the accounts there are: nobody signs up
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # required by allauth, though nobody can sign up
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PRESERVE_USERNAME_CASING = True
 ACCOUNT_UNIQUE_EMAIL = False
@@ -232,17 +233,17 @@ ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
 ACCOUNT_FORMS = {"user_token": "portal.views.login.TokenForm"}
 SOCIALACCOUNT_ADAPTER = "portal.sign_in.adapters.ProviderAdapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [each.as_app() for each in OPENID_PROVIDERS]}}
-SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an equal address opens nobody's account
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an equal e-mail address does not give access to an account
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_QUERY_EMAIL = False
 SOCIALACCOUNT_STORE_TOKENS = False
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 8  # s
-# amount/time/of what: an address (ip), or what portal/sign_in/guesses.py names (key)
+# amount/time/per what: IP address (ip), or a key of portal/sign_in/guesses.py (key)
 ACCOUNT_RATE_LIMITS = {
     "login": None,  # failures are counted instead
-    "login_failed": "60/15m/ip,8/15m/key",  # of one address; of one name from one address
-    "login_failed_known": "8/15m/key",  # of one browser that has signed in under the name before
-    "login_failed_name": "100/60m/key",  # of one name from all browsers that have not
+    "login_failed": "60/15m/ip,8/15m/key",  # per address; per name from one address
+    "login_failed_known": "8/15m/key",  # per browser that has signed in with the name before
+    "login_failed_name": "100/60m/key",  # per name, from all browsers that have not
     "reset_password": "20/15m/ip,3/15m/key",
     "reset_password_from_key": "60/15m/ip",
 }
@@ -269,14 +270,16 @@ WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = DEBUG
 
 SECURE_BROWSER = BASE_URL.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_BROWSER
-# Browsers take such a name from this very host over HTTPS only, never from a host beside or below it through `domain=`.
+# Browsers accept such a name only from this very host over HTTPS, never from a sibling or subdomain through `domain=`.
 SESSION_COOKIE_NAME = "__Host-sessionid" if SECURE_BROWSER else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if SECURE_BROWSER else "csrftoken"
-MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie that others could set
+MESSAGE_STORAGE = (
+    "django.contrib.messages.storage.session.SessionStorage"  # not in a cookie, which other hosts could set
+)
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = False  # the proxy in front does it
 BEHIND_PROXY = env.boolean("BEHIND_PROXY")
-# The networks our proxies are in: only what comes from there is believed about the client's address and scheme.
+# The networks of our proxies: only their headers about the client's address and scheme are trusted.
 PRIVATE = "127.0.0.0/8,::1/128,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7"
 PROXY_ADDRESSES = env.networks("PROXY_ADDRESSES", PRIVATE if BEHIND_PROXY else "")
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
@@ -298,12 +301,12 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 2**20
-LOG_KEPT = env.integer("LOG_KEPT_MIB", 64, 1) * 2**20  # of a run, before it is compressed; its ranks share it
+LOG_KEPT = env.integer("LOG_KEPT_MIB", 64, 1) * 2**20  # per run, before compression; its ranks share it
 FILE_UPLOAD_LIMIT = env.integer("FILE_UPLOAD_LIMIT_MIB", 512, 1) * 2**20
 
 EMAIL_URL = env.text("EMAIL_URL", f"filemail:///{DATA_DIR}/mail" if DEBUG else "dummymail://")
 vars().update(environ.Env.email_url_config(EMAIL_URL))
-EMAIL_TIMEOUT = 8  # s for each step of a mail; Django's default waits for ever
+EMAIL_TIMEOUT = 8  # s for each step of a mail; Django's default has no limit
 DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "gpu-portal@localhost")
 # Webhooks go only to these hosts (exact names, or ".example.org" for all below it).
 WEBHOOK_HOSTS = env.words("WEBHOOK_HOSTS", "qyapi.weixin.qq.com,open.feishu.cn,oapi.dingtalk.com,hooks.slack.com")
@@ -349,14 +352,14 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# What a change of a department, and pausing it, take from somebody: quotas knows, and portal asks before it is done.
+# Functions of quotas that list what changing or pausing a department breaks, which portal requires to be confirmed.
 DEPARTMENT_BREAKS = "quotas.previews.department_move.breaks_of_change"
-WORK_OF = "quotas.previews.person_work.names_of"  # what somebody who leaves a department has there
+WORK_OF = "quotas.previews.person_work.names_of"  # workloads of a person who leaves a department
 PAUSE_BREAKS = "quotas.previews.department_move.breaks_of_pause"
 
-# Where /metrics asks, and who may read it: the bearer of this token, or without one this machine only.
+# Sources of /metrics, which is readable with this token or, without one, from this machine only.
 METRICS = ["portal.server.metrics.collect", "quotas.metrics.collect", "workloads.metrics.collect"]
-# What gives reports the use that was measured (quotas/reports/measured.py); "": nothing is.
+# Sources of measured use for reports (quotas/reports/measured.py) and the card map; "": nothing is measured.
 MEASURED_USE = "workloads.measurement.totals.used"
 CARD_ACTIVITY = "workloads.measurement.heat.activity"
 METRICS_TOKEN = env.text("METRICS_TOKEN")

@@ -1,4 +1,4 @@
-"""Where people sign in. Names are allauth's, which looks for them; of its pages there are only these."""
+"""The URLs for signing in. The names are those that allauth requires; of its pages there are only these."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def deliver(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="portal.directories")
 def read_directories(*, tick: bool = False, **_: Any) -> None:
-    """Applies the rules of groups to what directories say now."""
+    """Reads the directories and applies the group rules."""
     with claimed_tick("portal.directories", tick=tick) as run:
         if run:
             directory_job.read_all()
@@ -31,7 +31,7 @@ def read_directories(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="portal.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Deletes rows past their time and warns of tokens that expire soon."""
+    """Deletes expired rows, and notifies holders of tokens that expire soon."""
     with claimed_tick("portal.clean_up", tick=tick) as run:
         if run:
             cleaning.clean_up(now=timezone.now())

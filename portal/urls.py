@@ -1,4 +1,4 @@
-"""Every address, by app. Names are `app:page`."""
+"""All URLs, by app. Names are `app:page`."""
 
 from __future__ import annotations
 

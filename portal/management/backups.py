@@ -1,7 +1,7 @@
-"""A backup: one line of JSON that says what it is, and behind it the tables as `pg_dump` wrote them.
+"""A backup: one line of JSON that describes it, followed by the output of `pg_dump`.
 
-What is restored comes in one transaction, which is committed only when the file was whole. Without the first line it is any
-PostgreSQL dump: `tail -n +2 FILE | pg_restore …`. Keys are not in it, only their fingerprints.
+It is restored in one transaction, which is committed only if the file was complete. Without the first line it is an ordinary
+PostgreSQL dump: `tail -n +2 FILE | pg_restore …`. It does not contain keys, only their fingerprints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCK_TIMEOUT = "10s"
 
 
 class Refused(Exception):
-    """Why a backup or a restore cannot be; nothing has been changed."""
+    """A backup or restore is not possible; nothing has been changed. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Manifest:
     format: str
     version: str  # of the portal
     at: str  # ISO 8601
-    migrations: list[list[str]]  # app and name of all that were applied
+    migrations: list[list[str]]  # app and name of all applied migrations
     keys: list[str]  # fingerprints of ENCRYPTION_KEYS
 
 
@@ -52,12 +52,12 @@ def manifest(at: str) -> Manifest:
 
 
 def fingerprints() -> list[str]:
-    """Of the keys that are configured; a key cannot be guessed from it."""
+    """Fingerprints of the configured keys, from which the keys cannot be derived."""
     return [hashlib.sha256(f"{FORMAT}:{key}".encode()).hexdigest()[:12] for key in settings.ENCRYPTION_KEYS]
 
 
 def read_manifest(file: IO[bytes]) -> Manifest:
-    """The first line; the file is read up to its end. Raises Refused."""
+    """Reads the first line, and leaves the file positioned after it. Raises Refused."""
     line = file.readline(LONGEST_LINE)
     try:
         about = Manifest(**json.loads(line))
@@ -69,7 +69,7 @@ def read_manifest(file: IO[bytes]) -> Manifest:
 
 
 def dump(path: Path, about: Manifest) -> None:
-    """Writes the file, readable by its owner only. It appears under its name when it is whole. Raises Refused."""
+    """Writes the file, readable by its owner only. It gets its name only when it is complete. Raises Refused."""
     options = ["--format=custom", "--no-owner", "--no-privileges", f"--table={_schema()}.*"]
     partial = path.with_name(f"{path.name}.partial")
     try:
@@ -78,7 +78,7 @@ def dump(path: Path, about: Manifest) -> None:
             _Errors() as errors,
         ):
             file.write(json.dumps(asdict(about)).encode() + b"\n")
-            # Through a pipe: into a file it would note where each table begins, which the line before it makes wrong.
+            # Through a pipe: in a file, pg_dump would store the offset of each table, which our first line would make wrong.
             with _started("pg_dump", options, stdout=subprocess.PIPE, stderr=errors.file) as process:
                 assert process.stdout is not None  # noqa: S101
                 shutil.copyfileobj(process.stdout, file, CHUNK)
@@ -94,7 +94,7 @@ def dump(path: Path, about: Manifest) -> None:
 
 
 def load(file: IO[bytes]) -> None:
-    """Replaces all tables by those of the rest of the file, or changes nothing. Raises Refused."""
+    """Replaces all tables with those in the rest of the file, or changes nothing. Raises Refused."""
     tables = [connection.ops.quote_name(name) for name in connection.introspection.table_names()]
     begin = f"SET lock_timeout = '{LOCK_TIMEOUT}'; BEGIN;" + (
         f"DROP TABLE {', '.join(tables)} CASCADE;" if tables else ""
@@ -110,7 +110,7 @@ def load(file: IO[bytes]) -> None:
         feeder = threading.Thread(target=_copied, args=(file, restore.stdin))
         feeder.start()
         assert psql.stdin is not None and restore.stdout is not None  # noqa: PT018, S101
-        with suppress(BrokenPipeError):  # psql has ended: it says why
+        with suppress(BrokenPipeError):  # psql has ended, and reports why
             psql.stdin.write(f"{begin}\n".encode())
             # A setting of PostgreSQL 17, which its pg_restore writes for older servers, too.
             psql.stdin.write(restore.stdout.read(CHUNK).replace(b"SET transaction_timeout = 0;\n", b""))
@@ -134,7 +134,7 @@ def _copied(source: IO[bytes], target: IO[bytes] | None) -> None:
 
 
 class _Errors:
-    """What a program says on stderr, in a file: it may be more than a pipe holds."""
+    """A program's stderr in a file, since it may exceed a pipe's buffer."""
 
     def __enter__(self) -> _Errors:
         self.file = tempfile.TemporaryFile()
@@ -149,8 +149,8 @@ class _Errors:
 
 
 def _started(program: str, options: list[str] | None, **pipes: Any) -> subprocess.Popen[bytes]:
-    """One of PostgreSQL's programs, told by its environment how to reach the database; `options` None: it needs none.
-    Raises Refused."""
+    """Starts one of PostgreSQL's programs with the environment for the database; `options` None: it needs no database. Raises
+    Refused."""
     path = shutil.which(program)
     if path is None:
         raise Refused(f"{program} is not installed: it comes with PostgreSQL's client (Debian: postgresql-client).")
@@ -171,8 +171,8 @@ def need_postgres() -> None:
 
 
 def others() -> int:
-    """Sessions of the same role that use this database beside this process, whose pool may have several. Waits a moment for
-    those that are just ending."""
+    """The number of sessions of the same role on this database, except this process's own. Waits a moment for those that are
+    ending."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
     alone = connections.create_connection(connection.alias)
@@ -196,7 +196,7 @@ def others() -> int:
 
 
 def unknown_migrations(about: Manifest) -> list[str]:
-    """Those that were applied where the backup was made, and that this version does not have."""
+    """Migrations that are in the backup, but not in this version."""
     ours = MigrationLoader(None).disk_migrations
     installed = {app.label for app in apps.get_app_configs()}
     return [f"{app}.{name}" for app, name in about.migrations if app in installed and (app, name) not in ours]

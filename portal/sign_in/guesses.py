@@ -1,10 +1,10 @@
-"""Guessed passwords. allauth counts failures in the cache (settings.ACCOUNT_RATE_LIMITS); this says of what:
+"""The throttle on guessed passwords. allauth counts failures in the cache (settings.ACCOUNT_RATE_LIMITS), by these keys:
 
-- of one address, whatever the names; of one name from one address; of one name from anywhere;
-- of a browser that has signed in under that name before. It carries a cookie that says so and has failures of its own,
-  so nobody locks others out by guessing at their name.
+- one address, for all names; one name from one address; one name from all addresses;
+- a browser that has signed in with that name before. A cookie marks it, and its failures are counted separately, so nobody
+  can lock others out by guessing at their name.
 
-Without the cache nothing is counted: better to let people in than to be down.
+Without the cache nothing is counted: logins go on rather than fail.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = structlog.get_logger(__name__)
 
 
 class Guess:
-    """One try, counted before the password is looked at: of many tries at once each is counted."""
+    """One attempt. It is counted before the password is checked, so that many concurrent attempts all count."""
 
     def __init__(self, request: HttpRequest, name: str) -> None:
         self.request, self.name = request, name.casefold()
         self.counted: list[ratelimit.RateLimitUsage] = []
 
     def keys(self) -> list[list[tuple[str, str]]]:
-        """The (action, key) that a try counts as: the first of these lists whose limits all allow it."""
+        """Lists of (action, key): the attempt counts under the first list whose limits all allow it."""
         address = ratelimit.get_ip(self.request)
         unknown = [(FAILED, f"{self.name}|{address}"), (FAILED_NAME, self.name)]
         device, names = device_of(self.request)
         return [[(FAILED_KNOWN, device)], unknown] if self.name in names else [unknown]
 
     def allowed(self) -> bool:
-        """Counts the try; False if there were too many, and then the password must not be looked at."""
+        """Counts the attempt; False if there were too many, and then the password must not be checked."""
         try:
             return any(self._count(keys) for keys in self.keys())
         except redis.RedisError as error:
@@ -57,13 +57,13 @@ class Guess:
         return len(self.counted) == len(keys)
 
     def succeeded(self) -> None:
-        """Takes this try back. Failures before it stay: signing in in between does not buy new guesses."""
+        """Uncounts this attempt. Earlier failures stay: a successful login in between does not allow more guesses."""
         with suppress(redis.RedisError):
             for each in self.counted:
                 each.rollback()
 
     def wait(self) -> int:
-        """Seconds until another try is looked at."""
+        """Seconds until another attempt is allowed."""
         try:
             return min(self._wait(keys) for keys in self.keys())
         except redis.RedisError:

@@ -1,6 +1,6 @@
-"""Accounts of people at identity providers: which person here each belongs to. One rule: an account at a provider opens
-the account here that was made for it, or that its person linked to it while signed in; an equal name or e-mail address
-says nothing."""
+"""People's accounts at identity providers, and which account here each belongs to. One rule: an account at a provider opens the
+account here that was created for it, or that its person linked to it while signed in; equal names or e-mail addresses do not
+count."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LastWayIn(Problem):
 
 
 def provider_of(key: str) -> IdentityProvider | None:
-    """The provider as it is configured; None if it is not any more."""
+    """The configured provider with this key; None if there is none (any more)."""
     return next((each for each in settings.IDENTITY_PROVIDERS if each.key == key), None)
 
 
@@ -53,7 +53,8 @@ def accounts_of(user: User) -> list[SocialAccount]:
 
 
 def create(account: SocialAccount) -> User:
-    """Makes the person of a provider's account that nobody has yet, without a password, and links the two."""
+    """Creates a person without a password for a provider's account that is not linked yet, and links the two. Raises
+    Invalid."""
     provider, data = provider_of(account.provider), account.extra_data
     if provider is None:
         raise NotVisible
@@ -72,7 +73,7 @@ def create(account: SocialAccount) -> User:
             return user
         except Invalid:
             continue
-        except IntegrityError:  # made at the same moment: an account of this name, or this very one by another login
+        except IntegrityError:  # created concurrently: an account of this name, or this very one by another login
             row = SocialAccount.objects.filter(provider=account.provider, uid=account.uid).first()
             if row is not None:
                 account.pk, account.user = row.pk, row.user
@@ -81,7 +82,7 @@ def create(account: SocialAccount) -> User:
 
 
 def _usernames(wanted: str, provider: str) -> Iterator[str]:
-    """The name at the provider without what follows an @; where it is taken, with the provider's, then numbered."""
+    """Candidates in order: the name at the provider up to an @; with the provider's key appended; then numbered."""
     name = re.sub(r"[^\w.+-]", "-", wanted.partition("@")[0].strip()).strip("-.")[:100]
     try:
         name = names.login(name)
@@ -102,7 +103,7 @@ def _email(text: str) -> str:
 
 
 def _names(data: Mapping[str, Any]) -> dict[str, str]:
-    """First and last name; a name that must not stand here is left out."""
+    """First and last name; a name that is not allowed here is left empty."""
     columns = {}
     whole = text_of(data, "name").partition(" ")
     for column, claim, other in (("first_name", "given_name", whole[0]), ("last_name", "family_name", whole[2])):
@@ -131,7 +132,7 @@ def link(*, actor: Actor, user: User, account: SocialAccount) -> SocialAccount:
             if made:
                 after = {"provider": account.provider, "subject": account.uid[:100]}
                 audit.record(actor, "user.linked", f"user {user.username}", after=after)
-    except IntegrityError:  # linked at the same moment
+    except IntegrityError:  # linked concurrently
         raise LinkedElsewhere(provider=label_of(account.provider)) from None
     return row
 
@@ -150,7 +151,7 @@ def named(provider: str, subject: str) -> SocialAccount:
 
 
 def unlink(*, actor: Actor, user: User, account: int) -> None:
-    """Ends the link, and what groups there gave. Unlinking twice changes nothing. Raises LastWayIn, NotVisible."""
+    """Removes the link, and the roles that groups there gave. Unlinking twice changes nothing. Raises LastWayIn, NotVisible."""
     if actor.token is not None or actor.user != user:
         actor.require_operator()
     with durable():

@@ -1,4 +1,4 @@
-"""Passkeys (WebAuthn): allauth's forms, with what an installation whose users run web servers below its name needs."""
+"""Passkeys (WebAuthn): allauth's forms, made safe for an installation whose users run web servers on subdomains."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def refused() -> ValidationError:
 
 
 def require_own_origin(credential: Any) -> None:
-    """Requires that the browser was on a page of this very host. A passkey works on all names below it too, and there
-    notebooks are, where users run what they like. Raises ValidationError."""
+    """Requires that the browser was on a page of this very host. A passkey also works on its subdomains, where notebooks run
+    arbitrary code of users. Raises ValidationError."""
     try:
         origin = json.loads(websafe_decode(credential["response"]["clientDataJSON"]))["origin"]
     except MALFORMED as error:
@@ -39,7 +39,7 @@ def require_own_origin(credential: Any) -> None:
 
 
 class Checked:
-    """A form with a `credential`: whatever is wrong with it is told as such."""
+    """A form with a `credential`: every fault in it becomes the same validation error."""
 
     def clean_credential(self) -> Any:
         credential = self.cleaned_data["credential"]  # type: ignore[attr-defined]
@@ -60,7 +60,7 @@ class AddForm(Checked, allauth_forms.AddWebAuthnForm):  # type: ignore[misc]  # 
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields.pop("passwordless", None)  # all of them are
+        self.fields.pop("passwordless", None)  # all passkeys are
 
     def clean(self) -> dict[str, Any]:
         try:
@@ -92,7 +92,7 @@ class LoginForm(Checked, allauth_forms.LoginWebAuthnForm):  # type: ignore[misc]
         return cleaned
 
     def _require_still_admitted(self, user: User) -> None:
-        """A passkey opens the account for as long as the password beside it would. Raises ValidationError."""
+        """Requires that the person could still log in with their password, here or in a directory. Raises ValidationError."""
         if user.has_own_password and may_use_password(user):
             return
         try:

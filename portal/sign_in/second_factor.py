@@ -1,4 +1,4 @@
-"""Whether a second factor is needed, and taking it away from somebody who has lost it."""
+"""Whether a second factor is required, and removing it for somebody who has lost it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from portal.web.problems import plain, wants_json
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 OPEN = ("/profile/second-factor/", "/profile/confirm/", "/logout/", "/login/", "/session/", "/preferences/", "/static/")
-"""What an operator without the second factor that is required can still reach."""
+"""Paths that an operator without the required second factor can still reach."""
 
 
 class SecondFactorMissing(Forbidden):
@@ -34,7 +34,7 @@ def has_one(user: User) -> bool:
 
 
 def is_required(request: HttpRequest) -> bool:
-    """Whether this person needs one: an operator who has logged in by password. Providers ask for theirs."""
+    """Whether this person needs one: operators who have logged in by password do. Providers require their own."""
     user = request.user
     if not settings.SECOND_FACTOR_FOR_OPERATORS or not isinstance(user, User) or not user.is_operator:
         return False
@@ -43,8 +43,8 @@ def is_required(request: HttpRequest) -> bool:
 
 
 def required(get_response: GetResponse) -> GetResponse:
-    """Middleware: leads operators without the second factor that is required to the page where they set it up. Tokens
-    are not concerned."""
+    """Middleware: redirects operators without the required second factor to the page where they set it up. Does not apply to
+    tokens."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if request.path.startswith(OPEN) or not is_required(request) or has_one(request.user):  # type: ignore[arg-type]

@@ -44,23 +44,23 @@ STATE_ICONS = {
 
 @register.simple_tag
 def once() -> SafeString:
-    """The key of a form that adds something: sent twice, it is carried out once (portal/web/once.py)."""
+    """The key of a form that adds something: if it is sent twice, it is carried out once (portal/web/once.py)."""
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_id())
 
 
 @register.simple_tag(takes_context=True)
 def part(context: Context, address: str) -> SafeString:
-    """What the view at this address answers, put into the page: a live part that is there when the page arrives."""
+    """Includes the response of the view at this URL in the page, so that a live part is there when the page arrives."""
     path, _mark, query = address.partition("?")
     match, request = resolve(path), copy(context["request"])
-    request.method, request.GET = "GET", QueryDict(query)  # also on the page that a refused form gets
+    request.method, request.GET = "GET", QueryDict(query)  # also on the page that shows a refused form
     response: HttpResponse = match.func(request, *match.args, **match.kwargs)
     return mark_safe(response.content.decode())  # noqa: S308 - a page of our own, escaped by its template
 
 
 @register.simple_tag
 def why(topic: str) -> SafeString | str:
-    """A link to the rule behind what is shown: the paragraph of docs/quota-rules-by-number.md (portal/web/why.py)."""
+    """A link to the rule that explains what is shown, in docs/quota-rules-by-number.md (portal/web/why.py)."""
     rule = RULES.get(topic)
     if rule is None:
         return ""
@@ -71,9 +71,9 @@ def why(topic: str) -> SafeString | str:
 
 @register.inclusion_tag("_components/tour.html", takes_context=True)
 def tour(context: Context, *names: str) -> dict[str, Any]:
-    """Before an element with data-tour: the card of a guided tour while the reader is at one of these steps. Without names,
-    at the end of a page: the form of the card's buttons (it may stand inside another form), and the card of a step about
-    this page whose element is not there today."""
+    """Before an element with data-tour: the card of a guided tour, if the reader is at one of these steps. Without names, at
+    the end of a page: the form of the card's buttons (the card may be inside another form), and the card of a step about this
+    page whose element is missing."""
     stand, match = tours.stand_of(context["shell"]), context["request"].resolver_match
     card = False
     if stand is not None and stand.step is not None and not stand.is_drawn:
@@ -84,13 +84,13 @@ def tour(context: Context, *names: str) -> dict[str, Any]:
 
 @register.inclusion_tag("_components/tour_offer.html", takes_context=True)
 def tour_offer(context: Context) -> dict[str, Any]:
-    """On the page after login: a tour to begin, or one to go on with."""
+    """On the first page after login: a tour to begin or to continue."""
     return {"stand": tours.offered_to(context["shell"])}
 
 
 @register.simple_tag
 def icon(name: str, extra: str = "") -> SafeString:
-    """One drawing of the sprite. It is decoration: the text beside it must say the same."""
+    """One icon of the sprite. It is decorative: the text beside it must have the same meaning."""
     return format_html(
         '<svg class="icon {}" aria-hidden="true" focusable="false" fill="none" stroke="currentColor" stroke-width="1.5"'
         ' stroke-linecap="round" stroke-linejoin="round"><use href="{}#{}"></use></svg>',
@@ -122,7 +122,7 @@ for plain in (
 
 @register.filter
 def role_name(role: str) -> str:
-    """A role of a department as people call it."""
+    """The label of a role."""
     return str(Role(role).label)
 
 
@@ -176,7 +176,7 @@ def since(moment: dt.datetime | None) -> str | SafeString:
 
 @register.simple_tag
 def clock(moment: dt.datetime | None) -> str | SafeString:
-    """An absolute time, as short as it may be: 18:20 today, 23 Nov 18:20 this year, 23 Nov 2027 18:20."""
+    """An absolute time, as short as possible: 18:20 today, 23 Nov 18:20 this year, 23 Nov 2027 18:20."""
     if moment is None:
         return ""
     local, today = timezone.localtime(moment), timezone.localdate()
@@ -186,14 +186,14 @@ def clock(moment: dt.datetime | None) -> str | SafeString:
 
 @register.simple_tag(takes_context=True)
 def saved_filters(context: Context) -> list[SavedFilter]:
-    """The reader's own of the list on this page."""
+    """The filters that the reader has saved for the list on this page."""
     request = context["request"]
     return list(SavedFilter.objects.filter(user=request.user, path=request.path))
 
 
 @register.simple_tag
 def moment(at: dt.datetime) -> SafeString:
-    """A time to the second, in the reader's zone: for logs, where one compares and copies."""
+    """A time to the second in the reader's zone: for logs, where times are compared and copied."""
     return _time(at, date_format(timezone.localtime(at), "Y-m-d H:i:s"), "")
 
 
@@ -226,7 +226,8 @@ def quota_bar(
     ceiling: int | None = None,
     legend: bool = True,
 ) -> dict[str, Any]:
-    """One department's use of one pool. Own is full, lent dotted, held dashed, borrowed hatched beyond the guarantee."""
+    """One department's use of one pool. Own use is drawn solid, lent dotted, held dashed, borrowed hatched and beyond the
+    guarantee."""
     inside = own + held + lent
     start = max(guaranteed, inside)
     total = max(ceiling or 0, start + borrowed, 1)
@@ -262,9 +263,9 @@ def pool_bar(
     outside: int = 0,
     away: int = 0,
 ) -> dict[str, Any]:
-    """Everybody's use of one pool, on the pool's scale: one part after the other, and what stays empty is free.
+    """Everybody's use of one pool, on the pool's scale: the parts follow each other, and the empty rest is free.
 
-    `outside`: used by pods that the portal did not start. `away`: of its capacity, not there at present.
+    `outside`: used by pods that the portal did not start. `away`: capacity that is offline at present.
     """
     kinds = [
         ("own", _("own"), own),
@@ -314,13 +315,14 @@ def field(bound: BoundField, hint: str = "") -> dict[str, Any]:
 
 
 def subwidgets(bound: BoundField, style: str) -> list[BoundWidget]:
-    bound.field.widget.attrs["class"] = style  # its options take it from there
+    bound.field.widget.attrs["class"] = style  # its options use this class
     return list(bound.subwidgets)
 
 
 @register.inclusion_tag("_components/pager.html", takes_context=True)
 def pager(context: template.Context, page: Any) -> dict[str, Any]:
-    """The foot of a card: previous, next and "51–100 of 312" of a Django Page; the address stays. One page has none."""
+    """The footer of a card: previous, next and "51–100 of 312" for a Django Page, keeping the query string; nothing if there is
+    one page only."""
     return {"request": context["request"], "page": page}
 
 

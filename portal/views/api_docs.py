@@ -1,6 +1,6 @@
 """`/api/v1/docs/`: the API's guide first, then every operation with its parameters, examples and calls to copy.
 
-Made from the schema that `/api/v1/schema/` gives; `/api/v1/docs/try/` has the forms to try it.
+Generated from the schema at `/api/v1/schema/`; `/api/v1/docs/try/` has forms to try the operations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`where`: "request" or a status; `text`: "" where there is nothing in the body."""
+    """`where`: "request" or an HTTP status; `text`: "" for an empty body."""
 
     where: str
     media: str
@@ -48,7 +48,7 @@ class Operation:
 
 @cache
 def operations() -> dict[str, list[Operation]]:
-    """Tag → its operations. The schema is the same for everybody and in English, and read once for each process."""
+    """Tag → its operations. The schema is the same for everybody, in English, and generated once in each process."""
     with translation.override("en"):
         generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
         document = generator.get_schema(request=None, public=True)
@@ -67,7 +67,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Operation:
     answers = []
     for status, response in operation["responses"].items():
         if status == "default":
-            continue  # how it fails is the same everywhere, and in the guide
+            continue  # errors are the same for all operations, and described in the guide
         contents = response.get("content", {})
         answers += [_example(status, *pair) for pair in contents.items()] or [Example(status, "", "")]
     return Operation(

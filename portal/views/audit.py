@@ -43,7 +43,7 @@ def audit(request: HttpRequest) -> HttpResponseBase:
 
 
 def list_of(request: HttpRequest, rows: QuerySet[AuditEntry]) -> ListState:
-    """What the address asks of these entries: who, with which token, and on what."""
+    """The state of the list of these entries: columns, filters and search."""
     columns = [
         Column("at", _("Time"), ("at",), fixed=True),
         Column("actor", _("Who"), ("actor_name",)),
@@ -65,7 +65,7 @@ def list_of(request: HttpRequest, rows: QuerySet[AuditEntry]) -> ListState:
 
 
 def target_address(entry: AuditEntry, accounts: set[str]) -> str:
-    """The page of what the entry is about; "" where it has none of its own."""
+    """The URL of the page about the entry's target; "" if there is none."""
     if WORKLOAD.fullmatch(entry.target) and entry.action.startswith("workload."):
         return address("workloads:by_id", {"workload": entry.target})
     if entry.action.startswith(("department.", "member.", "quota.", "budget.")) and entry.department:

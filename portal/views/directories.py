@@ -1,4 +1,4 @@
-"""Linking an entry of a directory (LDAP) to the person who is logged in."""
+"""Linking an entry of an LDAP directory to the person who is logged in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LinkForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def link(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Asks for the name and password there, counted like a try to log in."""
+    """The form for login name and password in the directory; counted like a login attempt."""
     user = actor_of(request).user
     directory = next((each for each in directory_login.directories() if each.key == provider_id), None)
     if user is None or directory is None:

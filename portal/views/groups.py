@@ -1,4 +1,4 @@
-"""Operators' rules of groups: which group of a provider gives which role, and who gets what by them."""
+"""Group rules, for operators: which group of a provider gives which role, and what people get by them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def rules(request: HttpRequest) -> HttpResponse:
 
 
 def _sources() -> list[tuple[IdentityProvider, DirectoryReading | None]]:
-    """Each provider, and when it was last read where it can be."""
+    """Each provider and, for directories, its last reading."""
     readings = {row.provider: row for row in DirectoryReading.objects.all()}
     return [(each, readings.get(each.key)) for each in settings.IDENTITY_PROVIDERS]
 
@@ -104,7 +104,7 @@ def _sources() -> list[tuple[IdentityProvider, DirectoryReading | None]]:
 @login_required
 @require_POST
 def read(request: HttpRequest, provider: str) -> HttpResponse:
-    """Reads a directory now; where most people would lose all their groups, after a page that names them."""
+    """Reads a directory now; if most people would lose all their groups, after a confirmation that lists them."""
     operator_of(request)
     directory = next((each for each in directories() if each.key == provider), None)
     if directory is None:
@@ -139,7 +139,7 @@ def read(request: HttpRequest, provider: str) -> HttpResponse:
 @login_required
 @require_safe
 def preview(request: HttpRequest) -> HttpResponse:
-    """What the rule in the form would change, for the page beside it."""
+    """What the rule in the form would change, as a part of the page."""
     operator_of(request)
     form = RuleForm(request.GET)
     context: dict[str, Any] = {"form": form}
@@ -158,7 +158,7 @@ def preview(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def remove(request: HttpRequest, rule: int) -> HttpResponse:
-    """Removes a rule, after a page that names who loses what."""
+    """Removes a rule, after a confirmation that lists who loses what."""
     actor = operator_of(request)
     row = get_object_or_404(GroupRule.objects.select_related("department"), pk=rule)
     breaks = group_rules.breaks_of_removal(row)

@@ -15,12 +15,12 @@ from portal.web import guides
 from portal.web.navigation import Shell
 from portal.web.tours import tours_of
 
-LONGEST = 100  # letters that are searched for
-AT_ONCE = 12  # changes of a group that show before one asks for more
+LONGEST = 100  # characters of the search text
+AT_ONCE = 12  # changes of a group that are shown at first
 
 
 def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Heading → documents under it, with a line on each."""
+    """(heading, its documents as (name, description))."""
     rows = [
         (_("To begin with"), [
             ("getting-started", _("Five minutes with the demo: lending, borrowing, a recall")),
@@ -75,7 +75,8 @@ def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, str, str]
 @login_required
 @require_safe
 def whats_new(request: HttpRequest) -> HttpResponse:
-    """The changelog, newest version first; of each group the first few at once. Whoever opens it has read up to this version."""
+    """The changelog, newest version first, with the first AT_ONCE entries of each group. Opening it marks this version as
+    read."""
     user = actor_of(request).user
     if user is not None and user.changes_read != settings.VERSION:
         user.changes_read = settings.VERSION
@@ -104,7 +105,7 @@ def whats_new(request: HttpRequest) -> HttpResponse:
 
 
 def reads_another_language() -> bool:
-    """Whether the reader's language is another one, so that a page says of what is only in English that it is."""
+    """Whether the reader's language is not English, so that a page mentions which texts are only in English."""
     return not (get_language() or "").startswith("en")
 
 

@@ -1,4 +1,4 @@
-"""The home page: the reader's workloads that run, wait or are being recalled. Workloads and pools are parts of their
+"""The home page: the reader's workloads that run, wait or are being recalled. The parts with workloads and pools are in their
 apps."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from portal.models import Membership, Role
 @login_required
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """The home page; for somebody without a department, whom to ask."""
+    """The home page; for somebody without a department it lists quota owners to ask."""
     actor = actor_of(request)
     departments = list(actor.departments[:1])
     context = {
@@ -27,6 +27,6 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 def _contacts() -> list[Membership]:
-    """Owners by department: the people who can invite."""
+    """Quota owners, who can invite, by department."""
     rows = Membership.objects.filter(role=Role.OWNER, user__is_active=True, user__service_of=None)
     return list(rows.select_related("user", "department").order_by("department__name", "user__username")[:20])

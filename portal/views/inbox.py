@@ -86,13 +86,13 @@ def _title(kind: str) -> str:
 
 
 def _saying(word: str) -> Q:
-    """Those whose sentence, in the reader's language, or whose facts have the word."""
+    """Selects items whose sentence, in the reader's language, or whose facts contain the word."""
     kinds = [kind for kind, known in notices.KINDS.items() if word.lower() in known.words.lower()]
     return Q(kind__in=kinds) | Q(data__icontains=word) | Q(department__name__icontains=word) | Q(workload=word.lower())
 
 
 def _cells(rows: QuerySet[InboxItem]) -> Iterator[list[object]]:
-    """In the reader's language and zone, which end before the answer is streamed."""
+    """CSV rows in the reader's language and time zone, which are no longer active when the response is streamed."""
     language, zone = translation.get_language(), timezone.get_current_timezone()
 
     def cells(item: InboxItem) -> list[object]:
@@ -112,7 +112,7 @@ def _reader(request: HttpRequest) -> User:
 
 
 def url_of(item: InboxItem) -> str:
-    """The address that the line links to; "" if its department is gone, or it is of none."""
+    """The URL that the line links to; "" if it has no page, or its department is deleted."""
     return page_of(item.kind, item.department.slug if item.department else "", item.workload, item.data)
 
 
@@ -132,8 +132,8 @@ def open_item(request: HttpRequest, item: int) -> HttpResponse:
 @login_required
 @require_POST
 def read(request: HttpRequest) -> HttpResponse:
-    """Marks the lines with the given ids as read, or all that the address selects up to the newest that there was; back to
-    the list of this address."""
+    """Marks as read the lines with the given ids, or all that the URL selects up to the newest one on the page; then back to
+    the same list."""
     rows = _items(_reader(request))
     up_to = natural(request.POST.get("up_to", ""))
     ids = [pk for value in request.POST.getlist("item") if (pk := natural(value)) is not None]
@@ -148,7 +148,7 @@ def read(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`group`: a heading of the settings."""
+    """One kind of notice in the settings, below the heading `group`."""
 
     kind: str
     group: str
@@ -195,7 +195,7 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 
 def _choices(user: User) -> list[Choice]:
-    """Of the kinds that the person is told of, in the order of the page."""
+    """The choices for the kinds that the person can receive, in the order of the page."""
     saved = {row.kind: row for row in NoticePreference.objects.filter(user=user)}
     return [
         _choice(kind, _(group), saved.get(kind))

@@ -43,7 +43,7 @@ def invite(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "problem.html", {"problem": problem}, status=problem.status)
     known = request.user.is_authenticated
     if request.method == "POST" and not known and not settings.PASSWORD_SIGN_IN:
-        return redirect_to_login(request.path)  # accounts come from providers alone
+        return redirect_to_login(request.path)  # accounts are created by providers only
     form = NewAccountForm(request.POST if request.method == "POST" and not known else None)
     refusal = None
     if request.method == "POST" and (known or form.is_valid()):

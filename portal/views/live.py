@@ -1,6 +1,6 @@
-"""`/events/`: the hint behind live pages. It says only that something the reader may see has changed, and which workload.
+"""`/events/`: hints for live pages: something that the reader may see has changed, and which workload.
 
-Pages then ask for their parts again, so a lost hint costs a moment (static/portal.js).
+Pages then request their parts again, so a lost hint only costs a moment (static/portal.js).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def events(request: HttpRequest) -> HttpResponseBase:
     feed = feed_of(actor_of(request), request.GET.get("workload", "")[:26])
     if streams.can_hold(request):
         return streams.streaming(hints(feed), STREAM)
-    # Where nothing can be held open the page polls; EventSource comes back after the pause named here.
+    # If nothing can be held open, the page polls; EventSource reconnects after this pause.
     return StreamingHttpResponse([b"retry: 15000\n\n"], content_type=STREAM)
 
 

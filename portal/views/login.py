@@ -1,4 +1,4 @@
-"""Login, logout, and a forgotten password: allauth's flows on our pages. How tries are counted: portal/sign_in/guesses.py."""
+"""Login, logout, and forgotten passwords: allauth's flows on our pages. How attempts are counted: portal/sign_in/guesses.py."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Login(allauth_views.LoginView):  # type: ignore[misc]
     form_class = LoginForm
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """A part that asks after the session has ended must not get this page into its place: 401, and the page stays and
-        asks to log in again (static/session.js)."""
+        """Answers 401 to requests for a part of a page after the session has ended, so that the part is not replaced by the
+        login page: the page stays and requests a login (static/session.js)."""
         htmx: Any = getattr(request, "htmx", None)
         if htmx and not htmx.boosted:
             return HttpResponse(status=401)
@@ -90,8 +90,8 @@ class Login(allauth_views.LoginView):  # type: ignore[misc]
 @never_cache
 @require_safe
 def session(request: HttpRequest) -> JsonResponse:
-    """Whether the session is valid, whose it is, and the current CSRF token: a login in another tab changes it. Pages
-    ask before they send a form (static/session.js)."""
+    """Whether the session is valid, its user, and the current CSRF token, which a login in another tab changes. Pages request
+    it before they send a form (static/session.js)."""
     known = request.user.is_authenticated
     answer = {"user": request.user.get_username() if known else "", "csrf": get_token(request)}
     return JsonResponse(answer, status=200 if known else 401)
@@ -105,7 +105,7 @@ class Logout(LogoutView):
 
 
 class RefusedAgain:
-    """A form that is refused is shown again with 422."""
+    """A view that shows a refused form again with 422."""
 
     def form_invalid(self, form: Any) -> HttpResponse:
         response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]
@@ -124,7 +124,7 @@ class ForgottenForm(forms.Form):
 
 @method_decorator(never_cache, name="dispatch")
 class Forgotten(RefusedAgain, allauth_views.PasswordResetView):  # type: ignore[misc]
-    """Asks for an address. The answer is the same whether somebody has it or not."""
+    """The form for an e-mail address. The response is the same whether an account has it or not."""
 
     template_name = "portal/password_forgotten.html"
     form_class = ForgottenForm
@@ -133,7 +133,7 @@ class Forgotten(RefusedAgain, allauth_views.PasswordResetView):  # type: ignore[
     def form_valid(self, form: Any) -> HttpResponse:
         try:
             response: HttpResponse = super().form_valid(form)
-        except redis.RedisError as error:  # how often this was asked cannot be counted: then nothing is mailed
+        except redis.RedisError as error:  # the rate limit cannot be checked, so nothing is mailed
             raise Busy from error
         return response
 
@@ -176,7 +176,7 @@ class NewPasswordForm(allauth_forms.ResetPasswordKeyForm):  # type: ignore[misc]
 
 @method_decorator(never_cache, name="dispatch")
 class NewPassword(RefusedAgain, allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
-    """Behind the mailed link, which works once and for a while."""
+    """The page behind the mailed link, which works once and for a limited time."""
 
     template_name = "portal/password_new.html"
     form_class = NewPasswordForm

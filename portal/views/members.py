@@ -1,4 +1,4 @@
-"""A department's members: invitations, roles, removal. Caps and work are parts that quotas adds."""
+"""A department's members: invitations, roles, removal. The parts with caps and workloads are in quotas."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ CSV_COLUMNS = ("username", "name", "kind", "role", "active", "member_since", "la
 
 
 def _rows(department: Department) -> QuerySet[Membership]:
-    """With the number of their active `tokens`, and their `kind`."""
+    """The memberships, with the number of active `tokens`, and `kind`."""
     live = Q(
         user__tokens__department=department, user__tokens__revoked_at=None, user__tokens__expires_at__gt=timezone.now()
     )
@@ -136,7 +136,7 @@ def _invitations(department: Department, now: dt.datetime) -> list[Invitation]:
 
 
 def _owners_above(department: Department) -> list[Membership]:
-    """Owners of the departments above this one, who own it too."""
+    """Owners of the departments above this one, who are also owners here."""
     above, parent = [], department.parent
     while parent is not None:
         above.append(parent.pk)
@@ -187,7 +187,7 @@ def invite(request: HttpRequest, department: str) -> HttpResponse:
 
 
 def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
-    """Mails the link. None: no address was given; False: the mail server did not accept it."""
+    """Mails the link; True if that succeeded. None: no address was given; False: the mail server did not accept it."""
     if not invitation.email or actor.user is None:
         return None
     facts = {"department": invitation.department.name, "person": actor.user.label, "link": link}
@@ -198,7 +198,7 @@ def _mail(actor: Actor, invitation: Invitation, link: str) -> bool | None:
     )
     try:
         return bool(send_mail(subject, text % facts, None, [invitation.email]))
-    except (OSError, ValueError):  # refused, unknown host, timed out (SMTPException is one too); no header to send
+    except (OSError, ValueError):  # refused, unknown host, timed out (SMTPException is an OSError); not a valid header
         return False
 
 
@@ -230,7 +230,7 @@ def change_role(request: HttpRequest, department: str, username: str) -> HttpRes
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove(request: HttpRequest, department: str, username: str) -> HttpResponse:
-    """First a page with the consequences, then the removal."""
+    """Shows a page with the consequences, then removes the member."""
     actor = actor_of(request)
     row = membership_for(actor, department, username)
     refusal = None

@@ -1,4 +1,4 @@
-"""The operator's overview: processes, scheduled jobs, people and departments; quotas adds capacity."""
+"""The operator's overview: processes, scheduled jobs, people and departments; capacity is a part in quotas."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
     name: str
     every: int  # s
     last: JobRun | None
-    next_at: dt.datetime | None  # None: there is no sign of a beat at all
+    next_at: dt.datetime | None  # None: beat has never run
 
     @property
     def took(self) -> dt.timedelta | None:
@@ -71,8 +71,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def jobs() -> list[Job]:
-    """Last and next run of each scheduled job. A job that never ran is due one tick after the beat's first sign of
-    life."""
+    """Last and next run of each scheduled job. A job that never ran is due one interval after the first run of any job."""
     runs = last_runs()
     since = ticked(runs)
     scheduled = []
@@ -150,7 +149,7 @@ def _cells(row: User) -> list[object]:
 
 
 def _made(request: HttpRequest) -> dict[str, Any]:
-    """The account and its password that was just given to it."""
+    """The account that just got a password, and that password; {} if there is none."""
     facts = one_time_secrets.revealed(request)
     return {"made": get_object_or_404(User, username=facts["made"]), "password": facts["password"]} if facts else {}
 
@@ -231,7 +230,7 @@ def _require_confirmed(request: HttpRequest, row: User) -> None:
 
 @sensitive_variables()
 def _change(actor: Actor, row: User, change: str, seen: str) -> str:
-    """Carries out the change; returns the new password if that was it."""
+    """Carries out the change; returns the new password, or "" for any other change."""
     match change:
         case "password":
             return user_actions.reset_password(actor=actor, user=row)

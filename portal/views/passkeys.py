@@ -23,7 +23,8 @@ own_page = method_decorator([login_required, never_cache], name="dispatch")
 
 @method_decorator(never_cache, name="dispatch")
 class Login(views.LoginWebAuthnView):  # type: ignore[misc]  # allauth has no types
-    """Gives the browser what a passkey has to sign (GET), and logs in whose passkey has signed it (POST)."""
+    """Sends the browser the challenge that a passkey has to sign (GET), and logs in the owner of the passkey that has signed it
+    (POST)."""
 
     http_method_names = ["get", "post"]
 
@@ -49,7 +50,7 @@ class Add(Asks, views.AddWebAuthnView):  # type: ignore[misc]
     template_name = "portal/passkey_add.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Every passkey is one that finds its account by itself, and that asks for a finger, a face or a PIN."""
+        """Requests a discoverable passkey, which requires a fingerprint, face or PIN."""
         context: dict[str, Any] = super().get_context_data(**kwargs)
         options = auth.begin_registration(self.request.user, True)
         return context | kwargs | {"js_data": {"creation_options": options}}
@@ -69,7 +70,7 @@ class Remove(Asks, views.RemoveWebAuthnView):  # type: ignore[misc]
 
 @own_page
 class Confirm(Asks, views.ReauthenticateWebAuthnView):  # type: ignore[misc]
-    """A passkey once more, before something about signing in is changed; for who has no password."""
+    """Requires a passkey again before sign-in settings are changed, for people without a password."""
 
     template_name = "portal/passkey_confirm.html"
 

@@ -57,7 +57,7 @@ def _stored(user: User) -> dict[str, Any]:
 
 
 def _password_form(user: User, data: QueryDict | None) -> PasswordChangeForm | None:
-    """None for whom only a provider vouches for."""
+    """The form for a new password; None for people who only log in through a provider."""
     if not user.has_own_password or not may_use_password(user):
         return None
     form = PasswordChangeForm(user, data)

@@ -1,4 +1,4 @@
-"""What a browser is shown of a step at an identity provider, whatever comes of it."""
+"""The response to the browser for a step at an identity provider, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from portal.sign_in.adapters import ProviderFailed, failed, log
 BROKEN = (
     OSError, PermissionDenied, OAuth2Error, ImproperlyConfigured, ValueError, KeyError, TypeError,
 )  # fmt: skip
-"""What a provider that is down, or answers nonsense, ends in."""
+"""Exceptions that a provider causes if it is unreachable or its answer is invalid."""
 
 
 def answer(request: HttpRequest, provider_id: str, view: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Sign-in through an identity provider: there, back, and what is linked to whom."""
+"""Sign-in through an identity provider: redirect, callback, and linked accounts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ from portal.views.provider_answers import answer
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
-        """As it is registered there: by the installation's address, whatever name the browser used."""
+        """The URL that is registered at the provider: it has the installation's address, whatever host name the browser
+        used."""
         return str(settings.BASE_URL) + reverse("openid_connect_callback", args=[self.provider_id])
 
     def complete_login(self, request: HttpRequest, app: SocialApp, token: Any, **kwargs: Any) -> Any:
-        """Raises ValueError for a subject that is no plain text: it tells people apart, and nothing is left out of it."""
+        """Completes the login. Raises ValueError for a subject with unprintable characters: it identifies people, so it must
+        not be cleaned."""
         login = super().complete_login(request, app, token, **kwargs)
         if not login.account.uid.isprintable():
             raise ValueError("the subject has characters that cannot be seen")
@@ -53,7 +55,7 @@ def _adapter(request: HttpRequest, provider_id: str) -> Adapter:
 @never_cache
 @require_POST
 def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Sends the browser to the provider. `process`: login, or connect for somebody who is signed in."""
+    """Redirects the browser to the provider. `process`: login, or connect for somebody who is signed in."""
     provider = identities.provider_of(provider_id)
     if provider is None or provider.kind == "ldap":
         raise NotVisible
@@ -71,7 +73,7 @@ def begin(request: HttpRequest, provider_id: str) -> HttpResponse:
 @never_cache
 @require_safe
 def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Where the provider sends the browser back."""
+    """The URL to which the provider redirects the browser back."""
     provider = identities.provider_of(provider_id)
     if isinstance(provider, Workplace):
         return workplaces.callback(request, provider)
@@ -81,12 +83,14 @@ def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
 @login_required
 @require_POST
 def unlink(request: HttpRequest, account: int) -> HttpResponse:
-    """A person ends the link to an account of theirs at a provider."""
+    """Unlinks an account of the person at a provider."""
     actor = actor_of(request)
     if actor.user is None:
         raise NotVisible
     identities.unlink(actor=actor, user=actor.user, account=account)
-    update_session_auth_hash(request, User.objects.get(pk=actor.user.pk))  # this session goes on, whatever was lost
+    update_session_auth_hash(
+        request, User.objects.get(pk=actor.user.pk)
+    )  # this session stays valid, even if roles were lost
     messages.success(request, _("The account is no longer linked."))
     return redirect("portal:profile")
 
@@ -94,7 +98,7 @@ def unlink(request: HttpRequest, account: int) -> HttpResponse:
 @login_required
 @require_POST
 def operator_accounts(request: HttpRequest, username: str) -> HttpResponse:
-    """An operator links an account at a provider to somebody here (`provider`, `subject`), or ends a link (`unlink`)."""
+    """For operators: links an account at a provider to a person (`provider`, `subject`), or unlinks one (`unlink`)."""
     actor = operator_of(request)
     row = get_object_or_404(User, username=username, service_of=None)
     if "unlink" in request.POST:

@@ -1,4 +1,4 @@
-"""Sign-in by SAML: where the provider sends the browser back, and what it wants to know of us. The library is an extra, so
+"""Sign-in with SAML: the URLs to which the provider redirects the browser back, and our metadata. The library is an extra, so
 it is imported where it is needed."""
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from portal.sign_in.claims import cleaned
 from portal.views.provider_answers import answer
 
 CLOCKS_APART = 600
-"""s; more than the library lets an assertion be late."""
+"""s; more than the clock skew that the library tolerates for an assertion."""
 
 
 def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
-    """The provider as it is configured, and allauth's. Raises NotVisible."""
+    """The configured provider, and allauth's object for it. Raises NotVisible."""
     saml = identities.provider_of(key)
     if not isinstance(saml, Saml):
         raise NotVisible
@@ -41,7 +41,7 @@ def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
 
 @contextlib.contextmanager
 def _told_as_values() -> Iterator[None]:
-    """What the library raises of metadata and answers, as ValueError."""
+    """Turns the library's exceptions about metadata and responses into ValueError."""
     from onelogin.saml2.errors import OneLogin_Saml2_Error
 
     try:
@@ -51,7 +51,7 @@ def _told_as_values() -> Iterator[None]:
 
 
 def begin(request: HttpRequest, key: str) -> HttpResponse:
-    """Sends the browser to the provider."""
+    """Redirects the browser to the provider."""
     _saml, provider = _provider(request, key)
 
     def view(request: HttpRequest) -> HttpResponse:
@@ -66,8 +66,8 @@ def begin(request: HttpRequest, key: str) -> HttpResponse:
 @never_cache
 @require_POST
 def consume(request: HttpRequest, organization_slug: str) -> HttpResponse:
-    """Takes the provider's answer, which comes without our session's cookie, and goes on with it in a request that has
-    it. How large it may be: portal/server/intake.py, what anybody may send."""
+    """Receives the provider's response, which comes without our session cookie, and continues in a request that has the cookie.
+    Its size is limited as that of any unauthenticated request: portal/server/intake.py."""
     from allauth.socialaccount.providers.saml import views
 
     _provider(request, organization_slug)
@@ -78,8 +78,8 @@ def consume(request: HttpRequest, organization_slug: str) -> HttpResponse:
 @never_cache
 @require_safe
 def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
-    """Logs in whom the answer vouches for: an answer to what this browser has asked, or, where that is allowed, one that
-    nobody asked for. Each counts once."""
+    """Logs in the person that the response names. It must answer a request of this browser or, if that is allowed, be
+    unsolicited; and each response is accepted once."""
     saml, provider = _provider(request, organization_slug)
 
     def view(request: HttpRequest) -> HttpResponse:
@@ -95,7 +95,7 @@ def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
         asked = response.get_last_response_in_response_to()
         if not asked:
             _accept_unasked(saml, response)
-            if request.user.is_authenticated:  # whoever sent the browser here changes nothing of who is logged in
+            if request.user.is_authenticated:  # an unsolicited response must not change who is logged in
                 return redirect(decode_relay_state(sent.POST.get("RelayState")) or "portal:home")
         login = provider.sociallogin_from_response(request, response)
         if asked:
@@ -111,7 +111,7 @@ def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
 
 
 def _checked(request: HttpRequest, provider: Any) -> Any:
-    """The answer, signed by the provider and for us. Raises ValueError."""
+    """The response, after checking that the provider has signed it and that it is meant for us. Raises ValueError."""
     from allauth.socialaccount.providers.saml.utils import build_auth
 
     with _told_as_values():
@@ -123,9 +123,10 @@ def _checked(request: HttpRequest, provider: Any) -> Any:
 
 
 def _accept_unasked(saml: Saml, response: Any) -> None:
-    """A login that began at the provider. Its answer is to no question, so nothing but its own identifier says whether it
-    was used before. Raises ProviderBegan where such are not allowed, ValueError for one that was, or that was stolen: only
-    the assertion may be signed, so somebody could have cut out of the rest that it answers another browser."""
+    """Accepts an unsolicited response: a login that began at the provider. It answers no request, so only the assertion's id
+    shows whether it was used before. Raises ProviderBegan if such logins are not allowed, and ValueError for one that was used
+    before or stolen: if only the assertion is signed, somebody could have removed from the rest that it answers another
+    browser's request."""
     from onelogin.saml2.xml_utils import OneLogin_Saml2_XML as Xml
 
     if not saml.idp_initiated:
@@ -146,7 +147,7 @@ def _accept_unasked(saml: Saml, response: Any) -> None:
 
 
 def _subject(saml: Saml, response: Any) -> str:
-    """Who it is for good. Raises ValueError for an identifier that may be another one the next time."""
+    """The person's permanent identifier. Raises ValueError for one that may change at the next login."""
     if saml.subject_attribute:
         subject = _texts(response, saml.subject_attribute)[:1]
     else:
@@ -160,7 +161,7 @@ def _subject(saml: Saml, response: Any) -> str:
 
 
 def _claims(saml: Saml, response: Any) -> Any:
-    """What the assertion says, as OpenID Connect's claims."""
+    """The assertion's attributes as claims of OpenID Connect."""
     names = {
         "preferred_username": saml.username_attribute, "email": saml.email_attribute,
         "given_name": saml.given_name_attribute, "family_name": saml.family_name_attribute,
@@ -185,7 +186,7 @@ def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
         from onelogin.saml2.settings import OneLogin_Saml2_Settings
 
         config = build_sp_config(request, provider.app.settings, organization_slug)
-        del config["singleLogoutService"]  # logging out here logs out here
+        del config["singleLogoutService"]  # logging out here does not log out at the provider
         security = {"allowSingleLabelDomains": True, "wantAssertionsEncrypted": bool(saml.own_key)}
         with _told_as_values():
             facts = {"strict": True, "sp": config, "security": security}
@@ -196,5 +197,5 @@ def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
 
 
 def no_logout(request: HttpRequest, organization_slug: str) -> HttpResponse:
-    """allauth wants an address for logging out at the provider, which there is not."""
+    """allauth requires a URL for logging out at the provider, which is not supported."""
     raise NotVisible

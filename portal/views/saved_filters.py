@@ -1,4 +1,4 @@
-"""Named filters of lists: a person's own names for addresses, which are links for everybody."""
+"""Saved filters of lists: each person's names for query strings, which work as links for everybody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from portal.models import SavedFilter, User
 from portal.web.once import once
 
 MOST = 50  # of one person on one page
-LONGEST = 60  # letters of a name
+LONGEST = 60  # characters of a name
 LONGEST_QUERY = 1000
 
 
@@ -26,7 +26,7 @@ LONGEST_QUERY = 1000
 @require_POST
 @once
 def save(request: HttpRequest) -> HttpResponse:
-    """Keeps `query` of the list at `path` under `name`; a name that is there already gets the new one. Back to the list."""
+    """Saves the `query` of the list at `path` under `name`, replacing an older one of that name. Then back to the list."""
     user = _person(request)
     path, query = request.POST.get("path", ""), request.POST.get("query", "")
     if not _is_page(path) or len(query) > LONGEST_QUERY:
@@ -70,7 +70,7 @@ def _person(request: HttpRequest) -> User:
 
 
 def _is_page(path: str) -> bool:
-    """Whether it is the path of a page of the portal, and leads nowhere else."""
+    """Whether it is the path of a page of the portal, so that a redirect to it cannot lead elsewhere."""
     if not path.startswith("/") or path.startswith("//") or len(path) > 200 or "\\" in path:
         return False
     try:

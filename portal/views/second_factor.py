@@ -29,15 +29,14 @@ class NoPassword(Problem):
 
 
 class Asks(RefusedAgain):
-    """A form of these pages; without the cache, which knows the codes that were used, nothing
-    is done."""
+    """A view of these forms. Refuses with Busy without the cache, which has the codes that were used."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             response: HttpResponse = super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
         except redis.RedisError as error:
             raise Busy from error
-        except PermissionDenied as error:  # nothing to confirm with: neither a password nor a second factor
+        except PermissionDenied as error:  # the person has neither a password nor a second factor to confirm with
             raise NoPassword from error
         return response
 
@@ -46,7 +45,7 @@ class Asks(RefusedAgain):
 
 
 def named(form: Any) -> Any:
-    """The form with our labels."""
+    """The form, with our labels."""
     if "code" in form.fields:
         form.fields["code"].label = gettext_lazy("Code")
         form.fields["code"].max_length = 20
@@ -62,7 +61,7 @@ def named(form: Any) -> Any:
 
 @method_decorator(never_cache, name="dispatch")
 class Authenticate(Asks, base.AuthenticateView):  # type: ignore[misc]  # allauth has no types
-    """Between the password and the session."""
+    """The second factor at login, after the password."""
 
     template_name = "portal/login_second_factor.html"
 
@@ -114,7 +113,7 @@ class NewCodes(Asks, codes.GenerateRecoveryCodesView):  # type: ignore[misc]
 
 @own_page
 class Confirm(Asks, account_views.ReauthenticateView):  # type: ignore[misc]
-    """The password once more, before something about signing in is changed."""
+    """Requires the password again before sign-in settings are changed."""
 
     template_name = "portal/confirm_password.html"
 

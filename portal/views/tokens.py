@@ -180,8 +180,8 @@ CSV_COLUMNS = (
 
 
 def with_status(rows: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
-    """With `status`: active, revoked or expired as its own row and its parent's say (ApiToken.is_live); invalid where what
-    it was created under has ended (may_be_used), which is asked once for each holder, maker and department."""
+    """The rows with their `status`: active, revoked or expired, by the token itself and its parent (ApiToken.is_live); invalid
+    if the right it was created under has ended (may_be_used), which is checked once for each holder, creator and department."""
     now = timezone.now()
     revoked = Q(revoked_at__isnull=False) | Q(parent__revoked_at__isnull=False)
     expired = Q(expires_at__lte=now) | Q(parent__expires_at__lte=now)

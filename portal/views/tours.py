@@ -1,4 +1,4 @@
-"""`/tour/`: from one step of a guided tour to the next, and its end."""
+"""`/tour/`: moving between the steps of a guided tour, and closing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from portal.web.pages import back_here
 @login_required
 @require_POST
 def tour(request: HttpRequest) -> HttpResponse:
-    """Goes to `step` of `tour`, the first if it is "start"; an empty one closes the tour for good, here."""
+    """Goes to `step` of `tour`; "start" is its first, an empty one closes the tour for good and stays on the page."""
     address = tours.go(Shell(request), request.POST.get("tour", ""), request.POST.get("step", ""))
     if address:
         return redirect(address)

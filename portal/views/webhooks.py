@@ -62,7 +62,7 @@ class WebhookForm(forms.Form):
 
 
 class WebhookChangeForm(WebhookForm):
-    """Neither the address nor the secret is shown again: chat services put their key into the address."""
+    """The form for changes. It never shows the stored address or secret: chat services put their key into the address."""
 
     url = forms.URLField(label=gettext_lazy("New address"), max_length=500, assume_scheme="https", required=False)
     secret = forms.CharField(
@@ -158,7 +158,7 @@ def edit(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
 @login_required
 @require_POST
 def rotate(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
-    """Makes a new secret and shows it once."""
+    """Generates a new secret and shows it once."""
     actor = actor_of(request)
     hook = webhook_for(actor, department, webhook)
     secret = actions.rotate_secret(actor=actor, webhook=hook, seen=request.POST.get(versions.FIELD, ""))

@@ -1,4 +1,5 @@
-"""Sign-in through Feishu, DingTalk or WeCom: there and back. What they say becomes claims, and goes the way of all others."""
+"""Sign-in through Feishu, DingTalk or WeCom: redirect and callback. Their answers become claims, and are handled as all
+others."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from portal.views.provider_answers import answer
 
 
 def begin(request: HttpRequest, provider: Workplace) -> HttpResponse:
-    """Sends the browser to the service's login page."""
+    """Redirects the browser to the service's login page."""
 
     def view(request: HttpRequest) -> HttpResponse:
         known = ProviderAdapter(request).get_provider(request, provider=provider.key)
@@ -32,8 +33,8 @@ def begin(request: HttpRequest, provider: Workplace) -> HttpResponse:
 
 
 def callback(request: HttpRequest, provider: Workplace) -> HttpResponse:
-    """Where the service sends the browser back."""
-    if "authCode" in request.GET and "code" not in request.GET:  # as DingTalk calls it
+    """The URL to which the service redirects the browser back."""
+    if "authCode" in request.GET and "code" not in request.GET:  # DingTalk's name for it
         query = request.GET.copy()
         query["code"] = str(query["authCode"])
         request.GET = query  # type: ignore[assignment]
@@ -45,7 +46,7 @@ def address_back(provider: Workplace) -> str:
 
 
 class Adapter(OAuth2Adapter):  # type: ignore[misc]  # allauth has no types
-    """allauth checks the state and ends the login; who it is, the service is asked."""
+    """allauth checks the state and completes the login; the person is requested from the service."""
 
     def __init__(self, request: HttpRequest, provider: Workplace) -> None:
         self.workplace, self.provider_id = provider, provider.key
@@ -58,10 +59,11 @@ class Adapter(OAuth2Adapter):  # type: ignore[misc]  # allauth has no types
         return {"code": request.GET["code"]}
 
     def parse_token(self, data: Any) -> SocialToken:
-        return SocialToken()  # tokens of the service are used at once, and never kept
+        return SocialToken()  # tokens of the service are used at once, and never stored
 
     def complete_login(self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any) -> Any:
-        """Raises ValueError for whom the organisation does not have, and for a subject that is no plain text."""
+        """Completes the login. Raises ValueError for people outside the organisation, and for a subject with unprintable
+        characters."""
         claims = person_of(self.workplace, kwargs["response"]["code"], address_back(self.workplace))
         if not claims["sub"].isprintable() or len(claims["sub"]) > LONGEST_SUBJECT:
             raise ValueError("the subject is too long, or has characters that cannot be seen")

@@ -18,7 +18,7 @@ try:
     import ldap
     import ldap.dn
     import ldap.filter
-except ImportError:  # an extra: portal.infra.providers.directories stops the start if a directory is configured without it
+except ImportError:  # an extra: providers.directories stops the start if a directory is configured without it
     ldap = None
 
 PATIENCE = 5  # s for each answer

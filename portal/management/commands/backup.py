@@ -1,4 +1,4 @@
-"""A backup of the database into one file; `manage.py restore` reads it. The keys are not in it."""
+"""Backs up the database to one file, which `manage.py restore` reads. It does not contain the keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The first operator of an installation. Everybody else is invited from the pages, or comes through a provider.
+"""Creates the first operator of an installation. Everybody else is invited on the pages, or comes through a provider.
 
-Operators made here log in by password even with PASSWORD_SIGN_IN=false: whoever may run this is in already.
+Operators created here can log in by password even with PASSWORD_SIGN_IN=false: who can run this already has full access.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Names from before there was a rule for them (docs/adr/0031): lists those it would refuse today, and cleans them on demand.
+"""Names that are older than the rule for names (docs/adr/0031): lists those that it would refuse today, and cleans them on
+request.
 
-Line breaks, control characters and direction marks become blanks or go; a word of letters that only look like Latin ones is
-written with Latin ones. A cleaned name passes for no other: where it would, a number follows it.
+Line breaks, control characters and direction marks become blanks or are removed; in a word of letters that only look like Latin
+ones, Latin letters replace them. If a cleaned name looks like another one, a number is appended.
 """
 
 from __future__ import annotations

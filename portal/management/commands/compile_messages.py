@@ -1,4 +1,4 @@
-"""Compiles the catalogs without gettext's tools; at once when nothing changed."""
+"""Compiles the catalogs without gettext's tools; skips those that have not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes new sentences into the catalogs, or says what is missing there."""
+"""Adds new sentences to the catalogs, or reports what is missing there."""
 
 from __future__ import annotations
 

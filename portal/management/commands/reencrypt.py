@@ -1,4 +1,4 @@
-"""After a new key was put first in ENCRYPTION_KEYS: writes every secret anew with it, so that the old one may go."""
+"""Encrypts every secret again with the first of ENCRYPTION_KEYS, so that an old key can be removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Command(BaseCommand):
             )
 
     def inside(self, label: str, column: str, members: tuple[str, ...], check: bool) -> list[str]:
-        """The same for members of a JSON column. Returns what no key reads."""
+        """The same for members of a JSON column. Returns descriptions of the rows that no key can decrypt."""
         model, unreadable, read = apps.get_model(label), list[str](), 0
         for row in model._default_manager.order_by("pk").iterator(chunk_size=500):
             old = getattr(row, column)

@@ -1,4 +1,4 @@
-"""What `manage.py backup` wrote becomes the database, in one transaction: all of it or nothing."""
+"""Replaces the database with a file of `manage.py backup`, in one transaction: all of it or nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         )
 
     def refuse(self, about: backups.Manifest, *, force: bool, other_keys: bool) -> None:
-        """Raises Refused, before anything is changed."""
+        """Raises Refused if the backup cannot be restored here. Changes nothing."""
         if unknown := backups.unknown_migrations(about):
             raise backups.Refused(
                 f"The backup is of version {about.version}, which is newer than this one: it has {len(unknown)} migrations "

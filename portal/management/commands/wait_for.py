@@ -1,4 +1,4 @@
-"""What a process of an installation may have to wait for before it begins. Kubernetes has no order of starting."""
+"""Waits for what a process of an installation needs before it starts, because Kubernetes does not start pods in an order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connections
 from portal.server.health import reason_against
 
 EVERY = 1.0  # s
-REPEATED = 30.0  # s, after which the same reason is said again
+REPEATED = 30.0  # s, after which the same reason is printed again
 
 
 class Command(BaseCommand):
@@ -27,5 +27,5 @@ class Command(BaseCommand):
             if missing != reason or time.monotonic() - said_at > REPEATED:
                 self.stderr.write(missing)
                 reason, said_at = missing, time.monotonic()
-            connections.close_all()  # one that the database has dropped never answers again
+            connections.close_all()  # a connection that the database has dropped does not recover
             time.sleep(EVERY)
