@@ -1,7 +1,7 @@
 """The Kubernetes API as this project uses it: JSON in, JSON out, a time-out on every call.
 
 Raw requests through the library's ApiClient: parsing into its models costs five times the CPU on a list of 3,000 pods.
-One client a process, made on first use and again after a fork, because connections cannot be shared with the parent.
+One client for each process, made on first use and again after a fork, because connections cannot be shared with the parent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Api:
     """
 
     def __init__(self, make_client: Callable[[], Any], errors: tuple[type[Exception], ...] = ()) -> None:
-        """`errors` are what the client raises when a connection cannot be made."""
+        """`errors`: the exceptions that the client raises when no connection can be made."""
         self._make_client = make_client
         self._errors: tuple[type[Exception], ...] = (urllib3.exceptions.HTTPError, OSError, *errors)
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class Api:
         client = self.client()
         headers = {"Accept": "application/json, */*", "Content-Type": content_type}
         client.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-        try:  # through the library's connections, past its copying of bodies: half the CPU of a create
+        try:  # the library's connections without its copying of bodies: half the CPU of a create
             answer: urllib3.BaseHTTPResponse = client.rest_client.pool_manager.request(
                 method,
                 client.configuration.host + path + (f"?{urlencode(query)}" if query else ""),
@@ -113,7 +113,7 @@ class Api:
         return answer
 
     def _knock(self) -> None:
-        """Raises Unreachable unless the server answers anything."""
+        """Probe a server that timed out. Raises Unreachable unless it sends a response, whichever."""
         with self._lock:
             if time.monotonic() < self._knock_after:
                 raise Unreachable("it did not answer a moment ago")
@@ -160,8 +160,8 @@ class Api:
         return _readable(path, answer).body
 
     def list(self, path: str, **query: Any) -> tuple[list[dict[str, Any]], str]:
-        """All items, in pages of PAGE, and the version of the list; without `managedFields`, half of an object, of which
-        nobody here asks. A page's token that expired begins anew."""
+        """(all items, version of the list), read in pages of PAGE. Without `managedFields`, which are half of an object and
+        used by nothing here. When the token of a page has expired, the list is read again from the start."""
         items: list[dict[str, Any]] = []
         token = ""
         while True:
@@ -201,14 +201,14 @@ def _short(error: Exception) -> str:
 
 
 def _readable(path: str, answer: Answer) -> Answer:
-    """The refusal of a read, without a hint at what exists."""
+    """The answer. Raises Unreachable if the server refused the read."""
     if not answer.ok:
         raise Unreachable(f"GET {path}: {answer.message}")
     return answer
 
 
 def status_message(status: bytes | None) -> str:
-    """The message of a Status object; the text itself if it is none."""
+    """The message of a Status object; the text itself if it is not a Status."""
     try:
         return str(orjson.loads(status or b"{}")["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

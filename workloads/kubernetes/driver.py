@@ -3,14 +3,15 @@
 How the contract is met:
 
 - create: GET first, POST on 404. A second POST of one name charges a ResourceQuota again, and at full quota answers 403
-  instead of 409; so both lead to another GET before anything is believed.
+  instead of 409; so after either answer the object is read again.
 - stop: the pod's `activeDeadlineSeconds` becomes 1. The kubelet then sends SIGTERM, waits for the pod's own grace and
-  kills, as after a delete, but pod, exit code and log stay. A pod that no node has yet, a grace shorter than the
-  pod's own, and a deadline that was not heeded need a delete (with the uid as precondition); the finalizer keeps the
-  exit code, the log goes.
-- remove: takes the finalizer away and deletes.
-- logs: Kubernetes cannot address bytes, so a part is read from the start up to its end and cut. The kubelet keeps the
-  newest 10 MiB or so; after a rotation the log is shorter than `offset` and is given from its start again.
+  kills, as after a delete, but pod, exit code and log stay. A pod that is on no node yet, a grace shorter than the
+  pod's own, and a deadline that had no effect need a delete (with the uid as precondition); the finalizer keeps the
+  exit code, but the log is lost.
+  - remove: removes the finalizer and deletes the pod.
+- logs: Kubernetes cannot address bytes, so the log is read from its start to the end of the part, and the part is cut
+out. The kubelet keeps about the newest 10 MiB; after a rotation the log is shorter than `offset` and is returned from
+its start again.
 """
 
 from __future__ import annotations
@@ -64,19 +65,19 @@ from workloads.sharing.nodes import Facts
 
 Json = dict[str, Any]
 NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
-NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with 200, when the container is gone
+NO_LOG = b"unable to retrieve container logs for "  # the kubelet's answer, with status 200, when the container is gone
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How to reach one cluster: the text of a kubeconfig, or "" for the service account of the portal's own pod; and
-    what the operator says about it, as manifests.Options.from_json understands it."""
+    the options that the operator set for it, as manifests.Options.from_json reads them."""
 
     kubeconfig_text: str = field(default="", repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def client(self) -> Any:
-        """Raises Unreachable where there is no account, Refused for a kubeconfig that cannot be used."""
+        """Raises Unreachable if the portal's pod has no service account, Refused if the kubeconfig cannot be used."""
         configuration = kubernetes_client.Configuration()
         try:
             if self.kubeconfig_text:
@@ -95,8 +96,7 @@ class Connection:
 
 
 def parsed(kubeconfig: str) -> Json:
-    """A kubeconfig that stands alone: one that runs a command or names a file would do so on the portal's machine.
-
+    """A kubeconfig without commands and file names: those would be run and read on the portal's machine.
     Raises Refused with what to change.
     """
     try:
@@ -129,7 +129,7 @@ class KubernetesCluster:
         self.homes = Homes(self.api, self.options)
         self.externals = Externals(self.api, self.options)
 
-    # what should be
+    # the desired state
 
     def ensure(self, spec: RunSpec) -> None:
         if spec.ref.external is not None:
@@ -202,7 +202,7 @@ class KubernetesCluster:
         causes = [cause.get("reason") for cause in (answer.body.get("details") or {}).get("causes") or ()]
         if answer.status in (404, 409) or "NamespaceTerminating" in causes:
             self.homes.forget(wanted["metadata"].get("namespace", ""))
-            return Unreachable(answer.message)  # something is going away just now: next time it is another world
+            return Unreachable(answer.message)  # something is being deleted just now: the next try may succeed
         quota = answer.status == 403 and "exceeded quota" in answer.message
         return Refused(answer.message, code=EXCEEDED if quota else "refused")
 
@@ -229,7 +229,7 @@ class KubernetesCluster:
 
     def remove(self, ref: RunRef) -> None:
         if ref.external is not None:
-            return  # it is whose it is, and they clear it away
+            return  # it belongs to its submitters, who delete it
         if ref.kind in COLLECTIONS:
             self.owners.remove(ref)
         elif ref.ended:
@@ -242,10 +242,10 @@ class KubernetesCluster:
         pod = self.api.get(_pod(ref))
         return pod if pod is not None and is_ours(pod, ref) else None
 
-    # what is
+    # the observed state
 
     def observe(self) -> tuple[Observed, ...]:
-        owners = self.owners.listed()  # before their pods: one that is made between the two is only younger
+        owners = self.owners.listed()  # before their pods: an owner created between the two is listed next time
         listed, _ = self.api.list("/api/v1/pods", labelSelector=manifests.selector(self.options))
         listed = resource_claims.with_claims(self.api, listed)
         listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
@@ -261,7 +261,7 @@ class KubernetesCluster:
 
     @property
     def admits(self) -> bool:
-        """Whether what others submit here is to be admitted."""
+        """Whether the portal admits what others submit to this cluster."""
         return self.options.admission
 
     def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
@@ -279,7 +279,7 @@ class KubernetesCluster:
         return tuple(map(_outside_pod, resource_claims.with_claims(self.api, foreign)))
 
     def _started(self, pod: Json) -> bool:
-        """Whether the pod is a run of this portal, and so counted by its claim."""
+        """Whether the pod is a run of this portal, which its claim counts already."""
         meta = pod["metadata"]
         return SUBMISSION in (meta.get("annotations") or {}) and manifests.is_selected(meta, self.options)
 
@@ -295,7 +295,7 @@ class KubernetesCluster:
         external = ref.external is not None
         query: Json = {"container": pod["spec"]["containers"][0]["name"] if external else manifests.CONTAINER}
         if tail is None:
-            query["limitBytes"] = offset + limit + 1  # one more tells whether there is more
+            query["limitBytes"] = offset + limit + 1  # one byte more shows whether the log goes on
         if previous:
             query["previous"] = "true"
         status, data, size = self.api.text(f"{path_of(pod)}/log", limit + (tail is None), **query)
@@ -307,14 +307,14 @@ class KubernetesCluster:
         if tail is not None:
             part = last_lines(data, tail)
             offset = size - len(part)
-        elif offset > size:  # it began anew
+        elif offset > size:  # the log was rotated
             return self.logs(ref, rank=rank, limit=limit, previous=previous)
         else:
             part = data[offset - size + len(data) :][:limit]
         return LogChunk(part, offset, end=ended and offset + len(part) == size)
 
     def _pod_with_log(self, ref: RunRef, rank: int) -> Json:
-        """Raises NoSuchRun."""
+        """The pod whose log is wanted. Raises NoSuchRun."""
         if ref.external is not None:
             return self.externals.pod(ref.external, rank)
         pod = _named(ref) if ref.ended else self.owners.pod(ref, rank) if ref.kind in COLLECTIONS else self._find(ref)
@@ -359,9 +359,9 @@ class KubernetesCluster:
             raise Unreachable(answer.message)
 
     def watch(self, tell: Callable[[Observed | Look], None], stop: threading.Event) -> None:
-        """Tells of every run that is new, changed or gone (LOST, unless it had ended), or which listing is due: of the runs
-        where a pod alone does not say how its run is, of the nodes when one of them changed or what others run on it;
-        blocks until `stop`. Only hints: observe() and nodes() alone are enough to be right."""
+        """Report every run that is new, changed or gone (LOST, unless it had ended), or the listing that is due: Look.RUNS
+        where one pod does not show the state of its run, Look.NODES when a node or the pods of others on it changed.
+        Blocks until `stop`. These are only hints: observe() and nodes() alone give the right state."""
         gpu_nodes: set[str] = set()
 
         def node_seen(node: Json) -> NodeInfo | None:
@@ -383,7 +383,7 @@ class KubernetesCluster:
         stop.wait()
 
     def _foreign(self, pod: Json) -> Foreign | None:
-        """None for our own."""
+        """What to compare of a pod that the portal did not start; None for one of its own."""
         if self._started(pod):
             return None
         return Foreign(pod["spec"].get("nodeName", ""), outside.occupies_node(pod), outside.wants_a_gpu(pod))
@@ -401,7 +401,7 @@ class KubernetesCluster:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What of an outside pod has to be compared to see that it changed."""
+    """The parts of an outside pod that show, when compared, whether it changed."""
 
     node: str
     standing: bool
@@ -418,15 +418,14 @@ def _outside_pod(pod: Json) -> OutsidePod:
 
 
 def _seen(pod: Json) -> Observed | None:
-    """The run that a single pod shows; None if it cannot be judged by one pod (it has siblings, or claims that tell
-    more)."""
+    """The run of this pod; None if one pod does not show its state (it has siblings, or resource claims to read)."""
     ours = SUBMISSION in (pod["metadata"].get("annotations") or {})
     alone = not job_status.is_owned(pod) and not pod["spec"].get("resourceClaims")
     return pod_status.observed(pod) if ours and alone else None
 
 
 def _external(pod: Json) -> tuple[object, ...]:
-    """What of a pod that the portal admits has to be compared to see that it changed."""
+    """The parts of an external run's pod that show, when compared, whether it changed."""
     status = pod["status"]
     states = tuple(repr(container.get("state")) for container in status.get("containerStatuses") or ())
     gates, leaves = repr(pod["spec"].get("schedulingGates")), pod["metadata"].get("deletionTimestamp")

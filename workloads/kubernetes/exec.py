@@ -17,9 +17,9 @@ from workloads.kubernetes.api import CONNECT_TIMEOUT, Api, status_message
 from workloads.runtime.base import Unreachable
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
-READ_TIMEOUT = 60.0  # s without a sign of life
+READ_TIMEOUT = 60.0  # s without data
 
-websocket.setdefaulttimeout(CONNECT_TIMEOUT * 3)  # the handshake's: create_websocket takes none
+websocket.setdefaulttimeout(CONNECT_TIMEOUT * 3)  # of the handshake: create_websocket has no parameter for it
 
 
 class Exec:
@@ -28,7 +28,7 @@ class Exec:
     def __init__(
         self, api: Api, pod: str, container: str, command: Sequence[str], timeout: float = READ_TIMEOUT
     ) -> None:
-        """`pod` is the path of its object; `timeout` in seconds without a sign of life."""
+        """`pod` is the path of the Pod object; `timeout`: seconds without data after which the connection counts as broken."""
         query = [("container", container), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
         query += [("command", word) for word in command]
         client = api.client()
@@ -51,7 +51,7 @@ class Exec:
             raise Unreachable(f"exec: the connection broke: {error}") from error
 
     def line(self) -> bytes:
-        """The first line of its stdout."""
+        """The first line of the command's stdout."""
         output = b""
         for piece in self.output():
             output += piece
@@ -61,7 +61,7 @@ class Exec:
         return first
 
     def output(self) -> Iterator[bytes]:
-        """The rest of its stdout, until it has exited successfully."""
+        """The rest of the command's stdout, until the command has exited. Raises Unreachable if it failed."""
         if self._rest:
             rest, self._rest = self._rest, b""
             yield rest

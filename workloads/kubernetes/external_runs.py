@@ -1,4 +1,4 @@
-"""Pods that others made, and what made them → ExternalRun. Pure."""
+"""Pods that others created, and the owners of these pods → ExternalRun. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from workloads.sharing.outside import asked, wants_a_gpu
 Json = Mapping[str, Any]
 NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 API = re.compile(r"([a-z0-9.-]{1,253}/)?v[0-9a-z]{1,62}")  # as in `apiVersion`
-Chain = Sequence[Json]  # what made a pod, the nearest first
+Chain = Sequence[Json]  # the owners of a pod, the nearest first
 
 GOOD, BAD = frozenset({"Complete", "Completed", "Succeeded"}), frozenset({"Failed"})  # conditions of owners
 RAY = {"SUCCEEDED": Phase.SUCCEEDED, "FAILED": Phase.FAILED, "STOPPED": Phase.FAILED}
-CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")  # they are nobody
+CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")  # no person is one of these
 IDENTITY = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences", "selfLink")
 
 
@@ -32,7 +32,7 @@ def is_gated(pod: Json) -> bool:
 
 
 def is_concerned(pod: Json) -> bool:
-    """Whether the pod waits for the portal or was let in by it. One that has only the label was never kept back."""
+    """Whether the pod waits for the portal or was admitted by it. A pod with only the label was never gated."""
     return is_gated(pod) or bool(notes(pod).get(ADMITTED))
 
 
@@ -41,7 +41,7 @@ def notes(obj: Json) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """Whatever somebody wrote, without what no database takes."""
+    """Text that anybody may have written, without NUL, which the database does not store."""
     return str(value or "").replace("\0", "\ufffd")
 
 
@@ -50,7 +50,7 @@ def is_owned(obj: Json) -> bool:
 
 
 def controller_of(obj: Json) -> Json | None:
-    """The reference to what made it. Anybody may write one on a pod: None for what names no object."""
+    """The reference to the object's controller. Anybody may write one on a pod: None if it cannot name an object."""
     for owner in map(mapping, listing(obj["metadata"].get("ownerReferences"))):
         if owner.get("controller"):
             named = NAME.fullmatch(str(owner.get("name"))) and API.fullmatch(str(owner.get("apiVersion")))
@@ -59,7 +59,7 @@ def controller_of(obj: Json) -> Json | None:
 
 
 def top(chain: Chain) -> tuple[Json, OwnerKind] | None:
-    """The object that is admitted: the last in the chain that does more than tell who submitted it."""
+    """The object that is admitted: the topmost owner that is not there only to show who submitted it."""
     for owner in reversed(chain):
         kind = kind_of(owner["apiVersion"], owner["kind"])
         if kind is not None and not kind.above:
@@ -78,7 +78,7 @@ def ref_of(pod: Json, chain: Chain) -> ExternalRef:
 
 
 def runs(pods: Iterable[tuple[Json, Chain]], also: Iterable[tuple[ExternalRef, Json]] = ()) -> tuple[ExternalRun, ...]:
-    """One for each object that is admitted. `also`: objects that are known and may have no pods now, with themselves as JSON."""
+    """One run for each object that is admitted. `also`: known objects that may have no pods now, each with its JSON."""
     grouped: dict[str, tuple[ExternalRef, list[Json], Chain]] = {}
     for pod, chain in pods:
         ref = ref_of(pod, chain)
@@ -118,7 +118,7 @@ def _run(ref: ExternalRef, pods: list[Json], chain: Chain) -> ExternalRun:
 
 
 def _settings(sample: Json, owner: Json | None) -> dict[str, str]:
-    """From the pod's annotations and labels, else from those of what made it."""
+    """The admission settings in annotations and labels of the pod, else in those of its owner."""
     marks: dict[str, str] = {}
     for obj in (owner, sample):
         if obj:
@@ -127,8 +127,8 @@ def _settings(sample: Json, owner: Json | None) -> dict[str, str]:
 
 
 def _submitter(pod: Json, chain: Chain) -> tuple[str, str]:
-    """Of the topmost object that a person, or something outside of the cluster's own controllers, made. A pod that no
-    controller made speaks for itself, whatever it says who owns it."""
+    """(submitter, tool) of the topmost object that was not created by one of the cluster's own controllers. For a pod that no
+    controller created, its own annotation counts, whatever owner it names."""
     own = notes(pod).get(admission.SUBMITTED_BY, "") if pod else ""
     above = [owner for owner in reversed(chain) if kind_of(owner["apiVersion"], owner["kind"]) in admission.REMEMBERED]
     objects = (pod,) if own and not own.startswith("system:") else (*above, *([pod] if pod else ()))
@@ -145,7 +145,7 @@ def tool_of(manager: str) -> str:
 
 
 def _manifest(pod: Json) -> dict[str, Any]:
-    """What makes the same pod again: without what one pod only has, and without what the API server or a scheduler wrote."""
+    """The manifest that recreates the pod: without its identity and without what the API server or a scheduler wrote."""
     meta = {key: value for key, value in pod["metadata"].items() if key not in IDENTITY}
     meta["annotations"] = {
         key: value
@@ -162,7 +162,7 @@ def _manifest(pod: Json) -> dict[str, Any]:
 
 
 def _size(chain: Chain, pods: Sequence[Json]) -> int:
-    """As the topmost object says that has a number; else as many as there are."""
+    """The number of pods that start together: from the topmost object that states one, else the number of pods that exist."""
     for owner in reversed(chain):
         if (size := _says(owner)) is not None:
             return size
@@ -170,7 +170,7 @@ def _size(chain: Chain, pods: Sequence[Json]) -> int:
 
 
 def _says(owner: Json) -> int | None:
-    """Pods with GPUs that the object makes at once."""
+    """How many pods with GPUs the object creates at once; None if it does not state that."""
     spec = mapping(owner.get("spec"))
     if owner["kind"] == "Job":
         return _parallel(spec)
@@ -219,7 +219,8 @@ def _at(obj: Json, path: Sequence[str]) -> Any:
 
 
 def _unstoppable(owner: Json) -> str:
-    """KubeRay ends a RayJob for good when `suspend` is set on one of these (its ValidateRayJobSpec), or does not look at it."""
+    """Why the portal cannot stop the object; "" if it can. On such a RayJob KubeRay takes `suspend` as its final end (its
+    ValidateRayJobSpec), or ignores it."""
     spec = mapping(owner.get("spec"))
     if owner["kind"] != "RayJob":
         return ""
@@ -230,7 +231,7 @@ def _unstoppable(owner: Json) -> str:
     return ""
 
 
-# What it is doing -----------------------------------------------------------------------------------------------------
+# Its state ------------------------------------------------------------------------------------------------------------
 
 
 def _end_of(owner: Json) -> tuple[Phase | None, str, str]:
@@ -278,7 +279,7 @@ def _pod(pod: Json) -> ExternalPod:
 
 
 def _phase(pod: Json) -> Phase:
-    """A pod that somebody deletes holds what it has until it is gone, whatever its containers exited with."""
+    """A pod that is being deleted holds its cards until it is gone, whatever the exit codes of its containers."""
     if _taken_by(pod["status"]) or pod["status"].get("reason") in pod_status.TAKEN_AWAY:
         return Phase.LOST if pod_status.is_over(pod) else Phase.RUNNING
     if pod["metadata"].get("deletionTimestamp"):
@@ -289,5 +290,5 @@ def _phase(pod: Json) -> Phase:
 
 
 def _taken_by(status: Json) -> str:
-    """Who evicted it, as the condition DisruptionTarget says; "" if nobody did."""
+    """What evicted the pod, by its condition DisruptionTarget; "" if nothing did."""
     return str((pod_status.disruption_of(status) or {}).get("reason", ""))

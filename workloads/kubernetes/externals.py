@@ -1,7 +1,6 @@
-"""What others submitted, and the portal admits: listed, let in, warned, stopped.
-
-Nothing here is ever deleted but pods, and of those only such as the portal let in or keeps back; what made them stays. Whatever
-has a field `suspend` is stopped by that, so that its controller counts no failure, and goes on by the same.
+"""External runs, submitted by others and admitted by the portal: list, admit, warn and stop them.
+Only pods are ever deleted, and only those that the portal admitted or holds back; their owners stay. An owner with a field
+`suspend` is stopped and resumed by that field, so that its controller counts no failure.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from workloads.runtime.external import ExternalRef, ExternalRun
 from workloads.sharing.outside import asked
 
 Json = dict[str, Any]
-SUSPENDING = dt.timedelta(seconds=30)  # by then the controller of what is suspended has deleted its pods
+SUSPENDING = dt.timedelta(seconds=30)  # by then the controller of a suspended object has deleted its pods
 DEPTH = 4  # owners above a pod: Job, JobSet, TrainJob
 ONE_BY_ONE = 20  # owners of a kind that are read one by one; more are listed
 
@@ -43,10 +42,10 @@ class Externals:
     def orders(self) -> Orders:
         return Orders(self.api)
 
-    # what is ----------------------------------------------------------------------------------------------------------
+    # observed state ---------------------------------------------------------------------------------------------------
 
     def listed(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
-        """Every external run. Of those in `known` that have no pods now, the ones whose object is still there."""
+        """Every external run that has pods, and those in `known` without pods whose object still exists."""
         listed, _version = self.api.list("/api/v1/pods", labelSelector=admission.ADMIT_TO)
         pods = [pod for pod in listed if external_runs.is_concerned(pod)]
         owners = _Owners(self.api)
@@ -58,7 +57,7 @@ class Externals:
         return external_runs.runs(chained, also)
 
     def _run(self, ref: ExternalRef, own: list[Json], owners: _Owners) -> ExternalRun | None:
-        """This one run, of which these are the pods."""
+        """The run of `ref`, whose pods are `own`; None if there is nothing left of it."""
         pods = owners.with_chains(own)
         owner = owners.of(ref)
         runs = external_runs.runs(pods, [(ref, owner)] if owner is not None else ())
@@ -80,18 +79,17 @@ class Externals:
         return [pod] if pod is not None else []
 
     def pod(self, ref: ExternalRef, rank: int = 0) -> Json:
-        """Raises NoSuchRun."""
+        """The pod with this place in the order of their names. Raises NoSuchRun."""
         pods = self.pods(ref)
         if rank >= len(pods):
             raise NoSuchRun(f"no pod {rank} of {ref.kind} {ref.namespace}/{ref.name}")
         return pods[rank]
 
-    # what should be ---------------------------------------------------------------------------------------------------
+    # desired state ----------------------------------------------------------------------------------------------------
 
     def ensure(self, spec: RunSpec) -> None:
-        """Lets the pods go where the plan has room for them, those that ask for what was planned: all at once when all are
-        there, and later those that their controller made in place of others. Raises Refused where the API server will not
-        have it so."""
+        """Admit the pods that request what was planned, on the nodes of the plan: all at once when all exist, and later those
+        that their controller created to replace others. Raises Refused if the API server rejects the change."""
         ref = spec.ref.external
         if ref is None:
             return
@@ -142,8 +140,8 @@ class Externals:
             self._event(ref, pods, "Preempted", sentence[0].upper() + sentence[1:], warning=True)
 
     def stop(self, ref: ExternalRef, grace: int) -> None:
-        """By its field `suspend` where it has one, else by deleting pods; none gets more than `grace` seconds. Of what takes no
-        notice of being suspended the pods are deleted in the end."""
+        """Stop by the owner's field `suspend` if it has one, else by deleting pods; none gets more than `grace` seconds. If the
+        suspension has no effect within SUSPENDING, the pods are deleted too."""
         kind = admission.kind_of(ref.api, ref.kind)
         obeys = kind is not None and bool(kind.suspend)
         if kind is not None and obeys:
@@ -159,8 +157,8 @@ class Externals:
             self.orders.delete(path_of(pod), meta["uid"], max(1, min(own, grace)))
 
     def _resume(self, ref: ExternalRef, *, suspended: bool) -> None:
-        """Takes away the portal's mark; one that its people resumed stays as they have it, or what they suspend next would be
-        taken for the portal's."""
+        """Remove the portal's mark and resume the owner. If its submitters have already resumed it, only the mark is removed:
+        otherwise their next suspension would be taken for the portal's."""
         kind = admission.kind_of(ref.api, ref.kind)
         if kind is not None and kind.suspend:
             self._patch_owner(ref, kind, False if suspended else None, None)
@@ -176,8 +174,8 @@ class Externals:
         self.orders.patch(path(ref.api, kind.plural, ref.namespace, ref.name), patch)
 
     def make_again(self, manifest: Mapping[str, Any]) -> str | None:
-        """Creates a pod that nobody owns again, behind the gate; its uid, or None while the one before is still there. Raises
-        Refused where its people made another of its name that asks for something else."""
+        """Recreate a pod without an owner, behind the gate; returns its uid, or None while the previous one still exists. Raises
+        Refused if its submitters created another pod of this name that requests something else."""
         meta = manifest["metadata"]
         collection = path("v1", "pods", meta["namespace"])
         existing = self.api.get(f"{collection}/{meta['name']}")
@@ -195,20 +193,20 @@ class Externals:
         return str(answer.body["metadata"]["uid"])
 
     def tell(self, ref: ExternalRef, text: str, *, event: bool) -> None:
-        """Writes what the portal says of it where kubectl shows it."""
+        """Write the portal's sentence about the run where kubectl shows it: as an annotation, and as an event if wanted."""
         pods = self._noted(ref, {admission.STATUS: text[:900]})
         if event:
             self._event(ref, pods, "WaitsForQuota", text)
 
     def _noted(self, ref: ExternalRef, notes: Json) -> list[Json]:
-        """Its pods, with these annotations from now on."""
+        """Write these annotations on the pods of the run; returns the pods."""
         pods = self.pods(ref)
         for pod in pods:
             self.orders.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": notes}})
         return pods
 
     def _event(self, ref: ExternalRef, pods: list[Json], reason: str, text: str, *, warning: bool = False) -> None:
-        """On the object and on its first pod, which is what people look at."""
+        """Create an event for the object and one for its first pod, which is where people look."""
         seen = [{"apiVersion": ref.api, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}]
         for pod in pods[:1] if ref.kind != "Pod" else ():
             meta = pod["metadata"]
@@ -227,11 +225,11 @@ class Externals:
                 "lastTimestamp": at,
                 "count": 1,
             }
-            self.api.call("POST", path("v1", "events", ref.namespace), event)  # nobody depends on it
+            self.api.call("POST", path("v1", "events", ref.namespace), event)  # may fail: nothing depends on it
 
 
 def _is_over(since: str, wait: dt.timedelta) -> bool:
-    """Also where it is no time of the past: people may write there, too."""
+    """Whether `wait` has passed since `since`; True if that is not a time in the past, because people may write there too."""
     try:
         left = dt.datetime.fromisoformat(since) + wait - dt.datetime.now(dt.UTC)
     except (ValueError, TypeError, OverflowError):
@@ -240,7 +238,7 @@ def _is_over(since: str, wait: dt.timedelta) -> bool:
 
 
 def _pinned(pod: Json, node: str) -> Json:
-    """The pod's own node affinity and this node: Kubernetes lets a gated pod only be narrowed down."""
+    """The pod's own node affinity, narrowed down to this node: Kubernetes allows nothing else for a gated pod."""
     own = ((pod["spec"].get("affinity") or {}).get("nodeAffinity")) or {}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = [dict(term) for term in (own.get(required) or {}).get("nodeSelectorTerms") or ()] or [{}]
@@ -250,7 +248,7 @@ def _pinned(pod: Json, node: str) -> Json:
 
 
 class _Owners:
-    """What made pods, read once for one listing: a few of a kind one by one, many as a list."""
+    """Owners of pods, each read once for one listing: a few of a kind one by one, many as a list."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -268,17 +266,17 @@ class _Owners:
                 listed, _version = self.api.list(path(api, kind.plural))
             except NotServed:
                 continue
-            self._known |= dict.fromkeys(several)  # what is not in the list is gone
+            self._known |= dict.fromkeys(several)  # an owner that is not in the list is gone
             for item in listed:
                 self._known[item["metadata"]["uid"]] = {"apiVersion": api, "kind": name} | item
 
     def with_chains(self, pods: Iterable[Json]) -> list[tuple[Json, Chain]]:
-        """Without the pods of an owner that is gone: they go, too, and are no run of their own meanwhile."""
+        """Pods with their owners. Pods whose owner is gone are left out: they are being deleted, and are no runs of their own."""
         return [(pod, chain) for pod in pods if (chain := self.above(pod)) is not None]
 
     def above(self, pod: Json) -> Chain | None:
-        """Its owners of known kinds, the nearest first, up to one that the server does not serve in this version; None where one
-        of them is not there any more."""
+        """The pod's owners of known kinds, the nearest first, up to one whose version the server does not serve; None if one
+        of them no longer exists."""
         chain: list[Json] = []
         obj: Mapping[str, Any] = pod
         while len(chain) < DEPTH and (reference := external_runs.controller_of(obj)) is not None:
@@ -296,7 +294,7 @@ class _Owners:
         return chain
 
     def of(self, ref: ExternalRef) -> Json | None:
-        """Itself; of what is not served in its version no more than that it may still be there."""
+        """The object, None if it is gone. If the server does not serve its version, only its name: it may still exist."""
         try:
             return self._read(ref.api, ref.kind, ref.namespace, ref.name, ref.uid)
         except NotServed:

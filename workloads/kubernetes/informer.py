@@ -1,7 +1,6 @@
-"""Follows a list of the Kubernetes API: LIST, then WATCH from its version; when that is too old (410), LIST again and
-tell the difference. Breaks are waited out with growing, random pauses. Events are hints and may come twice.
-
-Of each object only what `read` makes of it is kept: thousands of pods as parsed JSON would be hundreds of megabytes.
+"""Follow a list of the Kubernetes API: LIST, then WATCH from its version; when that is too old (410), LIST again and
+report the difference. After a broken connection it retries with growing, random pauses. Events are hints and may come twice.
+Of each object only the result of `read` is kept: thousands of pods as parsed JSON would be hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from workloads.runtime.base import ClusterError
 
 log = structlog.get_logger(__name__)
 
-SECONDS = 120  # of one watch; the server ends it, and the next begins at the version it left
+SECONDS = 120  # of one watch; the server ends it, and the next one continues at its last version
 LONGEST_PAUSE = 30.0
 
 Json = dict[str, Any]
@@ -67,7 +66,7 @@ class Reflector(Generic[T]):
         useful = False
         for event in self.api.watch(self.path, self.version, SECONDS, **self.query):
             if event["type"] == "ERROR":
-                self.version = ""  # 410 Expired, or a refusal: begin anew
+                self.version = ""  # 410 Expired, or a refusal: list again
                 return False
             useful = True
             self.version = event["object"]["metadata"]["resourceVersion"]

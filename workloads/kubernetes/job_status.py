@@ -1,4 +1,4 @@
-"""Runs that a controller of the cluster owns, a gang's Job and a service's Deployment, and their pods → Observed. Pure."""
+"""The Job of a gang or the Deployment of a service, with its pods → Observed. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def is_owned(obj: Json) -> bool:
 
 
 def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
-    """One Observed for each submission, from its owner, its pods, or what is left of both. `said_ready`: services
-    whose pod has PORTAL_READY_FILE."""
+    """One Observed for each submission, from its owner, its pods, or what is left of both. `said_ready`: submission ids of
+    services whose pod has PORTAL_READY_FILE."""
     owner: dict[str, Json] = {}
     pods_of: dict[str, list[Json]] = {}
     for obj in owners:
@@ -67,7 +67,7 @@ def _without_hash(name: str, owner: Json | None) -> str:
 
 
 def _forgotten(pod: Json) -> bool:
-    """Whether the driver has removed its finalizer; others may keep the object a moment longer."""
+    """Whether the driver has removed its finalizer from the pod; other finalizers may keep the object a moment longer."""
     meta = pod["metadata"]
     return bool(meta.get("deletionTimestamp")) and FINALIZER not in (meta.get("finalizers") or ())
 
@@ -129,13 +129,14 @@ def _rank(number: int, pod: Json | None, job: Json | None, asked: bool) -> Rank:
 
 
 def _unmade(job: Json) -> str:
-    """The reason its controller gives for not creating pods."""
+    """The reason that the Job's controller gives for not creating pods; "" if there is none."""
     failed = (c for c in job["status"].get("conditions") or () if c["type"] == "Failed" and c["status"] == "True")
     return next((str(condition.get("reason", "")) for condition in failed), "")
 
 
 def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, notes: Json) -> Observed:
-    """It never ends by itself. Stopped, it has ended once no pod is left; deleted by others, it stops with its pods."""
+    """A service never ends by itself. Once stopped, it has ended when no pod is left; if others delete its Deployment, it
+    stops with its pods."""
     asked = deployment is not None and STOPPED_AT in deployment["metadata"]["annotations"]
     newest = max(own_pods, key=lambda pod: (not pod["metadata"].get("deletionTimestamp"), _age(pod)), default=None)
     rank = Rank(0, Phase.PENDING) if newest is None else _instance(newest)
@@ -158,7 +159,7 @@ def _service(deployment: Json | None, own_pods: Sequence[Json], ref: RunRef, not
 
 
 def _instance(pod: Json) -> Rank:
-    """The pod of a service: between two starts it counts as running, for its Deployment begins it again."""
+    """The pod of a service. Between two starts of its container it counts as running, because its Deployment restarts it."""
     run = pod_status.observed(pod)
     container: Json = next(iter(pod["status"].get("containerStatuses") or ()), {})
     alive = pod["spec"].get("nodeName") and run.phase is not Phase.PENDING

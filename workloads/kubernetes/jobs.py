@@ -1,4 +1,4 @@
-"""Gangs and services on Kubernetes: the driver creates, stops and removes their Job or Deployment; pods follow."""
+"""Gangs and services on Kubernetes: the driver creates, stops and removes their Job or Deployment; the pods follow it."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Owners:
         return [pod for pod in pods if is_ours(pod, ref)]
 
     def pod(self, ref: RunRef, rank: int = 0) -> Json:
-        """The rank's pod; of a service the newest. Raises NoSuchRun."""
+        """The pod of the rank; for a service, its newest pod. Raises NoSuchRun."""
         pods = self.pods(ref, rank if ref.kind == GANG else None)
         if not pods:
             raise NoSuchRun(f"no pod of rank {rank} of {ref.name}")
         return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
     def ensure(self, spec: RunSpec) -> None:
-        """Namespace and volume are there. The second call for a gang, once all its pods are, lets them start."""
+        """Create the owner; namespace and volume must exist. Called again once all pods of a gang exist, it lets them start."""
         make = manifests.job if spec.kind == GANG else manifests.deployment
         made = self.create(collection(spec.kind, spec.ref.namespace), make(spec, self.options))
         if not is_ours(made, spec.ref):
@@ -95,7 +95,7 @@ class Owners:
                 self.orders.patch(f"/api/v1/namespaces/{spec.ref.namespace}/pods/{pod['metadata']['name']}", patch)
 
     def stop(self, ref: RunRef, grace: int) -> None:
-        """Stops the owner first, so that its controller creates no new pod."""
+        """Stop the owner first, so that its controller creates no new pod."""
         owner = self.find(ref)
         if owner is None:
             return
@@ -106,7 +106,7 @@ class Owners:
         if ref.kind == SERVICE:
             patch["spec"] = {"replicas": 0}
         elif not any(pod["spec"].get("nodeName") for pod in own_pods):
-            patch["spec"] = {"suspend": True}  # nothing of it runs; what does keeps its log by ending in place
+            patch["spec"] = {"suspend": True}  # no pod runs: suspending deletes pods with their logs
         self.orders.patch(f"{collection(ref.kind, ref.namespace)}/{ref.name}", patch)
         for pod in own_pods:
             if ref.kind == GANG:
@@ -127,7 +127,7 @@ class Owners:
             self.orders.remove(pod)
 
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None:
-        """The address of a service's ready pod."""
+        """(address, port) of a ready pod of the service; None if there is none."""
         for pod in self.pods(ref):
             ready = any(status.get("ready") for status in pod["status"].get("containerStatuses") or ())
             ports = pod["spec"]["containers"][0].get("ports") or ()

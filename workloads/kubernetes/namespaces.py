@@ -1,5 +1,5 @@
-"""A department's namespace on Kubernetes and what stands in it, kept as it should be. By server-side apply: what is as it
-should be is not written again, and what others added beside it stays.
+"""Keep a department's namespace on Kubernetes, and the portal's objects in it, in their desired state. By server-side apply:
+an object in that state is not written again, and what others added stays.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from workloads.runtime.base import Home, Refused, Unreachable
 Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
 MANAGER = PREFIX
-COUNTED = 10.0  # s in which a quota is not counted anew twice
-REMEMBERED = 60.0  # s that this process trusts what it has written: another one may have written since
+COUNTED = 10.0  # s between two recounts of a quota, at least
+REMEMBERED = 60.0  # s that this process trusts what it wrote: another process may have written since
 PLURALS = {"ResourceQuota": "resourcequotas", "LimitRange": "limitranges", "NetworkPolicy": "networkpolicies"}
 
 
@@ -33,10 +33,10 @@ class Homes:
     _classes: bool = False
 
     def keep(self, home: Home, *, fresh: bool = False) -> None:
-        """Applies the namespace and its objects; `fresh`: even if they are known to be up to date, because the quota
+        """Apply the namespace and its objects; with `fresh` even if they are known to be up to date, because the quota
         refused a pod.
 
-        Raises Unreachable; Refused("name_taken") for a namespace of somebody else.
+        Raises Unreachable, or Refused("name_taken") for a namespace that is not the portal's.
         """
         known = self._kept.get(home.namespace)
         if known and known[0] == home and not fresh and time.monotonic() - known[1] < REMEMBERED:
@@ -49,9 +49,8 @@ class Homes:
         self._kept[home.namespace] = (home, time.monotonic())
 
     def _count_anew(self, home: Home) -> None:
-        """Makes the API server recount the ResourceQuota by changing its limits for a moment.
-
-        A pod whose creation was aborted stays counted otherwise until the next recount, up to five minutes later.
+        """Make the API server recount the ResourceQuota by changing its limits for a moment.
+        Otherwise a pod whose creation was aborted stays counted until the next recount, up to five minutes later.
         """
         if time.monotonic() - self._counted.get(home.namespace, -COUNTED) < COUNTED:
             return

@@ -1,5 +1,5 @@
 """Nodes' labels and the plugins' configurations on a Kubernetes cluster. Needs the rights that
-`rbac.nodeChanges` of deploy/helm grants; a portal without them shows who may not what."""
+`rbac.nodeChanges` of deploy/helm grants; without them the portal shows the API server's refusal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeKeeper:
         return {} if answer.status == 404 else dict(self._done(answer).body.get("data") or {})
 
     def write_config(self, which: str, data: Mapping[str, str]) -> None:
-        """Only the keys given are touched."""
+        """Write these keys and leave the others as they are."""
         answer = self._api.call("PATCH", self._path(which), {"data": data}, MERGE_PATCH)
         if answer.status == 404:
             namespace, name = self._place(which).split("/")
@@ -42,7 +42,8 @@ class NodeKeeper:
         self._done(answer)
 
     def restarted(self, which: str, node: str, since: dt.datetime) -> bool:
-        """A pod reads the ConfigMap as it was mounted: those that are older are deleted, their DaemonSet makes new ones."""
+        """Whether the pods on the node have restarted since then. A pod reads the ConfigMap only as it was mounted: older pods
+        are deleted, and their DaemonSet creates new ones."""
         namespace, _, selector = (
             self._options.plugin_pods if which == "plugin" else self._options.mig_manager_pods
         ).partition("/")
@@ -60,7 +61,7 @@ class NodeKeeper:
         return len(fresh) == len(pods) and all(_is_ready(pod) for pod in fresh)
 
     def _expects(self, since: dt.datetime) -> bool:
-        """Just deleted, the next one may not have been made yet; where none comes, none reads it here."""
+        """Whether a new pod may still be created, soon after the old one was deleted; later it is clear that none runs here."""
         return dt.datetime.now(dt.UTC) < since + dt.timedelta(seconds=20)
 
     def _place(self, which: str) -> str:
@@ -76,7 +77,7 @@ class NodeKeeper:
         if answer.ok:
             return answer
         if answer.status in (404, 409):
-            raise Unreachable(answer.message)  # it is going or changing just now
+            raise Unreachable(answer.message)  # it is being deleted or changed just now
         raise Refused(answer.message)
 
 

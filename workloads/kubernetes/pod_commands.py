@@ -12,7 +12,7 @@ from workloads.kubernetes.manifests import FINALIZER, RECLAIM_AT, STOPPED_AT
 from workloads.runtime.base import Unreachable
 
 Json = dict[str, Any]
-UNHEARD = dt.timedelta(seconds=20)  # beyond the pod's grace: its kubelet has not heard of the deadline
+UNHEARD = dt.timedelta(seconds=20)  # beyond the pod's grace; after that its kubelet has missed the deadline
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -22,7 +22,7 @@ def path_of(pod: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Each order may be repeated, and is harmless for a pod that is gone or another one with that name (other uid)."""
+    """Each command may be repeated, and does nothing to a pod that is gone or to another one with that name (other uid)."""
 
     api: Api
 
@@ -31,8 +31,8 @@ class Orders:
         self.patch(path_of(pod), {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {RECLAIM_AT: text}}})
 
     def stop(self, pod: Json, grace: int) -> None:
-        """By deadline, which keeps exit code and log; by a delete where no node has it, the grace is shorter, or the
-        deadline was not heeded."""
+        """Stop by a deadline, which keeps exit code and log; by a delete if the pod is on no node, the grace is shorter than the
+        pod's own, or the deadline had no effect."""
         if pod_status.is_over(pod):
             return
         meta, spec = pod["metadata"], pod["spec"]
@@ -48,7 +48,7 @@ class Orders:
             self.delete(path_of(pod), meta["uid"], max(1, grace))
 
     def remove(self, pod: Json) -> None:
-        """Removes the portal's finalizer and no other: a controller may be removing its own at this moment."""
+        """Delete the pod. Only the portal's finalizer is removed: a controller may be removing its own at this moment."""
         uid = pod["metadata"]["uid"]
         without = {"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}
         self.patch(path_of(pod), {"metadata": without}, STRATEGIC_PATCH)
@@ -77,7 +77,7 @@ class Orders:
 
 
 def written(at: dt.datetime | None) -> str | None:
-    """The time as Kubernetes writes it: in UTC, to the second; None for none."""
+    """The time as Kubernetes writes it: in UTC, to the second."""
     return None if at is None else at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""Pod JSON → Observed. Pure; the words of `reason` are Kubernetes' own where it has one."""
+"""Pod JSON → Observed. Pure; `reason` is Kubernetes' own word where it has one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from workloads.runtime.base import Observed, Phase, RunRef
 
 Json = Mapping[str, Any]
 
-# Pod reasons with which the cluster itself ended a run: not a failure of the workload.
+# Pod reasons that mean that the cluster itself ended the run: not a failure of the workload.
 TAKEN_AWAY = frozenset({"Evicted", "NodeShutdown", "Terminated", "NodeLost", "Preempting", "Shutdown"})
 REFUSED_BY_KUBELET = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "TopologyAffinityError"}
 )
-# The kubelet's last step of a deletion writes its time anew and the grace as 0: so long after the container's end at most.
+# As the last step of a deletion the kubelet sets a new time and a grace of 0; at most so long after the container's end.
 LAST_STEP = dt.timedelta(seconds=10)
 
 
@@ -37,7 +37,7 @@ def is_over(pod: Json) -> bool:
 
 
 def observed(pod: Json) -> Observed:
-    """The state of one pod of ours. Raises KeyError if it lacks our annotations."""
+    """The state of one pod of the portal. Raises KeyError if it lacks the portal's annotations."""
     meta, status = pod["metadata"], pod["status"]
     notes = meta["annotations"]
     stopping = bool(meta.get("deletionTimestamp")) or STOPPED_AT in notes
@@ -65,10 +65,9 @@ def observed(pod: Json) -> Observed:
 
 
 def _taken_by(pod: Json) -> str:
-    """Who evicted or deleted the pod: PreemptionByScheduler, EvictionByEvictionAPI, DeletionByTaintManager,
+    """What evicted or deleted the pod: PreemptionByScheduler, EvictionByEvictionAPI, DeletionByTaintManager,
     NodeShutdown, Deleted, …
-
-    "" if nobody did, or it had ended before, or the portal did it.
+    "" if nothing did, the pod had ended before, or the portal did it.
     """
     status = pod["status"]
     if STOPPED_AT in pod["metadata"]["annotations"]:
@@ -82,19 +81,19 @@ def _taken_by(pod: Json) -> str:
 
 
 def disruption_of(status: Json) -> Json | None:
-    """The condition that says who evicted the pod, and why."""
+    """The condition that shows what evicted the pod, and why."""
     conditions = status.get("conditions") or ()
     return next((each for each in conditions if each["type"] == "DisruptionTarget" and each["status"] == "True"), None)
 
 
 def _phase(pod: Json, ended: bool) -> Phase:
     match pod["status"].get("phase"):
-        case "Succeeded":  # one that heeds SIGTERM and exits 0 has not finished its work
+        case "Succeeded":  # a program that handles SIGTERM and exits with 0 has not finished its work
             return Phase.LOST if _taken_by(pod) else Phase.SUCCEEDED
         case "Failed":
             if _taken_by(pod) or not (ended or pod["status"].get("reason")):
                 return Phase.LOST
-            # a busy kubelet may write the end of the pod a moment before its container's, which has the exit code
+            # a busy kubelet may report the end of the pod a moment before that of its container, which has the exit code
             return Phase.RUNNING if _says_running(pod) else Phase.FAILED
         case "Running":
             return Phase.RUNNING
@@ -108,9 +107,9 @@ def _says_running(pod: Json) -> bool:
 
 
 def _deleted_by_others(pod: Json) -> bool:
-    """Before it had ended by itself."""
+    """Whether the pod was deleted before it had ended by itself."""
     meta = pod["metadata"]
-    due = time(meta.get("deletionTimestamp"))  # when it was asked plus the grace
+    due = time(meta.get("deletionTimestamp"))  # time of the request plus the grace
     if due is None:
         return False
     grace = meta.get("deletionGracePeriodSeconds") or 0
@@ -118,8 +117,8 @@ def _deleted_by_others(pod: Json) -> bool:
 
 
 def _ended_before(pod: Json, moment: dt.datetime) -> bool:
-    """Whether it had ended by itself before `moment`: containers ended by SIGTERM or SIGKILL count as ended by
-    others."""
+    """Whether the pod had ended by itself before `moment`: containers ended by SIGTERM or SIGKILL did not end by
+    themselves."""
     ends = [
         container["state"]["terminated"]
         for container in pod["status"].get("containerStatuses") or ()
@@ -133,13 +132,13 @@ def _by_signal(end: Json) -> bool:
 
 
 def _said_ready(pod: Json, container: Json) -> bool:
-    """By PORTAL_READY_FILE: only a run's own probe looks for it."""
+    """Whether the container is ready by PORTAL_READY_FILE, which only the probe of a run checks."""
     probe = pod["spec"]["containers"][0].get("readinessProbe") or {}
     return READY_FILE in (probe.get("exec") or {}).get("command", ()) and bool(container.get("ready"))
 
 
 def node_of(pod: Json) -> str:
-    """Where it is, or where the plan wants it; "" where neither is known."""
+    """The pod's node, or the node that the plan chose; "" if neither is known."""
     if node := pod["spec"].get("nodeName"):
         return str(node)
     node_affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -151,7 +150,7 @@ def node_of(pod: Json) -> str:
 
 
 def unschedulable_since(pod: Json) -> dt.datetime | None:
-    """When its node was first found to have no place for it; None where that was never said, or is over."""
+    """Since when the scheduler has found no place for the pod on its node; None if it is scheduled or was not tried yet."""
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return time(condition.get("lastTransitionTime")) if condition.get("reason") == "Unschedulable" else None
@@ -175,7 +174,7 @@ def waiting_for(pod: Json) -> tuple[str, str]:
 
 
 def _reason(pod: Json, container: Json, ended: Json) -> tuple[str, str]:
-    """(reason, message): the most telling of those the pod has; ("", "") if it runs or ran normally."""
+    """(reason, message): the most specific of those the pod has; ("", "") if it runs or ran normally."""
     status, meta = pod["status"], pod["metadata"]
     if STOPPED_AT in meta["annotations"] and (is_over(pod) or status.get("reason") == "DeadlineExceeded"):
         return "Stopped", ""

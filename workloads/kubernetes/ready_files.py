@@ -1,5 +1,5 @@
-"""PORTAL_READY_FILE where no probe looks for it. The readiness probe of a job's container does (manifests.pods); a service's
-says whether it answers, so the portal itself looks into the container, and only while its notice runs."""
+"""PORTAL_READY_FILE of services. For a job the readiness probe of its container checks it (manifests.pods); that of a service
+checks whether it answers, so the portal itself looks into the container, and only during its notice."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Json = dict[str, Any]
 AT_ONCE, WITHIN = (
     8,
     3.0,
-)  # s; a container's `test` may be anything: what does not answer in time is asked with the next listing
+)  # s; a container's `test` may be any program: one that does not answer in time is run again with the next listing
 
 
 def said_ready(api: Api, listed: Iterable[Json], options: Options) -> frozenset[str]:
-    """Submissions whose pod has the file. A pod that cannot be asked counts as not ready."""
+    """Submission ids whose pod has the file. A pod where the command cannot be run counts as not ready."""
     asked = {_submission(pod): pod for pod in listed if _has_notice(pod)} if options.ready_probe_seconds else {}
     if not asked:
         return frozenset()
@@ -54,8 +54,7 @@ def _has_file(api: Api, pod: Json) -> bool:
 
 
 def take_back(api: Api, pod: Json) -> None:
-    """Deletes the file after a notice was withdrawn, so that it does not answer the next one. Needs `rm` in the
-    image."""
+    """Delete the file after a notice was withdrawn, so that it does not count for the next one. Needs `rm` in the image."""
     if _runs(pod):
         _succeeds(api, pod, ("rm", "-f", READY_FILE))
 

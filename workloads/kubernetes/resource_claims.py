@@ -1,6 +1,6 @@
 """Dynamic resource allocation: ResourceSlices of nodes, ResourceClaims of pods, and objects beside pods.
 
-A cluster without the API group (before Kubernetes 1.34), or that does not let the portal read it, has none of it.
+A cluster without the API group (before Kubernetes 1.34), or where the portal may not read it, counts as having none of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def with_slices(api: Api, nodes: list[Json]) -> list[Json]:
 
 
 def with_claims(api: Api, pods: list[Json]) -> list[Json]:
-    """Pods that name claims, with the claims of their namespace and the slices of their devices."""
+    """The pods; to those that name claims, the ResourceClaims of their namespace and all ResourceSlices are added."""
     namespaces = {pod["metadata"]["namespace"] for pod in pods if pod["spec"].get("resourceClaims")}
     if not namespaces:
         return pods
@@ -46,7 +46,7 @@ def with_claims(api: Api, pods: list[Json]) -> list[Json]:
 
 
 def ensure(api: Api, wanted: Json, owner: Json) -> None:
-    """Creates an object owned by `owner`, or adds the owner to a shared one, which is deleted with its last owner.
+    """Create an object owned by `owner`, or add the owner to a shared one, which is deleted with its last owner.
 
     Raises Refused, Unreachable.
     """
@@ -62,7 +62,7 @@ def ensure(api: Api, wanted: Json, owner: Json) -> None:
             raise Refused(answer.message)
         existing = api.get(path) or {}
     if existing.get("metadata", {}).get("deletionTimestamp"):
-        raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait for ever
+        raise Unreachable(f"{path} is being deleted")  # a pod that uses it would wait forever
     owners = existing.get("metadata", {}).get("ownerReferences") or ()
     if any(one["uid"] == owner["uid"] for one in owners):
         return

@@ -1,9 +1,8 @@
-"""Files of a claim, through a small pod that mounts it and runs volume_program.py. The pod keeps no state.
-
-It is made when somebody looks, ends when nobody has looked for IDLE seconds, in any case after DEADLINE, and has no
-finalizer: whoever kills the portal anywhere leaves at most a pod that ends by itself. While a run of the workload is on a
-node, the pod is put on that node too, because most claims can be mounted on one node only (ReadWriteOnce); a run that
-is to start elsewhere has it removed (`make_way`).
+"""Files of a volume claim, through a small pod that mounts it and runs volume_program.py. The pod keeps no state.
+It is created when files are requested, ends when none have been requested for IDLE seconds, and in any case after DEADLINE.
+It has no finalizer: if the portal is killed at any point, at most a pod that ends by itself is left. While a run of the
+workload is on a node, the pod is put on that node too, because most claims can be mounted on one node only
+(ReadWriteOnce); before a run starts on another node, the pod is deleted (`make_way`).
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from workloads.runtime.files import Archive, FileFailure, Listing, NotYet, OpenF
 
 Json = dict[str, Any]
 FRAME = 1 << 18
-BINDING = dt.timedelta(seconds=30)  # so long a new claim may wait for its disk
+BINDING = dt.timedelta(seconds=30)  # how long a new claim may wait for its disk
 PROGRAM = Path(volume_program.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True)
 class PodFiles:
-    """`make_claim` creates namespace and claim if needed."""
+    """The files of one volume. `make_claim` creates namespace and claim if needed."""
 
     api: Api
     options: Options
@@ -93,7 +92,7 @@ class PodFiles:
         return pod_path(self.volume)
 
     def _reach(self) -> None:
-        """Raises NotYet while the pod is being started, Unreachable with the reason when it cannot be."""
+        """Start the pod if needed. Raises NotYet while it is starting, Unreachable with the reason if it cannot start."""
         pod = self.api.get(self._pod)
         if pod is not None and not files.is_helper(pod, self.options):
             raise Refused(f"{self._pod} is not the portal's", code="name_taken")
@@ -130,12 +129,12 @@ def make_way(api: Api, options: Options, volume: VolumeRef, node: str) -> None:
 
 
 def put_away(api: Api, options: Options, volume: VolumeRef) -> None:
-    """Deletes the file pod: a claim in use is not deleted."""
+    """Delete the file pod, because a claim in use is not deleted."""
     make_way(api, options, volume, node="-")
 
 
 def clear_away(api: Api, options: Options) -> None:
-    """Deletes file pods that have ended: nothing else does."""
+    """Delete file pods that have ended: nothing else does."""
     listed, _ = api.list("/api/v1/pods", labelSelector=f"{manifests.selector(options)},{manifests.ROLE}=files")
     for pod in listed:
         if pod_status.is_over(pod):

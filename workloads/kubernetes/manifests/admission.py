@@ -1,8 +1,7 @@
-"""How pods that others make come to wait for the portal: marks, kinds of owners, and the policies of the API server.
-
-The policies are CEL that the API server evaluates itself (MutatingAdmissionPolicy, ValidatingAdmissionPolicy): no server of
-the portal has to be up for a pod to be made, and none can be circumvented while it is down. Who may lift the gate is asked
-of RBAC (verb `admit` on `admission` in the group `gpu-quota-portal`), so that no account is named here.
+"""How pods that others create are made to wait for the portal: marks, kinds of owners, and the policies of the API server.
+The policies are CEL that the API server evaluates itself (MutatingAdmissionPolicy, ValidatingAdmissionPolicy): pods can be
+created while the portal is down, and the gate cannot be bypassed then. RBAC decides who may lift the gate (verb `admit` on
+`admission` in the group `gpu-quota-portal`), so that no account is named here.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from workloads.sharing.outside import ASKING
 
 Json = dict[str, Any]
 
-ADMIT_TO = f"{PREFIX}/admit-to"  # label of a namespace, or of an object and its pods: the department's short name
+ADMIT_TO = f"{PREFIX}/admit-to"  # label of a namespace, or of an object and its pods: the department's slug
 ADMISSION = f"{PREFIX}/admission"  # the scheduling gate
-SUBMITTED_BY, SUBMITTED_WITH = f"{PREFIX}/submitted-by", f"{PREFIX}/submitted-with"  # annotations, of the request
+SUBMITTED_BY, SUBMITTED_WITH = f"{PREFIX}/submitted-by", f"{PREFIX}/submitted-with"  # annotations: user, field manager
 TIED_BY = f"{PREFIX}/tied-by"  # annotation: namespace, or label
-ADMITTED = f"{PREFIX}/admitted"  # annotation: submission id of the attempt that let it in
+ADMITTED = f"{PREFIX}/admitted"  # annotation: submission id of the attempt that admitted it
 SUSPENDED = f"{PREFIX}/suspended-at"  # annotation of an owner that the portal has suspended
-STATUS = f"{PREFIX}/status"  # annotation: what the portal says of it
+STATUS = f"{PREFIX}/status"  # annotation: the portal's sentence about it
 NAMESPACE, LABEL = "namespace", "label"
-SETTINGS = ("pool", "name", "priority", "max-runtime", "preemptible", "own-only")  # what a pod may say of itself
+SETTINGS = ("pool", "name", "priority", "max-runtime", "preemptible", "own-only")  # what a pod may set
 OPTIONAL = tuple(f"{PREFIX}/{word}" for word in SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerKind:
-    """A kind of object that makes pods. `suspend`: path of the field that stops it without counting a failure; `each`: its pods
-    are admitted one by one; `above`: it only tells who submitted what it makes."""
+    """A kind of object that creates pods. `suspend`: path of the field that stops it without counting a failure; `each`: its
+    pods are admitted one by one; `above`: it only shows who submitted the objects that it creates."""
 
     group: str
     kind: str
@@ -62,7 +61,7 @@ OWNERS = (
     OwnerKind("argoproj.io", "Workflow", "workflows", above=True),
 )
 REMEMBERED = tuple(owner for owner in OWNERS if owner.kind != "ReplicaSet")
-"""On which a policy writes who submitted them; a ReplicaSet has what its Deployment's controller copies there."""
+"""Kinds on which a policy writes the submitter; a ReplicaSet has the annotations that its Deployment's controller copies."""
 BY_KIND = {(owner.group, owner.kind): owner for owner in OWNERS}
 
 
@@ -94,18 +93,18 @@ API = "admissionregistration.k8s.io"
 
 
 def _of(place: str, what: str, key: str) -> str:
-    """The value of a label or annotation, '' where there is none."""
+    """CEL for the value of a label or annotation, '' where there is none."""
     marks = f"{place}.metadata.{what}"
     return f"(has({marks}) && '{key}' in {marks} ? {marks}['{key}'] : '')"
 
 
 def _has(place: str, key: str) -> str:
-    """Whether it has the annotation, be it empty."""
+    """CEL for whether the object has the annotation, even an empty one."""
     return f"(has({place}.metadata.annotations) && '{key}' in {place}.metadata.annotations)"
 
 
 def _constraints(operations: list[str], rules: list[tuple[str, str]]) -> Json:
-    """What a policy looks at, outside of the portal's own namespaces."""
+    """The requests that a policy applies to: none in the portal's own namespaces."""
     groups: dict[str, list[str]] = {}
     for group, plural in rules:
         groups.setdefault(group, []).append(plural)
@@ -140,8 +139,8 @@ def _policy(kind: str, name: str, spec: Json) -> list[Json]:
 
 
 def _gate() -> list[Json]:
-    """Pods that ask for a GPU and are tied to a department get the gate, the label, and the name of who made them. A pod that
-    the portal makes again keeps the name it was first made by."""
+    """Pods that request a GPU and are tied to a department get the gate, the label, and the name of their submitter. A pod that
+    the portal recreates keeps the name of its first submitter."""
     marks = (
         "Object{metadata: Object.metadata{"
         f"labels: {{'{ADMIT_TO}': string(variables.to)}}, "
@@ -166,8 +165,8 @@ def _gate() -> list[Json]:
 
 
 def _remember() -> list[Json]:
-    """Objects that make pods: who submitted them, which an update does not change; nobody writes it himself. A name that cannot
-    be written (a kind that the API server has only just got to know) keeps nothing from being made."""
+    """Objects that create pods get the name of their submitter, which an update does not change and nobody can set. If it cannot
+    be written (a kind that has only just been installed), the object is created all the same."""
     old_by, old_with = (_of("oldObject", "annotations", key) for key in (SUBMITTED_BY, SUBMITTED_WITH))
     made = "request.operation == 'CREATE'"
     noted = _annotate("string(request.userInfo.username)", "string(variables.manager)")
@@ -200,7 +199,7 @@ def _without_notes() -> str:
 
 
 def _annotate(by: str, using: str) -> str:
-    """As a JSON patch, which needs no schema: those of custom resources reach the policies late."""
+    """CEL that sets both annotations, as a JSON patch: it needs no schema, and those of custom resources reach policies late."""
     first = "JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}"
     ops = ", ".join(
         f"JSONPatch{{op: 'add', path: {AT.format(key)}, value: {value}}}"
@@ -214,8 +213,8 @@ def _apply(expression: str) -> Json:
 
 
 def _guard() -> list[Json]:
-    """Nobody but the portal lifts the gate, changes what a pod is charged to or asks for, or says that it was let in; nobody
-    makes a pod that looks as if the policies had written on it."""
+    """Only the portal lifts the gate, changes the department or the requests of a pod, or marks it as admitted; nobody can
+    create a pod with the marks that the policies write."""
 
     def gated(place: str) -> str:
         gates = f"{place}.spec.schedulingGates"
@@ -268,7 +267,7 @@ def _guard() -> list[Json]:
 
 
 def _role() -> list[Json]:
-    """What the portal needs for it, besides rights/cluster.yaml of deploy/helm."""
+    """The rights that the portal needs for admission, besides rights/cluster.yaml of deploy/helm."""
     by_rights: dict[tuple[str, bool], list[str]] = {}
     for owner in OWNERS:
         by_rights.setdefault((owner.group, bool(owner.suspend)), []).append(owner.plural)
@@ -295,5 +294,5 @@ def _role() -> list[Json]:
 
 
 def objects() -> list[Json]:
-    """All that a cluster needs so that what others submit there is admitted."""
+    """All objects that a cluster needs so that the portal admits what others submit there."""
     return [*_role(), *_gate(), *_remember(), *_guard()]

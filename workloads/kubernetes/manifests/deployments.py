@@ -1,6 +1,5 @@
-"""A service is a Deployment of one pod, a Service in front of it, and where the cluster has one an Ingress or HTTPRoute.
-
-`Recreate`: a card is never asked for twice. The pods of a Deployment keep no finalizer: they come and go with it.
+"""A service is a Deployment of one pod, a Service in front of it, and an Ingress or HTTPRoute where the cluster has one.
+`Recreate`: two pods never request the card at the same time. The pods have no finalizer: they come and go with the Deployment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PORT_NAME = "http"
 
 
 def deployment(spec: RunSpec, options: Options) -> Json:
-    """Raises Unsupported."""
+    """The Deployment of a service. Raises Unsupported."""
     made = pod(spec, options)
     meta, body = made["metadata"], made["spec"]
     body["restartPolicy"] = "Always"
@@ -80,6 +79,6 @@ def host_of(workload_id: str, options: Options) -> str:
 
 
 def url_of(workload_id: str, options: Options) -> str:
-    """The service's public address; "" if the cluster has no way in and the portal's proxy is used."""
+    """The service's public address; "" if the cluster has no ingress and the portal's proxy is used."""
     host = host_of(workload_id, options)
     return f"{options.service_scheme}://{host}/" if host else ""

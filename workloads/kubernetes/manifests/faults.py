@@ -1,4 +1,4 @@
-"""Which conditions and taints of a node say that its hardware is faulty."""
+"""The conditions and taints of a node that mean that its hardware is faulty."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from workloads.runtime.base import Fault, Note
 from workloads.sharing.api import N_
 from workloads.sharing.nodes import Facts
 
-SOURCE = "node"  # how the names of these signs begin
+SOURCE = "node"  # prefix of the names of these faults
 
 
 def faults(node: Facts, options: Options) -> Iterator[Fault]:
-    """Conditions by the option health_conditions, taints by health_taints."""
+    """The faults of a node: conditions that match the option health_conditions, and taints that match health_taints."""
     for condition in node.conditions:
         kind, status = _line(str(condition.get("type", "")))[:120], str(condition.get("status", ""))
         if any(fnmatchcase(kind, each) and status == bad for each, bad in options.health_conditions.items()):
@@ -31,5 +31,5 @@ def faults(node: Facts, options: Options) -> Iterator[Fault]:
 
 
 def _line(text: str) -> str:
-    """One line, as far as it is fit to be shown: agents write whole logs there."""
+    """One short, printable line: agents write whole logs there."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]

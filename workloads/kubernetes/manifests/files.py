@@ -23,7 +23,7 @@ def name(volume: VolumeRef) -> str:
 
 
 def command(operation: str, path: str, after: str = "") -> tuple[str, ...]:
-    """What is executed in the pod for one call; Kubernetes expands nothing in an exec."""
+    """The command that is executed in the pod for one call; Kubernetes expands no variables in an exec."""
     return ("python3", "-IS", "-c", RUN, operation, WORKDIR, path, after)
 
 
@@ -33,7 +33,7 @@ def is_helper(pod: Json, options: Options) -> bool:
 
 
 def pod(volume: VolumeRef, options: Options, program: str, node: str = "") -> Json:
-    """The pod, on `node` if given; else preferably where the workload's runs may be, because the first pod that uses
+    """The pod, on `node` if given; else preferably on a node where the workload may run, because the first pod that uses
     a claim may decide where its disk is."""
     return {
         "apiVersion": "v1",
@@ -97,7 +97,7 @@ def _container(options: Options, program: str) -> Json:
 
 
 def security(options: Options) -> Json:
-    """Of a pod under the standard `restricted`; the directory belongs to the group."""
+    """The securityContext of a pod under the standard `restricted`; the directory belongs to its group."""
     return {
         "runAsNonRoot": True,
         "runAsUser": options.run_as,

@@ -1,10 +1,10 @@
 """A gang is one Indexed Job behind gates, and a headless service that names its ranks.
 
-The controller makes all pods from one template, held back by a scheduling gate. Once all of them exist, each is patched
-by `pin()`: it learns which rank it is, on which node the plan wants it, and loses the gate; so all start at once, on the
-nodes that were planned. `backoffLimitPerIndex: 0` with `podReplacementPolicy: Failed` means that no controller starts a
-second copy of a rank, and that one which fails leaves the others to the portal: deleted by the controller they would
-lose their logs (docs/adr/0017-a-gang-is-an-indexed-job-behind-gates.md).
+The controller creates all pods from one template, held back by a scheduling gate. Once all of them exist, `pin()` patches
+each of them: it sets the variables of its rank and its planned node, and removes the gate; so all start at once, on the
+planned nodes. With `backoffLimitPerIndex: 0` and `podReplacementPolicy: Failed` no controller starts a second copy of a
+rank, and when one rank fails the portal decides about the others: if the controller deleted them, their logs would be
+lost (docs/adr/0017-a-gang-is-an-indexed-job-behind-gates.md).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from workloads.runtime.rank_environment import LEADER_DECIDES, PORT, Gang, Templ
 
 Json = dict[str, Any]
 GATE = f"{PREFIX}/gang"
-OWN = f"{PREFIX}/rank."  # annotation: a variable that differs from rank to rank
+OWN = f"{PREFIX}/rank."  # prefix of annotations: variables that differ from rank to rank
 HOSTFILE, STARTER = f"{PREFIX}/hostfile", f"{PREFIX}/mpi"  # annotations, files in the container
 
 
 def gang_of(spec: RunSpec) -> Gang:
-    """The names that the headless service gives to an Indexed Job's pods: `<job>-<index>.<service>`."""
+    """The gang, with the names that the headless service gives to the Job's pods: `<job>-<index>.<service>`."""
     return Gang(
         template=Template(spec.setup.template or Template.GENERIC),
         hosts=tuple(f"{spec.ref.name}-{rank}.{spec.ref.name}" for rank in range(spec.pods)),
@@ -39,7 +39,7 @@ def gang_of(spec: RunSpec) -> Gang:
 
 
 def job(spec: RunSpec, options: Options) -> Json:
-    """Raises Unsupported."""
+    """The Indexed Job of a gang. Raises Unsupported."""
     gang = gang_of(spec)
     made = pod(replace(spec, placement=()), options)
     meta, body = made["metadata"], made["spec"]

@@ -1,4 +1,4 @@
-"""Labels and annotations of the portal's objects, and how they are told from another portal's."""
+"""Labels and annotations of the portal's objects, and how they are distinguished from those of another portal."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ WORKLOAD, ATTEMPT, DEPARTMENT, USER, SUBMISSION = (
     f"{PREFIX}/{word}" for word in ("workload", "attempt", "department", "user", "submission")
 )
 RECLAIM_AT = f"{PREFIX}/reclaim-at"  # annotation: RFC 3339; the container reads it in a file
-STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was told to stop it
-SHARING = (
-    f"{PREFIX}/sharing"  # annotation: the system its GPU is asked from, and so how it is read back; "" without GPU
-)
-ROLE = f"{PREFIX}/role"  # label of what is no run: files, department-volume, user-volume
+STOPPED_AT = f"{PREFIX}/stopped-at"  # annotation: when the driver was first called to stop it
+SHARING = f"{PREFIX}/sharing"  # annotation: the sharing system of its GPU, which also reads it back; "" without GPU
+ROLE = f"{PREFIX}/role"  # label of objects that are no runs: files, department-volume, user-volume
 LEVEL = f"{PREFIX}/level"  # label of a department's second namespace
-RANKS = f"{PREFIX}/ranks"  # annotation of a gang: how many
+RANKS = f"{PREFIX}/ranks"  # annotation of a gang: number of ranks
 LEADER = f"{PREFIX}/leader-decides"  # annotation of a gang: "true" where rank 0's end is the end of all
-INDEX = "batch.kubernetes.io/job-completion-index"  # label that the Job's controller gives: the rank
+INDEX = "batch.kubernetes.io/job-completion-index"  # label set by the Job's controller: the rank
 KIND = "app.kubernetes.io/name"
 FINALIZER = f"{PREFIX}/keep"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -35,12 +33,12 @@ def label(text: str) -> str:
 
 
 def selector(options: Options) -> str:
-    """Selects all objects of this portal, and none of another one's."""
+    """The label selector of all objects of this portal, and of no other portal."""
     return f"{MANAGED_BY}={PREFIX},{INSTANCE}={label(options.instance)}"
 
 
 def is_selected(meta: Mapping[str, Any], options: Options) -> bool:
-    """Whether `selector` finds an object of this metadata."""
+    """Whether `selector` selects an object with this metadata."""
     has = meta.get("labels") or {}
     return has.get(MANAGED_BY) == PREFIX and has.get(INSTANCE) == label(options.instance)
 

@@ -1,7 +1,6 @@
-"""Objects in a department's namespace beside its runs: a second lock on GPUs, defaults, and network isolation.
-
-The lock must never refuse what the plan admitted. So it limits a resource only where the amount that pods ask for is in
-a fixed proportion to the units that the plan counts (`proportions`), in every pool of the cluster that uses it.
+"""Objects in a department's namespace beside its runs: a ResourceQuota for GPUs, defaults, and network isolation.
+The ResourceQuota must never refuse what the plan admitted. So it limits a resource only where the amount that pods request
+is in a fixed proportion to the units that the plan counts (`proportions`), in every pool of the cluster that uses it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from workloads.runtime.base import Home
 Json = dict[str, Any]
 NAME = PREFIX
 PRIORITY_CLASS = PREFIX
-SAMPLES = (1, 1024, 256)  # units that some pod of a system may ask for, beside its step and a whole card
+SAMPLES = (1, 1024, 256)  # units to try with a sharing system, besides its step and a whole card
 
 
 def proportions(request: sharing.Request, settings: sharing.Settings, key: str) -> Mapping[str, Fraction | None]:
-    """Extended resource → how many of it for each unit; None where that has no fixed proportion.
-
-    `request` gives product, profile and units_per_card; its units are those of the profile, where it has one.
+    """Extended resource → its amount for each unit; None where the proportion is not fixed.
+    Of `request` the product, profile and units_per_card are used, and its units if it has a profile.
     """
     system = sharing.SYSTEMS[key]
 
@@ -51,7 +49,7 @@ def _limits(system: sharing.System, request: sharing.Request, settings: sharing.
 
 
 def hard(parts: Iterable[tuple[Mapping[str, Fraction | None], int]]) -> dict[str, int]:
-    """The `hard` values of a ResourceQuota, from (proportions, units at most) of each pool."""
+    """The `hard` values of a ResourceQuota, from (proportions, most units) of each pool."""
     totals: dict[str, Fraction] = {}
     without: set[str] = set()
     for proportion, units in parts:
@@ -67,7 +65,7 @@ def marks(home: Home, options: Options) -> dict[str, str]:
 
 
 def furniture(home: Home, options: Options) -> tuple[Json, ...]:
-    """All objects that the namespace has whatever runs in it."""
+    """The objects that the namespace has whatever runs in it."""
     return (
         quota(home, options),
         _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
@@ -86,31 +84,30 @@ def _thing(home: Home, options: Options, version: str, kind: str, spec: Json, na
     return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
 
 
-# For what somebody else puts there: the portal's own pods say what they need.
+# For pods of others in the namespace: the portal's own pods state what they need.
 _DEFAULTS: Json = {
     "type": "Container",
     "default": {"cpu": "1", "memory": "1Gi"},
     "defaultRequest": {"cpu": "100m", "memory": "128Mi"},
 }
 
-# The pods that show files are spoken to through exec alone.
+# The pods that show files are reached through exec only.
 _SILENT: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
 
 
 METADATA = tuple(
     map(ip_network, ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "fe80::/10", "fd00:ec2::254/128"))
 )
-"""Where clouds answer with a node's credentials: nobody's workload may ask there, whatever else is opened."""
+"""Metadata servers of clouds, which hand out a node's credentials: closed to every workload, whatever is opened."""
 
 PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
-"""Networks of the cluster and of the house: closed but for what `egress_addresses` names."""
+"""Private networks, of the cluster and of the organisation: closed except for the option `egress_addresses`."""
 
 _DNS: Json = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
 
 
 def _wall(home: Home, options: Options) -> Json:
-    """The network policy.
-
+    """The spec of the NetworkPolicy.
     Inbound: the department's own pods, the portal (notebooks) and what the operator allows. Outbound: the same, name
     servers, addresses outside of private networks, and what the operator allows.
     """
@@ -140,7 +137,7 @@ def _block(cidr: str, closed: Iterable[IPv4Network | IPv6Network]) -> Json:
 
 
 def priority_class(options: Options) -> Json:
-    """Of every pod of ours: only the portal preempts, and with notice."""
+    """The PriorityClass of the portal's pods. They preempt none: only the portal preempts, and with notice."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -12,8 +12,8 @@ RESTRICTED, UNRESTRICTED = "restricted", "privileged"
 
 
 def namespace(name: str, department: str, options: Options, *, unrestricted: bool = False) -> Json:
-    """One a department, and a second one where its operator allows more than `restricted`. IPC_LOCK is beyond `baseline`
-    too, so the level there is `privileged`; the portal puts nothing there that needs more than it."""
+    """A department has one namespace, and a second one where an operator allows it more than `restricted`. IPC_LOCK exceeds
+    `baseline` too, so the level there is `privileged`; no pod of the portal needs more than IPC_LOCK."""
     level = UNRESTRICTED if unrestricted else RESTRICTED
     marks = marks_of(department, options, unrestricted=unrestricted)
     security = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "warn")}

@@ -1,4 +1,4 @@
-"""Services: names for listening pods."""
+"""Services, which give names to listening pods, and references to owners."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Json = dict[str, Any]
 
 
 def owner_of(owner: Json) -> Json:
-    """The reference that makes an object go with the one that was `found`."""
+    """The owner reference by which an object is deleted together with `owner`."""
     meta = owner["metadata"]
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
 
 
 def service(spec: RunSpec, owner: Json, options: Options) -> Json:
-    """A name for what listens in the pods; it goes with its owner. A service's has an address of its own, which stays;
-    the others' names lead to each pod from the moment it has an address, ready or not."""
+    """The Service of a run, deleted together with its owner. For a service workload it has a cluster IP, which stays; for
+    others it is headless, and its name resolves to each pod as soon as the pod has an address, ready or not."""
     port: Json = (
         {"name": "rendezvous", "port": PORT} if spec.kind == "distributed" else {"name": "http", "port": spec.port}
     )

@@ -1,6 +1,5 @@
-"""What the values of a cluster's options may be: their types, down to the elements of lists and objects, and their form.
-
-Everything here raises ValueError that names the place as JSON has it (`tolerations[0].key`): an operator typed this.
+"""The allowed values of a cluster's options: their types, down to the elements of lists and objects, and their form.
+Every check raises ValueError that names the place in the JSON (`tolerations[0].key`), because an operator typed it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
 
 
 def typed(place: str, value: Any, kind: Any) -> Any:
-    """`value` as this type has it, a tuple for a list. `kind`: str, bool, int, tuple[T, ...], Mapping[str, T] or Any."""
+    """`value` as an instance of `kind`, a list as a tuple. `kind`: str, bool, int, tuple[T, ...], Mapping[str, T] or Any."""
     if kind is Any:
         return value
     if kind is str:
@@ -87,7 +86,7 @@ def typed(place: str, value: Any, kind: Any) -> Any:
 
 
 def check_toleration(place: str, toleration: Mapping[str, Any]) -> None:
-    """As the API server checks it, which would refuse every pod."""
+    """The same check as the API server's, which would refuse every pod with a wrong toleration."""
     for key, value in toleration.items():
         if key not in TOLERATION:
             raise ValueError(f"option {place}.{key} is not known: a toleration has {', '.join(TOLERATION)}")
@@ -115,8 +114,8 @@ def check_network(place: str, cidr: str) -> None:
 
 
 def check_forms(values: Mapping[str, Any]) -> None:
-    """What an API server would refuse in every pod, claim or namespace; checked when an operator changes options, not when
-    they are read, so that a cluster of before a rule goes on."""
+    """Refuse values that the API server would refuse in every pod, claim or namespace. Called when an operator changes options,
+    not when they are read, so that a cluster with older options keeps working."""
     for key, value in values.items():
         if key in CHOICES:
             one_of(key, value, CHOICES[key])

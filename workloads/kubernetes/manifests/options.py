@@ -10,7 +10,7 @@ from workloads.kubernetes.manifests.option_values import CHOICES, check_forms, c
 from workloads.sharing import SYSTEMS, Settings
 from workloads.sharing.nodes import MOST_CARDS, NAMED, WRONG_PRODUCT
 
-# Conditions that say that GPU hardware is faulty: of NVSentinel (one for each check, True: unhealthy), of AKS's node
+# Conditions that mean faulty GPU hardware: those of NVSentinel (one for each check, True: unhealthy), of AKS's node
 # problem detector, and of the EKS node monitoring agent.
 FAULTY = {
     "Gpu*Watch": "True", "SysLogsXIDError": "True", "SysLogsSXIDError": "True", "SysLogsGPUFallenOff": "True",
@@ -25,7 +25,7 @@ OF_PROGRAMS = (13, 31, 43, 45)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What an operator may set for one cluster. The portal's name on it (`instance`) tells two portals' pods apart."""
+    """What an operator may set for one cluster. `instance` is the portal's name there, which tells the pods of portals apart."""
 
     instance: str = "portal"
     namespace_prefix: str = "gqp-"
@@ -39,27 +39,27 @@ class Options:
     shared_storage_class: str = ""  # of both; empty: the cluster's default
     shared_access_mode: str = "ReadWriteMany"
     run_as: int = 1000  # uid and gid in the container
-    ready_probe_seconds: int = 5  # how often PORTAL_READY_FILE is looked for in the container; 0: never
+    ready_probe_seconds: int = 5  # s between two checks for PORTAL_READY_FILE in the container; 0: never checked
     give_up_after: int = 600  # s that a pod may fail to start before its claim is given back
-    priority: int = 1000  # of our pods among others of the cluster, when its scheduler has to choose
-    portal_namespace: str = "gpu-quota-portal"  # may reach every pod of ours; "": the portal is outside
-    portal_addresses: tuple[str, ...] = ()  # CIDRs that may, too: of a portal outside of the cluster
+    priority: int = 1000  # of the portal's pods, for the cluster's scheduler
+    portal_namespace: str = "gpu-quota-portal"  # may reach every pod of the portal; "": it is outside of the cluster
+    portal_addresses: tuple[str, ...] = ()  # CIDRs that may reach the pods too, for a portal outside of the cluster
     egress_addresses: tuple[str, ...] = ()  # CIDRs of private networks that workloads may reach: storage, mirrors
-    ingress_namespaces: tuple[str, ...] = ()  # may, too: of the controller that leads to services
+    ingress_namespaces: tuple[str, ...] = ()  # may reach the pods too: those of the ingress controllers
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     runtime_class: str = ""
     tolerations: tuple[Mapping[str, Any], ...] = ()
-    admission: bool = False  # what others submit in tied namespaces is admitted (docs/kubectl.md)
-    user_prefix: str = ""  # before the user names of the cluster, such as oidc:, that the portal's do not have
-    lost_after: int = 0  # s without a sign of its node until a run is given up; 0: not before the node is removed
-    # What of a node says that its hardware is faulty, and quarantines it: types of conditions (with * for any letters) and
-    # the status that is bad, keys of taints likewise; {} and []: none.
+    admission: bool = False  # whether the portal admits what others submit in tied namespaces (docs/kubectl.md)
+    user_prefix: str = ""  # prefix of the cluster's user names that the portal's do not have, such as oidc:
+    lost_after: int = 0  # s that its node is silent before a run is given up; 0: not until the node is removed
+    # Which conditions and taints of a node quarantine it, because its hardware is faulty: types of conditions (with * for any
+    # letters) with their bad status, and keys of taints likewise; {} and []: none.
     health_conditions: Mapping[str, str] = field(default_factory=lambda: dict(FAULTY))
     health_taints: tuple[str, ...] = ("AggregatedNodeHealth",)  # NVSentinel's
     health_xids: tuple[int, ...] = XIDS  # errors of the NVIDIA driver that quarantine the node; []: none
-    new_pools: str = "make"  # of cards that no pool has yet | ask: an operator makes it (workloads/nodes/pools.py)
-    # Where a change of a node's mode writes, as namespace/name, and which pods read it, as namespace/selector.
+    new_pools: str = "make"  # make: the portal makes pools of new cards | ask: an operator does (nodes/pools.py)
+    # The ConfigMap that a change of a node's mode writes, as namespace/name, and the pods that read it, as namespace/selector.
     plugin_config: str = "gpu-operator/device-plugin-config"
     plugin_pods: str = "gpu-operator/app=nvidia-device-plugin-daemonset"
     mig_config: str = ""  # empty: only the configurations that mig-manager brings along
@@ -71,12 +71,12 @@ class Options:
     gateway: str = ""  # an HTTPRoute at this Gateway, as namespace/name
     tls_secret: str = ""  # of the Ingress; a Gateway has its own
     rdma_resource: str = ""  # such as rdma/hca_shared_devices_a; empty: none is offered
-    sharing: Settings = field(default_factory=Settings)  # its keys stand beside the others
+    sharing: Settings = field(default_factory=Settings)  # its keys are given beside the others
     files_image: str = "python:3.11-slim"  # any with python3 of 3.8 or newer; shows the files of working directories
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Options:
-        """Raises ValueError that names the key, and the place within: an operator typed this."""
+        """Raises ValueError that names the key and the place within its value, because an operator typed it."""
         own, systems = OF_CLUSTER, OF_SHARING
         known = own | systems
         if unknown := sorted(set(data) - set(known)):
@@ -84,7 +84,7 @@ class Options:
         values = {key: typed(key, value, known[key]) for key, value in data.items()}
         settings = Settings(**{key: value for key, value in values.items() if key in systems})
         options = cls(**{key: value for key, value in values.items() if key in own}, sharing=settings)
-        one_of("volume", options.volume, CHOICES["volume"])  # any other would be no volume at all
+        one_of("volume", options.volume, CHOICES["volume"])  # with any other value there would be no volume at all
         if options.service_domain and bool(options.ingress_class) == bool(options.gateway):
             raise ValueError("option service_domain needs one of ingress_class and gateway")
         for key in ("portal_addresses", "egress_addresses"):
@@ -96,7 +96,7 @@ class Options:
 
     @classmethod
     def from_operator(cls, data: Mapping[str, Any]) -> Options:
-        """As from_json, and every value has the form that an API server takes."""
+        """As from_json, but also checks that every value has the form that the API server accepts."""
         options = cls.from_json(data)
         check_forms({key: value for key, value in data.items() if key != "sharing"})
         return options

@@ -1,8 +1,8 @@
 """The pod of a run.
 
-It is never restarted, stands in the department's namespace, on the node that the plan chose. It obeys the Pod Security
-Standard `restricted` unless it may lock memory, has no service-account token, and keeps a finalizer: whoever deletes
-the pod (a drain, an eviction, a person), it stays readable with its exit code until the driver has it removed.
+It is never restarted, and is in the department's namespace, on the node that the plan chose. It meets the Pod Security
+Standard `restricted` unless it may lock memory, has no service-account token, and has a finalizer: when the pod is deleted
+by others (a drain, an eviction, a person), it stays readable with its exit code until the driver removes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTAINER = "main"
 WORKDIR, NOTICES, READY = "/workdir", "/run/portal", "/run/ready"
 READY_FILE = f"{READY}/ready"
 IS_READY = ("test", "-e", READY_FILE)  # in the container
-# A capability is of use to root only: the process of another user starts without those that were added.
+# Added capabilities are given to root only: the process of another user starts without them.
 AS_ROOT = {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unsupported(Exception):
-    """This kind of cluster cannot run it; `problems` as sharing.validate returns them, or one sentence."""
+    """The cluster cannot run this workload. `problems`: as sharing.validate returns them; empty if `detail` says all."""
 
     detail: str
     problems: tuple[sharing.Problem, ...] = field(default=())
@@ -46,7 +46,8 @@ class Unsupported(Exception):
 
 
 def pod(spec: RunSpec, options: Options) -> Json:
-    """One of `spec.pods`. Raises Unsupported. The portal ends it in time: a deadline of its own could not be extended."""
+    """One of the `spec.pods` pods. It has no deadline, which could not be extended: the portal stops it in time. Raises
+    Unsupported."""
     patch = _share(spec, options)
     body: Json = {
         "restartPolicy": "Never",
@@ -54,14 +55,14 @@ def pod(spec: RunSpec, options: Options) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "priorityClassName": PRIORITY_CLASS,
-        "shareProcessNamespace": True,  # or the command is process 1, which SIGTERM does not end unless it is handled
+        "shareProcessNamespace": True,  # otherwise the command is process 1, which SIGTERM ends only if it handles it
         "securityContext": security(options) | (AS_ROOT if spec.setup.ipc_lock else {}),
         "tolerations": tolerations(options, spec.tolerations),
         "containers": [_container(spec, options, patch)],
         "volumes": volumes(spec, options),
     }
     where = dict(patch.node_selector)
-    if _base(spec.product) in options.sharing.products.values():  # pinned by the operator: no label need exist
+    if _base(spec.product) in options.sharing.products.values():  # set by the operator: the node may have no label
         where = {key: value for key, value in where.items() if key not in (PRODUCT, ACCELERATOR)}
     product = where.pop(PRODUCT, "")
     where |= dict(spec.node_selector)
@@ -99,7 +100,7 @@ def pod(spec: RunSpec, options: Options) -> Json:
 
 
 def beside(spec: RunSpec, options: Options) -> tuple[Json, ...]:
-    """The object that the sharing system needs beside the pod, which waits for it. Raises Unsupported."""
+    """The objects that the sharing system needs beside the pod, which waits for them. Raises Unsupported."""
     marks = labels(spec, options)
     return tuple(
         {**wanted, "metadata": {**wanted["metadata"], "namespace": spec.ref.namespace, "labels": marks}}
@@ -108,8 +109,8 @@ def beside(spec: RunSpec, options: Options) -> tuple[Json, ...]:
 
 
 def _share(spec: RunSpec, options: Options) -> sharing.PodPatch:
-    """Applies the sharing system's patch. A pod without GPU must be kept from seeing all of them: CUDA images ask for
-    `all`."""
+    """The sharing system's patch. A pod without GPU must be prevented from seeing all of them: CUDA images request `all`.
+    Raises Unsupported."""
     if not spec.units_per_pod:
         return sharing.PodPatch(env={"NVIDIA_VISIBLE_DEVICES": "void"})
     system = sharing.SYSTEMS.get(spec.sharing)
@@ -178,9 +179,9 @@ def capabilities(spec: RunSpec) -> Json:
 
 
 def ready_probe(spec: RunSpec, options: Options) -> Json:
-    """Makes the container ready when it has created PORTAL_READY_FILE, which the watch then tells at once. A service's
-    readiness says that it answers: the driver looks for its file (clusters.ready_files). An image without `test` never
-    becomes ready, and can use the URL."""
+    """Makes the container ready when it has created PORTAL_READY_FILE, so that the watch reports it at once. The readiness of a
+    service means that it answers, so the driver looks for its file itself (ready_files.py). A container without `test` never
+    becomes ready, and can use the URL instead."""
     if spec.kind == "service" or not options.ready_probe_seconds:
         return {}
     return {"exec": {"command": list(IS_READY)}, "periodSeconds": options.ready_probe_seconds, "failureThreshold": 1}
@@ -192,9 +193,9 @@ def _base(product: str) -> str:
 
 
 def _pinned(node: str, patch: sharing.PodPatch, product: str) -> Json:
-    """The plan chose the node. By affinity, not nodeName: taints and resources are still checked by the scheduler. Who
-    shares a claim goes where its device is already; the first of them where the plan says. Where the node's label names
-    the product it must be this one; a product that is known otherwise has no such label."""
+    """The affinity to the planned node. Not nodeName, so that the scheduler still checks taints and resources. Pods that share a
+    claim must go where its device is, so they only prefer the planned node, which the first one gets. If the node has a label
+    with a product, it must be this one; a node whose product is known otherwise has no such label."""
     term: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     if patch.node_rules:
         term["matchExpressions"] = [dict(rule) for rule in patch.node_rules]

@@ -1,23 +1,20 @@
 """Which processes get SIGTERM when a container ends and its main process is a shell script. Pure.
 
-The kubelet sends SIGTERM to the main process only. A shell dies of it at once, and the container with it: what the script
-runs is killed in the middle of saving. A program of its own in front of every command would need an image that has it,
-and a shell as that program starts every command with SIGINT ignored. So the container is left as it is, and its preStop
-hook, which the kubelet runs first and counts as grace, does what an init would:
-
-1. Shells that were started by nothing but shells are held (SIGSTOP): they go on to no next line.
-2. Every program below them gets SIGTERM once, as soon as nothing is above it but held shells; a program passes the signal
-   on to its own children as it sees fit, and those it leaves behind are told then. What reads from another program's
-   output (`python train.py | tee log`, also a shell: `| while read line; do …`) ends by itself when that ends, and is told
-   only if it does not.
-3. When no program is left the shells get SIGTERM and go on: one with a trap runs it, any other dies with 143, as ever.
-
-A shell with a trap for SIGTERM that waits for what it runs in the background gets it at once and is left alone with that:
-`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right by itself. A shell has what it runs in the background
-ignore SIGQUIT, which tells it from the rest; one that ignores SIGQUIT itself is held like any other.
-
-Where the main process is no shell it alone gets SIGTERM, from the kubelet, as everywhere. An image without `sh` has no
-scripts; its hook fails and the kubelet goes on. Other containers of the pod have another root and are left alone.
+The kubelet sends SIGTERM to the main process only. A shell dies of it at once, and the container with it: the programs of
+the script are killed in the middle of saving. An init program in front of every command would have to be in the image,
+and a shell in that role starts every command with SIGINT ignored. So the container is left as it is, and its preStop
+hook, which the kubelet runs first and counts as grace, does what an init would do:
+1. Shells all of whose ancestors are shells are held (SIGSTOP): they do not go on to the next line.
+2. Every program below them gets SIGTERM once, as soon as all its ancestors are held shells. A program passes the signal
+on to its own children as it sees fit; those that it leaves behind get SIGTERM then. A process that reads another program's
+output (`python train.py | tee log`, or a shell: `| while read line; do …`) ends by itself when that program ends, and
+gets SIGTERM only if it does not.
+3. When no program is left, the shells get SIGTERM and continue: one with a trap runs it, any other dies with 143, as usual.
+A shell with a trap for SIGTERM that waits for background processes gets SIGTERM at once, and its processes are left to it:
+`trap 'kill $p; wait $p' TERM; python train.py & p=$!; wait $p` is right as it is. Background processes are recognized by
+ignoring SIGQUIT, as their shell makes them do; a shell that ignores SIGQUIT itself is held like any other.
+A main process that is not a shell is the only one to get SIGTERM, from the kubelet, as everywhere. An image without `sh` has
+no scripts; its hook fails and the kubelet goes on. Other containers of the pod have another root and are left alone.
 The embedded cluster follows the same rules: workloads/embedded/supervisor.py, Farewell.
 """
 

@@ -13,8 +13,8 @@ Json = dict[str, Any]
 
 
 def secret(spec: RunSpec, owner: Json, options: Options) -> Json | None:
-    """Named as the run, made after the object that owns it (so that it goes with it): a container waits for it. None for
-    a run that has no secrets, as most have none.
+    """Has the name of the run. It is created after its owner, so that it is deleted together with it; the container waits
+    for it. None for a run without secrets, as most are.
 
     Immutable, so that the kubelet need not watch it.
     """

@@ -1,4 +1,4 @@
-"""Which nodes' taints our pods tolerate."""
+"""The taints that the portal's pods tolerate."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SAID_BY_CONDITIONS = tuple(f"node.kubernetes.io/{what}" for what in ("unschedula
 
 
 def tolerations(options: Options, more: Iterable[Mapping[str, str]] = ()) -> list[dict[str, str]]:
-    """Of every pod of ours."""
+    """The tolerations of every pod of the portal."""
     return [dict(each) for each in (OF_GPUS, *options.tolerations, *more)]
 
 
 def not_tolerated(node: Facts, options: Options) -> Iterator[Note]:
-    """The taints of a node that keep our pods away, but for those that say in other words that it is cordoned or not ready."""
+    """The taints of a node that keep the portal's pods away, except those that only repeat that it is cordoned or not ready."""
     for key, value, effect in node.taints:
         if effect not in KEEPS_AWAY or key in SAID_BY_CONDITIONS:
             continue
@@ -34,7 +34,7 @@ def not_tolerated(node: Facts, options: Options) -> Iterator[Note]:
 
 
 def _tolerates(toleration: Mapping[str, Any], key: str, value: str, effect: str) -> bool:
-    """As Kubernetes says: no effect tolerates every effect; Exists without a key tolerates every taint."""
+    """As in Kubernetes: no effect tolerates every effect; Exists without a key tolerates every taint."""
     if toleration.get("effect") not in (None, "", effect):
         return False
     if toleration.get("operator") == "Exists":

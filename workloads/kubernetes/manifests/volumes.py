@@ -30,7 +30,7 @@ def claim(volume: VolumeRef, options: Options) -> Json:
 
 
 def shared_claim(volume: SharedVolume, spec: RunSpec, options: Options) -> Json:
-    """What outlives all workloads: it bears none's name, so no sweep takes it for one that was left."""
+    """A shared volume, which outlives all workloads: it has no workload's label, so that cleaning does not delete it."""
     marks = {
         INSTANCE: label(options.instance),
         MANAGED_BY: PREFIX,
