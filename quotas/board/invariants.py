@@ -44,9 +44,9 @@ def violations() -> Iterator[Violation]:
     yield from pools_hold_no_more_than_they_have(occupying)
     yield from promises_fit()
     yield from fixed_work_is_guaranteed()
-    yield from reservations_belong_to_those_who_wait()
-    yield from the_ledger_tells_what_is_held(occupying)
-    yield from what_is_quarantined_is_marked()
+    yield from reservations_are_of_pending_claims()
+    yield from ledger_matches_claims(occupying)
+    yield from quarantines_are_marked()
 
 
 def placed(claims: list[Claim]) -> Iterator[tuple[Claim, dict[str, object], Place]]:
@@ -120,7 +120,7 @@ def fixed_work_is_guaranteed() -> Iterator[Violation]:
         yield Violation(N_("%(claim)s must not be stopped, and is on borrowed capacity"), {"claim": claim.public_id})
 
 
-def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
+def reservations_are_of_pending_claims() -> Iterator[Violation]:
     leaving = Claim.objects.filter(state=ClaimState.LEAVING, held_for__isnull=False).select_related("held_for")
     for claim in leaving:
         for_whom = claim.held_for
@@ -133,7 +133,7 @@ def reservations_belong_to_those_who_wait() -> Iterator[Violation]:
         yield Violation(message, {"claim": claim.public_id, "reserved": claim.reserved})
 
 
-def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
+def ledger_matches_claims(claims: list[Claim]) -> Iterator[Violation]:
     """A claim's own and borrowed units add up to what it holds, and no claim that is over has any."""
     open_entries = LedgerEntry.objects.filter(ended_at=None)
     entered = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
@@ -146,7 +146,7 @@ def the_ledger_tells_what_is_held(claims: list[Claim]) -> Iterator[Violation]:
         yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})
 
 
-def what_is_quarantined_is_marked() -> Iterator[Violation]:
+def quarantines_are_marked() -> Iterator[Violation]:
     """The marks on nodes and cards agree with the open quarantines: planning reads the marks only."""
     quarantines = Quarantine.objects.filter(ended_at=None)
     nodes = Node.objects.filter(Q(quarantined=True) | Q(cards__quarantined=True) | Q(quarantines__in=quarantines))

@@ -25,7 +25,7 @@ LARGE, MEDIUM = 80, 800
 """The most cards that are drawn large (with a text for each card), and medium (with the name of each node)."""
 COLOURS = 8
 OTHERS = 9  # the colour of departments that the reader may see and that have no colour of their own
-STRANGE = 0  # the colour of departments that the reader may not see
+UNSEEN = 0  # the colour of departments that the reader may not see
 STEPS = (0.005, 0.25, 0.5, 0.75)
 """Lower limits of activity for h1 to h4. Below the first a card did nothing."""
 OVERLAYS = {Kind.BORROWED: "hatch", Kind.OUTSIDE: "dots"}
@@ -66,7 +66,7 @@ def colours_of(made: CardMap, guaranteed: Mapping[int, float], chosen: int | Non
 
 def colour_of(part: Part, colours: Mapping[int, int]) -> int:
     """The colour of the department whose claim holds the part."""
-    return colours.get(part.department or 0, OTHERS) if part.is_seen else STRANGE
+    return colours.get(part.department or 0, OTHERS) if part.is_seen else UNSEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,5 +246,5 @@ def legend(made: CardMap, colours: Mapping[int, int]) -> Iterator[Entry]:
             yield Entry(colour, row.name, _short(round(cards[colour], 1)), row.slug)
     if cards[OTHERS]:
         yield Entry(OTHERS, _("more departments"), _short(round(cards[OTHERS], 1)), "")
-    if cards[STRANGE]:
-        yield Entry(STRANGE, _("another department"), _short(round(cards[STRANGE], 1)), "")
+    if cards[UNSEEN]:
+        yield Entry(UNSEEN, _("another department"), _short(round(cards[UNSEEN], 1)), "")

@@ -97,10 +97,10 @@ class Live:
     lent: dict[tuple[int, int], list[LiveEntry]] = field(default_factory=lambda: defaultdict(list))
     presence: dict[int, int] = field(default_factory=dict)  # pool → units on healthy cards of nodes that take pods
     stranded: dict[int, int] = field(default_factory=dict)  # claim → its units on cards that are not present
-    books: dict[int, Ledger] = field(default_factory=dict)  # these four are caches by pool
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # these four are caches by pool
     on_way: dict[int, defaultdict[int, int]] = field(default_factory=dict)
     unheld: dict[int, int] = field(default_factory=dict)
-    called: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
+    recalls_left: dict[int, Mapping[e.DepartmentId, int]] = field(default_factory=dict)
 
     def subtree(self, department: int) -> list[int]:
         departments = [department]
@@ -208,11 +208,11 @@ def reserved(claim: LiveClaim) -> int:
 
 def _recalls_left(live: Live, pool: int) -> Mapping[e.DepartmentId, int]:
     """Department → units that its holding recalls still hold after the workloads of it and those below have drawn from them."""
-    if pool not in live.called:
+    if pool not in live.recalls_left:
         standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and claim.started_at]
         recalls = [claim for claim in standing if claim.is_recall and claim.state == ClaimState.HOLDING]
-        live.called[pool] = _left_of(live, recalls, standing) if recalls else {}
-    return live.called[pool]
+        live.recalls_left[pool] = _left_of(live, recalls, standing) if recalls else {}
+    return live.recalls_left[pool]
 
 
 def _left_of(live: Live, recalls: list[LiveClaim], standing: list[LiveClaim]) -> Mapping[e.DepartmentId, int]:
@@ -306,29 +306,29 @@ def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
 
 def available(live: Live, department: int, pool: int) -> int:
     """The most units that the department may still take: its own and what it may borrow."""
-    return _books(live, pool).available(e.DepartmentId(live.departments[department].slug))
+    return _ledger_of(live, pool).available(e.DepartmentId(live.departments[department].slug))
 
 
 def ceiling(live: Live, department: int, pool: int) -> int:
     """The most units that the department could have in an empty pool with every card present."""
-    return _books(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
+    return _ledger_of(live, pool)[e.DepartmentId(live.departments[department].slug)].ceiling
 
 
-def _books(live: Live, pool: int) -> Ledger:
+def _ledger_of(live: Live, pool: int) -> Ledger:
     """The engine's ledger of this pool, charged with what is held now."""
-    if pool not in live.books:
+    if pool not in live.ledgers:
         row = live.pools[pool]
         id = e.PoolId(row.slug)
         departments = [_for_engine(live, department, pool, id) for department in live.departments.values()]
         holding = [claim.pk for claim in live.claims_of(pool) if claim.state == ClaimState.HOLDING]
         stranded = sum(live.stranded.get(pk, 0) for pk in holding)
-        books = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments, stranded)
+        ledger = Ledger(e.Pool(id, row.unit, capacity=live.present(pool), nominal=row.nominal), departments, stranded)
         for pk, department in live.departments.items():
             claims = live.claims.get((pk, pool), ())
             used = sum(claim.units for claim in claims if claim.state == ClaimState.HOLDING and not claim.is_recall)
-            books.add(e.DepartmentId(department.slug), used + held(live, pk, pool))
-        live.books[pool] = books
-    return live.books[pool]
+            ledger.add(e.DepartmentId(department.slug), used + held(live, pk, pool))
+        live.ledgers[pool] = ledger
+    return live.ledgers[pool]
 
 
 def _for_engine(live: Live, department: Department, pool: int, id: e.PoolId) -> e.Department:

@@ -105,7 +105,7 @@ def budget_for(actor: Actor, public_id: str) -> Budget:
     return row
 
 
-def that_bind(actor: Actor, department: Department) -> QuerySet[Budget]:
+def binding_budgets(actor: Actor, department: Department) -> QuerySet[Budget]:
     """The visible budgets of a department, of people in it, of the departments above, and of the actor in those."""
     above = with_above(department)
     return visible_budgets(actor).filter(Q(department=department) | Q(department__in=above, person=None)
@@ -271,12 +271,12 @@ def keep(*, now: dt.datetime) -> int:
     """Send a notification, once in a period, for each budget that is nearly or entirely used up. Then keep the final sums. A run
     that was killed is completed by the next one. Returns the number of budgets notified of."""
     rows = Budget.objects.select_related("department__parent", "person", "pool")
-    count = sum(_tell_once(spent) for spent in spent_of(rows, now=now))
+    count = sum(_notify_once(spent) for spent in spent_of(rows, now=now))
     remember(now=now)
     return count
 
 
-def _tell_once(spent: Spent) -> bool:
+def _notify_once(spent: Spent) -> bool:
     """Notify people of a budget unless that was done. The mark and the messages are committed together."""
     budget = spent.budget
     if not spent.is_near or budget.reached == spent.start or (budget.warned == spent.start and not spent.is_used_up):

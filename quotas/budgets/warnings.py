@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from quotas.budgets.actions import that_bind
+from quotas.budgets.actions import binding_budgets
 from quotas.models import Pool
 from quotas.spending.budgets import Spent, spent_of
 from quotas.wording import clock_of
@@ -19,7 +19,7 @@ from quotas.wording import clock_of
 def warnings_for(actor: Actor, department: Department, pool: Pool, *, now: dt.datetime) -> Iterator[str]:
     """Sentences about budgets that the actor's workload would count against and that are used to 80 % or more."""
     whose = Q(person=None) | Q(person=actor.user) if actor.user else Q(person=None)
-    rows = that_bind(actor, department).filter(whose, Q(pool=None) | Q(pool=pool))
+    rows = binding_budgets(actor, department).filter(whose, Q(pool=None) | Q(pool=pool))
     for spent in spent_of(rows.select_related("person", "department"), now=now):
         if spent.is_near:
             yield _sentence(actor, spent)

@@ -108,7 +108,7 @@ class ClearingSet:
     price: tuple[int, ...]
     taken: tuple[int, ...]
 
-    def spares_no_more_than(self, other: "ClearingSet") -> bool:
+    def is_dominated_by(self, other: "ClearingSet") -> bool:
         """Whether the other set, which is no dearer, gives as many pods a place and takes no more from any department."""
         return other.pods >= self.pods and all(map(ge, self.taken, other.taken))
 
@@ -175,7 +175,7 @@ class Candidates:
         kept: list[ClearingSet] = []
         spare: list[ClearingSet] = []
         for one in sorted(sets, key=lambda one: (one.price, -one.pods)):
-            if any(map(one.spares_no_more_than, kept)):
+            if any(map(one.is_dominated_by, kept)):
                 continue
             if len(kept) == self._width:
                 spare.append(one)

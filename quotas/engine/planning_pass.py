@@ -37,7 +37,7 @@ from quotas.engine.types import (
     Reservation,
     Snapshot,
 )
-from quotas.engine.units import entered_at, told_at
+from quotas.engine.units import entered_at, notice_began
 from quotas.engine.waiting import (
     Consolidation,
     barred,
@@ -419,7 +419,7 @@ class PlanningPass:
         the `leavers` were preempted for it."""
         state, order = self.state, queue_order(claim)
         since = [
-            told_at(leaver, state.pool, state.settings, state.now)
+            notice_began(leaver, state.pool, state.settings, state.now)
             for leaver in leavers
             if leaver.id not in state.preempted
         ]

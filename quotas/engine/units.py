@@ -147,7 +147,7 @@ def grace_of(claim: Claim, pool: Pool, settings: Settings) -> int:
     return settings.grace if pool.grace is None else pool.grace
 
 
-def told_at(leaver: Claim, pool: Pool, settings: Settings, now: int) -> int:
+def notice_began(leaver: Claim, pool: Pool, settings: Settings, now: int) -> int:
     """When the notice of a leaving claim began; `now` if unknown."""
     return now if leaver.leave_by is None else leaver.leave_by - notice_of(leaver, pool, settings)
 

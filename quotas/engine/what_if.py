@@ -131,7 +131,7 @@ def compare(snapshot: Snapshot, before: Plan, changed: Snapshot, after: Plan) ->
     """The difference between the plan `before` and the plan `after`, which is of the changed snapshot."""
     old = {decision.claim: decision for decision in before.decisions}
     new = {decision.claim: decision for decision in after.decisions}
-    told_before, told_after = _told(before), _told(after)
+    told_before, told_after = _victims(before), _victims(after)
     units: Counter[DepartmentId] = Counter()
     for claim in changed.claims:
         if claim.id in told_after - told_before:
@@ -148,7 +148,7 @@ def compare(snapshot: Snapshot, before: Plan, changed: Snapshot, after: Plan) ->
     )
 
 
-def _told(plan: Plan) -> set[ClaimId]:
+def _victims(plan: Plan) -> set[ClaimId]:
     return {victim for decision in plan.decisions for victim in decision.victims}
 
 

@@ -206,7 +206,7 @@ def keep(*, now: dt.datetime) -> int:
     done = 0
     for row in rows:
         over = row.until is not None and row.until <= now
-        if not over and not any(_is_untold(claim, row) for claim in staying):
+        if not over and not any(_lacks_notice(claim, row) for claim in staying):
             continue
         with durable():
             node = _locked(row.node_id)
@@ -217,12 +217,12 @@ def keep(*, now: dt.datetime) -> int:
             if over:
                 _end(node, row, SYSTEM, now=now)
             else:
-                _tell(row, now=now)
+                _give_notice(row, now=now)
         done += 1
     return done
 
 
-def _is_untold(claim: Claim, row: Quarantine) -> bool:
+def _lacks_notice(claim: Claim, row: Quarantine) -> bool:
     covers = claim.pool.group.cluster_id == row.node.cluster_id and _covers(row, claim)
     known = row.card is None or cards_are_assigned(row.node)
     return covers and known and (claim.preemptible or claim.public_id not in row.deadlines)
@@ -254,7 +254,7 @@ def _apply(
     for row in began:
         row.node = node
         _record("node.quarantined", row, actor)
-        _tell(row, now=now)
+        _give_notice(row, now=now)
     for row in ended:
         row.node = node
         _record("node.quarantine_ended", row, actor)
@@ -276,7 +276,7 @@ def _record(what: str, row: Quarantine, actor: Actor) -> None:
     notices.tell(what, to=operators, place=row.place, node=row.node_id, why=row.sentence)
 
 
-def _tell(row: Quarantine, *, now: dt.datetime) -> None:
+def _give_notice(row: Quarantine, *, now: dt.datetime) -> None:
     """Begin the notice of preemptible claims; the author of any other claim is notified and decides. If the cluster chooses the
     cards, it is unknown which claims a single card concerns."""
     if row.card is not None and not cards_are_assigned(row.node):

@@ -116,7 +116,7 @@ class Due:
     until: dt.datetime | None
 
 
-def call_back(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
+def recall_due(group: PoolGroup, snapshot: e.Snapshot, *, now: dt.datetime) -> bool:
     """Create the recalls that are due; call it with the group locked. Returns whether the snapshot must be loaded again."""
     if all(quota.lend_limit_most is None for each in snapshot.departments for quota in each.quotas.values()):
         return False  # no quota has windows
@@ -144,7 +144,7 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
     recalls: list[Due] = []
     for slug, rows in by_pool.items():
         pool = pools[e.PoolId(slug)]
-        ledger = _asked(snapshot, pool)
+        ledger = _with_pending_recalls(snapshot, pool)
         if not ledger.above:
             continue  # without borrowers, guaranteed units are free, and the lend limit keeps them free
         end = now + _longest(snapshot, pool) + SLACK
@@ -155,11 +155,11 @@ def due(snapshot: e.Snapshot, quotas: Iterable[Quota], *, now: dt.datetime) -> l
             if limit is not None:
                 until = schedule.next_above(end, limit)
                 account = ledger[e.DepartmentId(quota.department.slug)]
-                recalls += [Due(d, pool.id, units, until) for d, units in _keep(ledger, account, limit)]
+                recalls += [Due(d, pool.id, units, until) for d, units in _recalls_for(ledger, account, limit)]
     return recalls
 
 
-def _asked(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
+def _with_pending_recalls(snapshot: e.Snapshot, pool: e.Pool) -> Ledger:
     """The ledger as if pending recalls without a reservation held their units."""
     ledger = usage_of(snapshot, pool.id)
     for claim in snapshot.claims:
@@ -181,7 +181,7 @@ def _depth(parents: dict[e.DepartmentId, e.DepartmentId | None], department: e.D
     return 0 if above is None else 1 + _depth(parents, above)
 
 
-def _keep(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.DepartmentId, int]]:
+def _recalls_for(ledger: Ledger, top: Account, limit: int) -> Iterator[tuple[e.DepartmentId, int]]:
     """(department, units) of recalls after which the subtree of `top` uses or holds all of its guarantee but `limit`. Adds them
     to the ledger."""
     accounts = [top]

@@ -64,12 +64,12 @@ def _begin(
         )
         for (claim, own, lender), units in due.items() if claim in claims
     ]  # fmt: skip
-    _lend_on([entry for entry in entries if not entry.own], over)
+    _continue_loans([entry for entry in entries if not entry.own], over)
     LedgerEntry.objects.bulk_create(entries)
     return len(entries)
 
 
-def _lend_on(new: Collection[LedgerEntry], over: Collection[int]) -> None:
+def _continue_loans(new: Collection[LedgerEntry], over: Collection[int]) -> None:
     """Set `lent_since` of new entries to the start of a loan between the same departments in the same pool that runs or has
     just ended (`over`): other claims may use the units without interrupting the loan."""
     if not new:

@@ -48,7 +48,7 @@ def run_pass(*, group_id: int, now: dt.datetime | None = None) -> e.Plan:
         group = locked_group(group_id)
         now = now or timezone.now()
         snapshot = load_snapshot(group, now=now)  # after the lock, never before
-        if windows.call_back(group, snapshot, now=now):
+        if windows.recall_due(group, snapshot, now=now):
             snapshot = load_snapshot(group, now=now)
         plan = decide(snapshot)
         took = round((time.perf_counter() - began) * 1000)
@@ -181,7 +181,7 @@ class Recorder:
             return
         if not self._change(claim, {"state": ClaimState.PENDING}, answered_at=self.now, **values):
             return
-        victims = [self.claims[v] for v in decision.victims if self._tell(self.claims[v], claim)]
+        victims = [self.claims[v] for v in decision.victims if self._begin_notice(self.claims[v], claim)]
         if news:
             self._log(claim, kind, decision_to_json(decision), victims)
 
@@ -215,7 +215,7 @@ class Recorder:
         parts = (claims[at : at + TOGETHER] for at in range(0, len(claims), TOGETHER))
         return {pk for part in parts for pk in rows.filter(pk__in=part).values_list("pk", flat=True)}
 
-    def _tell(self, victim: Claim, beneficiary: Claim) -> bool:
+    def _begin_notice(self, victim: Claim, beneficiary: Claim) -> bool:
         """Begin the victim's notice: it is leaving now, and what it frees is kept for the beneficiary."""
         leave_by = self.now + dt.timedelta(seconds=victim.notice)
         return self._change(

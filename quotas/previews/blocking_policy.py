@@ -22,7 +22,7 @@ RULES = ("reclaim", "within")  # in the order of `policy_sentences`
 
 
 @dataclass(frozen=True, slots=True)
-class Barred:
+class BlockingRule:
     """A rule that prevents preemption, and where it is set: quota, department, pool or default."""
 
     policy: e.Policy
@@ -40,7 +40,7 @@ class Barred:
         return text % {"rule": policy_sentences(self.policy)[RULES.index(self.rule)], "where": where}
 
 
-def barred(snapshot: e.Snapshot, id: e.ClaimId) -> Barred | None:
+def barred(snapshot: e.Snapshot, id: e.ClaimId) -> BlockingRule | None:
     """The rule that keeps a waiting claim of the snapshot from starting or reclaiming; None if no policy does.
 
     Plans once more for each rule that is stricter than the default.
@@ -57,7 +57,7 @@ def barred(snapshot: e.Snapshot, id: e.ClaimId) -> Barred | None:
         other = decide(with_quota(snapshot, department.id, pool.id, replace(quota, policy=gentler)))
         answer = next(each for each in other.decisions if each.claim == id)
         if answer.decision in {e.DecisionKind.ADMIT, e.DecisionKind.RECLAIM}:
-            return Barred(policy, rule, source)
+            return BlockingRule(policy, rule, source)
     return None
 
 
@@ -68,14 +68,14 @@ def _gentler(policy: e.Policy) -> Iterator[tuple[str, e.Policy]]:
         yield "within", replace(policy, within=USUAL.within)
 
 
-def policy_against_reclaim(department: Department, pool: Pool) -> Barred | None:
+def policy_against_reclaim(department: Department, pool: Pool) -> BlockingRule | None:
     """The policy that does not let the department reclaim anything it lends; None if it can. It must have a quota in the
     pool."""
     policy, source = Scope(department, pool).effective()
-    return Barred(policy, "reclaim", source) if policy.reclaim == "never" else None
+    return BlockingRule(policy, "reclaim", source) if policy.reclaim == "never" else None
 
 
-def barred_in_queue(claim: Claim) -> Barred | None:
+def barred_in_queue(claim: Claim) -> BlockingRule | None:
     """As `barred`, but from the claim's last answer and the ledger, because a page cannot plan on each view.
 
     It is not None for a claim within the guarantee that lacks units which others borrow, and whose policy restricts
@@ -91,4 +91,4 @@ def barred_in_queue(claim: Claim) -> Barred | None:
         return None
     inside = all(row.used + claim.units <= row.guaranteed for row in department_usage(department, [pool]))
     lent = LedgerEntry.objects.filter(pool=pool, own=False, ended_at=None).exclude(department=department)
-    return Barred(policy, "reclaim", source) if inside and lent.exists() else None
+    return BlockingRule(policy, "reclaim", source) if inside and lent.exists() else None

@@ -175,7 +175,7 @@ def ask_for_quota(
         actor,
         QuotaRequest(
             department=department, pool=pool, author=actor.user, wanted=wanted, units=units, before=before,
-            why=_said(why, "why", WHY), starts_at=starts_at, ends_at=ends_at, created_at=now,
+            why=_checked(why, "why", WHY), starts_at=starts_at, ends_at=ends_at, created_at=now,
         ),
     )  # fmt: skip
 
@@ -215,11 +215,11 @@ def _enter(actor: Actor, row: QuotaRequest) -> QuotaRequest:
         audit.record(actor, "quota.requested", row.public_id, department=department, after=_audited(row))
         emit("quota.requested", department=department, pool=pool.slug, request=row.public_id)
         people = [*deciders_of(department), *notices.owners_of(department)]
-        _tell("quota.requested", row, people, but=actor.user, person=actor.label, why=row.why)
+        _notify("quota.requested", row, people, but=actor.user, person=actor.label, why=row.why)
     return row
 
 
-def _said(text: str, field: str, asks: str) -> str:
+def _checked(text: str, field: str, asks: str) -> str:
     """The text, stripped. Raises Invalid: with the message `asks` if it is empty, or for invisible characters."""
     text = text.strip()
     if not text:
@@ -238,7 +238,7 @@ def _audited(row: QuotaRequest) -> dict[str, Any]:
     } | term
 
 
-def _tell(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User | None = None, **facts: Any) -> None:
+def _notify(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User | None = None, **facts: Any) -> None:
     """Notify each of the people once, except the actor (`but`), and the department's webhooks."""
     about = {"request": row.public_id, "pool": row.pool.name, "unit": row.pool.unit}
     facts |= about | {"what": row.wanted, "wanted": row.units}
@@ -248,14 +248,14 @@ def _tell(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User | N
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
     """Add a comment. Raises Invalid, NotVisible, Forbidden."""
     require_voice(actor, request)
-    text = _said(text, "text", N_("Write something."))
+    text = _checked(text, "text", N_("Write something."))
     with durable():
         row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
         if row.comments.count() >= MOST_COMMENTS:
             raise Invalid(N_("A request takes at most %(most)s comments."), field="text", most=MOST_COMMENTS)
         made = RequestComment.objects.create(request=row, author=actor.user, text=text)
         audit.record(actor, "quota.request_comment", row.public_id, department=row.department)
-        _tell("quota.request_comment", row, _concerned(row), but=actor.user, person=actor.label, text=text)
+        _notify("quota.request_comment", row, _concerned(row), but=actor.user, person=actor.label, text=text)
     return made
 
 
@@ -299,7 +299,7 @@ def approve(
 def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: int) -> QuotaRequest:
     """Deny a request. Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
     require_decider(actor, request)
-    note = _said(note, "note", N_("Give the reason: the requester reads it."))
+    note = _checked(note, "note", N_("Give the reason: the requester reads it."))
     with durable():
         row = _still_open(request, expected_version)
         row.state = RequestState.DENIED
@@ -345,7 +345,7 @@ def _decided(actor: Actor, row: QuotaRequest, kind: str, note: str, *, now: dt.d
     audit.record(actor, kind, row.public_id, department=row.department, after=after)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
     people = [*_concerned(row), *notices.owners_of(row.department)]
-    _tell(kind, row, people, but=actor.user, granted=row.granted, person=actor.label, note=row.note)
+    _notify(kind, row, people, but=actor.user, granted=row.granted, person=actor.label, note=row.note)
 
 
 def check_grant(row: QuotaRequest, units: int | None) -> None:
@@ -429,15 +429,15 @@ def run_terms(*, now: dt.datetime) -> int:
 def _run_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
     if row.state == RequestState.SCHEDULED and row.ends_at is not None and row.ends_at <= now:
         row.state, row.ended_at, row.delayed = RequestState.ENDED, now, ""  # it could never begin
-        _tell_term(row, "quota.term_missed")
+        _notify_of_term(row, "quota.term_missed")
     elif row.state == RequestState.SCHEDULED and row.starts_at is not None and row.starts_at <= now:
         _apply(SYSTEM, row, now=now)
-        _tell_term(row, "quota.term_begun")
+        _notify_of_term(row, "quota.term_begun")
     elif row.state == RequestState.GRANTED and row.ends_at is not None and row.ends_at <= now:
         return _end_term(row, now=now)
     elif row.state == RequestState.GRANTED and (days := _reminder(row, now=now)) != row.reminded:
         row.reminded = days
-        _tell_term(row, "quota.term_ending")
+        _notify_of_term(row, "quota.term_ending")
     else:
         return False  # another process was faster
     row.version += 1
@@ -470,7 +470,7 @@ def _end_term(row: QuotaRequest, *, now: dt.datetime) -> bool:
     row.version += 1
     row.save()
     audit.record(SYSTEM, "quota.term_ended", row.public_id, department=row.department)
-    _tell_term(row, "quota.term_ended")
+    _notify_of_term(row, "quota.term_ended")
     return True
 
 
@@ -512,13 +512,13 @@ def _note_delay(pk: int, problem: Problem) -> bool:
         row.delayed, row.version = problem.code, row.version + 1
         row.save()
         people = [*_concerned(row), *([row.decided_by] if row.decided_by else [])]
-        _tell("quota.term_delayed", row, people, granted=row.granted, cause=problem.code)
+        _notify("quota.term_delayed", row, people, granted=row.granted, cause=problem.code)
     return True
 
 
-def _tell_term(row: QuotaRequest, kind: str) -> None:
+def _notify_of_term(row: QuotaRequest, kind: str) -> None:
     ends = row.ends_at.isoformat() if row.ends_at else None
-    _tell(kind, row, [*_concerned(row), *notices.owners_of(row.department)], granted=row.granted, ends_at=ends)
+    _notify(kind, row, [*_concerned(row), *notices.owners_of(row.department)], granted=row.granted, ends_at=ends)
     emit("quota.requested", department=row.department, pool=row.pool.slug, request=row.public_id)
 
 

@@ -114,7 +114,7 @@ class Tree:
 
 
 @dataclass(slots=True)
-class Question:
+class Tally:
     """The sum to compute for one budget: `sums` has the unit-seconds by pool until `since`; later use must be added."""
 
     budget: Budget
@@ -124,15 +124,15 @@ class Question:
     sums: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     @classmethod
-    def of(cls, budget: Budget, span: Span, tree: Tree, until: dt.datetime, *, remembered: bool) -> Question:
+    def of(cls, budget: Budget, span: Span, tree: Tree, until: dt.datetime, *, remembered: bool) -> Tally:
         departments, known = tree.below(budget.department_id), budget.counted if remembered else {}
-        question = cls(budget, span, departments, span[0])
+        tally = cls(budget, span, departments, span[0])
         if known and known["from"] == span[0].isoformat() and known["departments"] == departments:
             counted_until = dt.datetime.fromisoformat(known["until"])
             if counted_until <= until:
-                question.since = counted_until
-                question.sums.update({int(pool): seconds for pool, seconds in known["seconds"].items()})
-        return question
+                tally.since = counted_until
+                tally.sums.update({int(pool): seconds for pool, seconds in known["seconds"].items()})
+        return tally
 
     def spent(self, pools: Mapping[int, int]) -> Spent:
         """The result. `pools`: pool id → units per card."""
@@ -154,41 +154,41 @@ def spent_of(
     if not running:
         return []
     tree = Tree(departments)
-    questions = [Question.of(budget, span, tree, moment, remembered=remembered) for budget, span in running]
-    _add_up(questions, moment, now=now)
+    tallies = [Tally.of(budget, span, tree, moment, remembered=remembered) for budget, span in running]
+    _add_up(tallies, moment, now=now)
     per_card = dict(Pool.objects.values_list("pk", "units_per_card"))
-    return [question.spent(per_card) for question in questions]
+    return [tally.spent(per_card) for tally in tallies]
 
 
-def _add_up(questions: list[Question], until: dt.datetime, *, now: dt.datetime) -> None:
-    """Add to each question what was used from its `since` to `until`."""
-    begins = sorted({question.since for question in questions})
-    by_department: dict[int, list[Question]] = defaultdict(list)
-    by_person: dict[tuple[int, str], list[Question]] = defaultdict(list)
-    for question in questions:
-        person = question.budget.person
-        for department in question.departments:
+def _add_up(tallies: list[Tally], until: dt.datetime, *, now: dt.datetime) -> None:
+    """Add to each tally what was used from its `since` to `until`."""
+    begins = sorted({tally.since for tally in tallies})
+    by_department: dict[int, list[Tally]] = defaultdict(list)
+    by_person: dict[tuple[int, str], list[Tally]] = defaultdict(list)
+    for tally in tallies:
+        person = tally.budget.person
+        for department in tally.departments:
             if person is None:
-                by_department[department].append(question)
+                by_department[department].append(tally)
             else:
-                by_person[department, person.username].append(question)
-    for values, at, spent in _used(questions, begins, until, now=now):
+                by_person[department, person.username].append(tally)
+    for values, at, spent in _used(tallies, begins, until, now=now):
         department, pool = values["department"], values["pool"]
-        for question in (*by_department[department], *by_person.get((department, values["person"]), ())):
-            budget = question.budget
+        for tally in (*by_department[department], *by_person.get((department, values["person"]), ())):
+            budget = tally.budget
             counts = budget.pool_id in (None, pool) and not (budget.counts == BudgetCounts.BORROWED and values["own"])
-            if counts and begins[at] >= question.since:
-                question.sums[pool] += spent
+            if counts and begins[at] >= tally.since:
+                tally.sums[pool] += spent
 
 
 COLUMNS = {"department": "department_id", "person": "claim__person", "pool": "pool_id", "own": "own"}
 
 
 def _used(
-    questions: list[Question], begins: list[dt.datetime], until: dt.datetime, *, now: dt.datetime
+    tallies: list[Tally], begins: list[dt.datetime], until: dt.datetime, *, now: dt.datetime
 ) -> Iterator[tuple[dict[str, Any], int, int]]:
     """(values of COLUMNS, index into `begins` of the latest one before the use, unit-seconds)."""
-    inside = {pk for question in questions for pk in question.departments}
+    inside = {pk for tally in tallies for pk in tally.departments}
     cuts = begins[1:]
     spans = spans_of(begins[0], until, cuts, now=now)
     for rows, at in metered(spans):
@@ -243,21 +243,21 @@ def remember(*, now: dt.datetime) -> int:
     if final is None:
         return 0
     tree, done = Tree(), 0
-    questions = []
+    tallies = []
     for budget in Budget.objects.select_related("person"):
         span = period_of(budget, now)
         if span is not None and span[0] < final:
-            old = Question.of(budget, span, tree, now, remembered=True)
+            old = Tally.of(budget, span, tree, now, remembered=True)
             if old.since < final:
-                questions.append(Question.of(budget, span, tree, now, remembered=False))
-    if questions:
-        _add_up(questions, final, now=now)
-    for question in questions:
+                tallies.append(Tally.of(budget, span, tree, now, remembered=False))
+    if tallies:
+        _add_up(tallies, final, now=now)
+    for tally in tallies:
         counted = {
-            "from": question.span[0].isoformat(), "until": final.isoformat(), "departments": question.departments,
-            "seconds": {str(pool): seconds for pool, seconds in sorted(question.sums.items())},
+            "from": tally.span[0].isoformat(), "until": final.isoformat(), "departments": tally.departments,
+            "seconds": {str(pool): seconds for pool, seconds in sorted(tally.sums.items())},
         }  # fmt: skip
-        budget = question.budget
+        budget = tally.budget
         done += Budget.objects.filter(pk=budget.pk, version=budget.version).update(counted=counted)
     return done
 
@@ -273,17 +273,17 @@ def rates_of(spent: Iterable[Spent], *, now: dt.datetime) -> dict[int, Fraction]
     """Budget id → the average number of cards in use that it counts, over the last 24 hours or the shorter time since its period
     began."""
     moment, tree = whole_second(now), Tree()
-    questions = []
+    tallies = []
     for each in spent:
         since = max(each.start, moment - RATE_OF)
         if moment - since >= SHORTEST:
-            question = Question(each.budget, (since, each.resets_at), tree.below(each.budget.department_id), since)
-            questions.append(question)
-    if not questions:
+            tally = Tally(each.budget, (since, each.resets_at), tree.below(each.budget.department_id), since)
+            tallies.append(tally)
+    if not tallies:
         return {}
-    _add_up(questions, moment, now=now)
+    _add_up(tallies, moment, now=now)
     per_card = dict(Pool.objects.values_list("pk", "units_per_card"))
     return {
-        question.budget.pk: question.spent(per_card).seconds / int((moment - question.since).total_seconds())
-        for question in questions
+        tally.budget.pk: tally.spent(per_card).seconds / int((moment - tally.since).total_seconds())
+        for tally in tallies
     }

@@ -23,7 +23,7 @@ from portal.web import conflicts
 from portal.web.forms import blame, only_missing
 from portal.web.once import once
 from quotas.budgets import actions
-from quotas.budgets.actions import budget_for, may_set, that_bind, visible_budgets
+from quotas.budgets.actions import binding_budgets, budget_for, may_set, visible_budgets
 from quotas.budgets.forms import BudgetForm, LimitsForm
 from quotas.budgets.states import BudgetState, Stage, states_of
 from quotas.models import Budget
@@ -39,7 +39,7 @@ def budgets(request: HttpRequest, department: str) -> HttpResponse:
     """All budgets that restrict the department's work and that the reader may see."""
     actor = actor_of(request)
     dept = department_for(actor, department)
-    states = states_of(actor, that_bind(actor, dept))
+    states = states_of(actor, binding_budgets(actor, dept))
     groups = [
         (_("Of the department"), [each for each in states if each.budget.person is None]),
         (_("Of people"), [each for each in states if each.budget.person is not None]),
@@ -59,7 +59,7 @@ def bars(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     slug = request.GET.get("department", "")
     if slug:
-        states = states_of(actor, that_bind(actor, department_for(actor, slug)))
+        states = states_of(actor, binding_budgets(actor, department_for(actor, slug)))
     elif request.GET.get("all"):
         states = states_of(actor, visible_budgets(actor))
     else:

@@ -16,11 +16,11 @@ from portal.notify.notices import sentence
 from quotas.budgets.actions import (
     BudgetExists,
     Limits,
+    binding_budgets,
     change_budget,
     create_budget,
     keep,
     remove_budget,
-    that_bind,
     visible_budgets,
 )
 from quotas.budgets.states import Stage, states_of
@@ -103,7 +103,7 @@ def test_whose_budgets_one_sees(lab: Department, vision: Department, root: User)
     assert seen(ann) == {"vision", "ann"}
     assert seen(make.user("stranger")) == set()
     assert seen(root) == set(rows)
-    assert {names[row.pk] for row in that_bind(Actor(root), vision)} == {"vision", "lab", "ann", "ben"}
+    assert {names[row.pk] for row in binding_budgets(Actor(root), vision)} == {"vision", "lab", "ann", "ben"}
 
 
 # What is refused ------------------------------------------------------------------------------------------------------
