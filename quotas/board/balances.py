@@ -90,14 +90,14 @@ class Balances:
 
         return tuple(tree(None, 0))
 
-    def sentences(self, department: Department, ahead: Iterable[str]) -> list[str]:
-        """Explain the place of a department's claim among those that borrow. `ahead`: public ids of the claims before it."""
-        ids = [*ahead]
-        own, first = self._row(department), self._rows(department, Claim.objects.filter(public_id__in=ids))
+    def sentences(self, department: Department, ahead: Iterable[str], position: int | None) -> list[str]:
+        """Explain the position of a department's claim in the queue among those that borrow. `ahead`: public ids of the first
+        claims before it."""
+        own, first = self._row(department), self._rows(department, Claim.objects.filter(public_id__in=[*ahead]))
         borrowing = Claim.objects.filter(
             pool=self.pool, state=ClaimState.PENDING, released_at=None, own_only=False, preemptible=True, pods__gt=0
         )
-        behind = self._rows(department, borrowing.exclude(public_id__in=ids))
+        behind = self._rows(department, borrowing.filter(position__gte=position)) if position else []
         better = [row for row in first if row.more_lent > own.more_lent]
         worse = [row.department.name for row in behind if row.more_lent < own.more_lent]
         return [self.sentence(department, worse), *(self._ahead(row) for row in better[:AHEAD])]

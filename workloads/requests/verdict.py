@@ -321,7 +321,7 @@ def _balances(department: Department, pool: Pool, facts: engine.Verdict, asked: 
     """With fairness over time: what the department lent and borrowed lately, and which departments therefore come before it."""
     borrows = facts.borrowed or (facts.headline is Headline.WAITS and facts.in_use_after > facts.guaranteed)
     balances = balances_of(pool, now=now) if borrows and not asked.own_only else None
-    return balances.sentences(department, facts.ahead) if balances else []
+    return balances.sentences(department, facts.ahead, facts.position) if balances else []
 
 
 def _must_wait(facts: engine.Verdict) -> bool:

@@ -190,7 +190,7 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
         details.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
     balances = balances_of(workload.pool, now=timezone.now())
     if balances and claim.decision == "wait" and not claim.own_only:
-        details += balances.sentences(workload.department, claim.ahead)
+        details += balances.sentences(workload.department, claim.ahead, claim.position)
     if estimate := estimate_of(workload):
         details += start_lines(estimate)
     if attempt.number > 1:

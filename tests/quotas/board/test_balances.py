@@ -101,22 +101,22 @@ def test_who_waits_reads_why_and_who_goes_first(
     run_pass(group_id=lent.group_id)
     claim = Claim.objects.select_related("pool", "department").get(pk=claim.pk)
     assert (claim.position, claim.decision) == (2, "wait")
-    own, first = Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)
+    own, first = Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead, 2)
     assert re.fullmatch(r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)\.", own, re.I)
     assert re.fullmatch(r"Robotics has lent (39|40) GPU-hours more than it borrowed lately: it borrows first\.", first)
     behind = Claim.objects.get(department=robotics, state=ClaimState.PENDING)
-    [leads] = Balances(claim.pool, now=timezone.now()).sentences(robotics, behind.ahead)
+    [leads] = Balances(claim.pool, now=timezone.now()).sentences(robotics, behind.ahead, behind.position)
     said = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately \(half-life 7 d\): ahead of NLP\."
     assert re.fullmatch(said, leads, re.I)
     with translation.override("zh-hans"):
         assert (
             Balances(claim.pool, now=timezone.now())
-            .sentences(robotics, behind.ahead)[0]
+            .sentences(robotics, behind.ahead, behind.position)[0]
             .endswith(f"优先于{nlp.name}。")
         )
         assert re.search(
             r"近期 Robotics 的借出比借用多 (39|40) GPU 小时：优先借用。",
-            Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead)[1],
+            Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead, 2)[1],
         )
 
 
