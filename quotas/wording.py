@@ -139,7 +139,7 @@ def window_in_words(window: Window, pool: Pool | None) -> str:
 
 
 def return_sentence(due: Return, pool: Pool) -> str:
-    """A sentence that tells a borrower when a lending window closes and units may be recalled."""
+    """A sentence for a borrower: when a lending window closes and units may be recalled."""
     text = (
         _("From %(at)s, %(lender)s lends at most %(limit)s: anything above is recalled by then.")
         if due.limit

@@ -50,7 +50,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
         return reader
 
     def asked(self, row: Decision) -> bool:
-        """Whether the reader may see the requesting claim; others (of a victim's department) see only for whom and how much."""
+        """Whether the reader may see the requesting claim. A victim's department sees only its department and amount."""
         return row.department_id in self.reader.seen
 
     @extend_schema_field(SideOut)

@@ -148,7 +148,7 @@ class PlanningPass:
         return decision
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Reserve places that are free once all leavers are gone."""
+        """Reserve places that are free once all leavers have left."""
         state = self.state
         places = state.places(claim, state.free_later) if state.entitled(claim) else None
         return None if places is None else self._reserve_at(claim, places, ())
@@ -389,7 +389,7 @@ class PlanningPass:
             dropped = [leaver for leaver in leavers if leaver not in needed.victims]
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserve_at(claim, needed.places, needed.victims)
-            # Another claim still waits for one that this one could spare, which leaves in any case: ask again without it.
+            # Another claim still waits for one that this claim could spare, so it leaves in any case: try without it.
             leavers = list(needed.victims)
         with state.trial() as trial:
             trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?

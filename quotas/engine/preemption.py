@@ -88,7 +88,7 @@ def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[D
     return best
 
 
-# Details: where each set is looked for ----------------------------------------------------------------------------------
+# Details: where each set is searched for --------------------------------------------------------------------------------
 
 CROWD = 100
 """Among more candidates a search finds nothing that clearing nodes does not."""

@@ -31,7 +31,7 @@ def one_hour(unit: str) -> str:
 
 
 def kind_name(kind: str) -> str:
-    """The name of a kind of workload. An empty kind stands for an owner's recall, which has none."""
+    """The name of a kind of workload. An empty kind means an owner's recall."""
     return _(KINDS[kind]) if kind in KINDS else kind or _("recall by an owner")
 
 

@@ -89,7 +89,7 @@ def change_quota(
     *, actor: Actor, department: Department, pool: Pool, why: str = "", giver: Department | None = None, **numbers: Any
 ) -> Quota:
     """set_quota within the caller's transaction, which has locked the pool's group. `giver`: the parent whose guarantee falls or
-    rises by the difference, whoever the actor is."""
+    rises by the difference, for any actor."""
     quota, before, after = check_quota(actor=actor, department=department, pool=pool, **numbers)
     guaranteed = numbers["guaranteed"]
     _split(actor, quota, guaranteed, giver)

@@ -81,7 +81,7 @@ class Decaying(Generic[K]):
             yield since // HOUR, ends - since
             since = ends
 
-    # Remembered -------------------------------------------------------------------------------------------------------------
+    # As JSON ----------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
         sums = {str(who): [*each] for who, each in self.sums.items()}

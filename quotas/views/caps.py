@@ -59,7 +59,7 @@ def _initial(units: int | None) -> dict[str, Any]:
 
 
 def _asked(request: HttpRequest, rule: Rule) -> dict[str, str]:
-    """What the address asks to be filled in."""
+    """Values of the URL with which to fill in the form."""
     name = f"{rule.pool.slug}-units"
     return {"units": request.GET[name]} if name in request.GET else {}
 
