@@ -5,11 +5,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 RUN := $(VENV)/bin/python
 MANAGE := $(RUN) manage.py
-# A development checkout needs no secrets; an installation sets these itself (.env.example).
+# A development checkout needs no secrets; an installation sets these variables itself (.env.example).
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
-# More workers than two cores: the four long rows of tests/conftest.py (faults, cluster, demo, browser) mostly wait.
+# The long groups of tests in ONE_BY_ONE (tests/conftest.py) mostly wait.
 PYTEST_ARGS ?= -n 2
-# What else is installed: ldap, saml, tracing, sentry (requirements/README.md).
+# Extras to install: ldap, saml, tracing, sentry (requirements/README.md).
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
@@ -39,7 +39,7 @@ serve: install-demo  ## web, worker, beat and watcher against DATABASE_URL and R
 test: install-dev  ## all tests, on real servers that start and stop by themselves (PYTEST_ARGS=… for some of them)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
-# The rooms that only compute (the contract "pure-rooms" of .importlinter names them), by their own tests.
+# Tests of the pure modules, which only compute (the contract "pure-rooms" in .importlinter lists them).
 PURE_TESTS := tests/engine tests/sharing tests/workloads/test_lifecycle.py tests/workloads/kubernetes \
 	$(addprefix tests/workloads/runtime/test_,rank_environment.py gangs.py last_lines.py) tests/workloads/requests/test_exports.py
 
