@@ -42,8 +42,8 @@ def make_certificates(d: Path) -> None:
 
 
 class ControlPlane:
-    """Simulated nodes renew their leases of `lease` seconds four times as often: 625 of them 62 times a second with the
-    usual 40."""
+    """Simulated nodes renew their leases four times in `lease` seconds: with the default of 40, 625 nodes make 62 renewals a
+    second."""
 
     def __init__(self, binaries: Path, processes: Processes, lease: int = 40) -> None:
         self.lease = lease
@@ -68,7 +68,7 @@ class ControlPlane:
         return path
 
     def connect(self, server: str) -> None:
-        """Whom `call` talks to, as the administrator."""
+        """Sets the API server that `call` uses, as the administrator."""
         self.server = server
         self.tls = ssl.create_default_context(cafile=f"{self.pki}/ca.crt")
         self.tls.load_cert_chain(f"{self.pki}/admin.crt", f"{self.pki}/admin.key")
@@ -89,7 +89,7 @@ class ControlPlane:
             f"--root-ca-file={d}/ca.crt",
             f"--service-account-private-key-file={d}/sa.key",
             "--use-service-account-credentials=true",
-            f"--node-monitor-grace-period={self.lease + 10}s",  # as far from the lease as by default
+            f"--node-monitor-grace-period={self.lease + 10}s",  # exceeds the lease as much as by default
         )
         for name, extra in (("kube-scheduler", ()), ("kube-controller-manager", more)):
             config = self.kubeconfig(name)
@@ -102,7 +102,7 @@ class ControlPlane:
                 "--bind-address=127.0.0.1",
                 f"--secure-port={free_port()}",
                 "--leader-elect=false",
-                "--kube-api-qps=5000",  # the default, 20, would be what a test measures
+                "--kube-api-qps=5000",  # a test would measure the default, 20
                 "--kube-api-burst=10000",
                 *extra,
             )
@@ -156,7 +156,7 @@ class ControlPlane:
         self.seconds["kube-apiserver"] = wait("kube-apiserver", lambda: self.call("/readyz") == b"ok")
 
     def _kwok(self) -> None:
-        """Runs the nodes annotated kwok.x-k8s.io/node=fake; annotations on their pods tell the pods' lives."""
+        """Runs the nodes annotated kwok.x-k8s.io/node=fake; annotations on their pods determine the pods' life cycle."""
         config, port = self.state / "kwok-stages.yaml", free_port()
         config.write_text((HERE / "kwok-stages.yaml").read_text().replace("@STATE@", str(self.state)))
         (self.state / "podlog.txt").write_text(
@@ -178,7 +178,7 @@ class ControlPlane:
         )
 
     def add_gpu_nodes(self) -> None:
-        """The simulated nodes of data/kwok_gpu_nodes.yaml, one of each way in which a cluster offers GPUs."""
+        """The simulated nodes of data/kwok_gpu_nodes.yaml, one for each way in which a cluster offers GPUs."""
         homes = {"Node": "/api/v1/nodes", "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices"}
         for document in re.split(r"^---$", (HERE / "data/kwok_gpu_nodes.yaml").read_text(), flags=re.M):
             if kind := re.search(r"^kind: (\w+)$", document, flags=re.M):

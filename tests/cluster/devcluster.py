@@ -26,7 +26,7 @@ from control_plane import HERE, ControlPlane
 from processes import Processes
 
 SOURCES = ("build.sh", "kube/go.mod", "kube/go.sum", "kube/cmd/*/main.go", "dns/go.mod", "dns/go.sum", "dns/main.go")
-PACKAGES = {  # what must be there: the Debian package that brings it
+PACKAGES = {  # required command or path → Debian package that has it
     "openssl": "openssl",
     "ip": "iproute2",
     "iptables": "iptables",
@@ -45,7 +45,7 @@ def cache_root() -> Path:
 
 
 def cache() -> Path:
-    """Binaries and images of exactly these sources."""
+    """The folder for binaries and images of exactly these sources."""
     digest = hashlib.sha256()
     for pattern in SOURCES:
         for path in sorted(HERE.glob(pattern)):
@@ -62,7 +62,7 @@ def alone(what: str) -> Iterator[None]:
 
 
 def build() -> Path:
-    """Builds the binaries unless the cache has them; two at once wait for each other."""
+    """Builds the binaries unless the cache has them; concurrent builds wait for each other."""
     target = cache() / "bin"
     with alone("build"):
         if target.exists():
@@ -75,7 +75,7 @@ def build() -> Path:
 
 
 def require(commands: tuple[str, ...]) -> None:
-    """Installs what is missing where that is possible, otherwise names it."""
+    """Installs missing packages if that is possible, otherwise exits with their names."""
     missing = [PACKAGES[c] for c in commands if not shutil.which(c)]
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         quiet = {"env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, "stdout": sys.stderr}
@@ -87,12 +87,12 @@ def require(commands: tuple[str, ...]) -> None:
 
 
 def running() -> dict[str, Any] | None:
-    """What `start` printed, if that cluster still lives."""
+    """What `start` has printed, if that cluster is still running."""
     try:
         info: dict[str, Any] = json.loads((cache_root() / "cluster.json").read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    complete = "server" in info  # else its start was killed half-way
+    complete = "server" in info  # otherwise its start was killed half-way
     return info if complete and Processes(Path(info["state"])).alive("kube-apiserver") else None
 
 
@@ -135,7 +135,7 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def start_apart(nodes: int, cards: int, lease: int) -> dict[str, Any]:
-    """A cluster beside the shared one, without a real node: for those who break or fill it. `stop --state` ends it."""
+    """A cluster besides the shared one, without a real node, for tests that break or fill it. `stop --state` ends it."""
     require(ALWAYS)
     state = Path(tempfile.mkdtemp(prefix="gpu-quota-portal-apart-"))
     plane = ControlPlane(build(), Processes(state), lease)
@@ -171,7 +171,7 @@ def _stop() -> None:
 
 
 def _used() -> bool:
-    """Whether tests hold it (tests/clusters/realcluster.py)."""
+    """Whether tests are using the cluster (tests/clusters/realcluster.py)."""
     with (cache_root() / "tests-users.lock").open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

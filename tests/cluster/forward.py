@@ -1,4 +1,4 @@
-"""`forward.py HOST:PORT HOST:PORT`: whoever connects to the first address talks to the second."""
+"""`forward.py HOST:PORT HOST:PORT`: forwards connections to the first address to the second one."""
 
 from __future__ import annotations
 

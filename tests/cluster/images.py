@@ -1,4 +1,4 @@
-"""Container images without a container engine or registry: tar archives that `ctr images import` takes.
+"""Container images without a container engine or registry: tar archives for `ctr images import`.
 
 test.local/busybox:1     Debian's busybox-static; also the pause image
 test.local/python:3      Debian's python3 with dash and coreutils, unpacked without running a maintainer script
@@ -61,7 +61,7 @@ def openmpi(cache: Path) -> Path:
     if archive.exists():
         return archive
     layer = _unpacked(cache / "openmpi.layer", "python3-mpi4py", "libc-bin")
-    with tarfile.open(layer, mode="a") as tar:  # a maintainer script, which did not run, makes the link
+    with tarfile.open(layer, mode="a") as tar:  # normally created by a maintainer script, which did not run
         link = tarfile.TarInfo("usr/local/bin/mpirun")
         link.type, link.linkname = tarfile.SYMTYPE, "/usr/bin/mpirun.openmpi"
         tar.addfile(link)
@@ -69,7 +69,7 @@ def openmpi(cache: Path) -> Path:
 
 
 def jupyter(cache: Path) -> Path:
-    """JupyterLab as the embedded cluster has it, but for Debian's Python."""
+    """The JupyterLab of the embedded cluster, but for Debian's Python."""
     archive = cache / f"jupyter-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}.tar"
     if archive.exists():
         return archive
@@ -93,17 +93,21 @@ def jupyter(cache: Path) -> Path:
     return _pack(archive, JUPYTER, layer, ["jupyter", "lab"], env)
 
 
-BELOW = ("libstdc++6", "tzdata", "postgresql-client")  # what the portal's packages, Python and backups need of Debian
+BELOW = (
+    "libstdc++6",
+    "tzdata",
+    "postgresql-client",
+)  # Debian packages that the portal's packages, Python and backups need
 CLIENTS = (
     "for each in pg_dump pg_restore psql; do "
     'ln -sf "$(cd "$1" && echo /usr/lib/postgresql/*)/bin/$each" "$1/usr/bin/$each"; done'
 )
-"""In place of Debian's wrappers, which choose a version with Perl."""
+"""Replaces Debian's wrappers, which select a version with Perl."""
 
 
 def portal(cache: Path) -> Path:
-    """Three layers: Debian's Python, what requirements/base.txt names, and the code with its static files. The first two are
-    kept as long as the requirements are the same, the image as long as the code is."""
+    """Three layers: Debian's Python, the packages of requirements/base.txt, and the code with its static files. The first two
+    are cached until the requirements change, the image until the code changes."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     copied = " ".join(re.findall(r"^COPY ([\w. ]+) [\w./]+$", dockerfile, re.MULTILINE)).split()
     tracked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *copied]
@@ -138,7 +142,7 @@ def portal(cache: Path) -> Path:
 
 
 def _portal_packages(home: Path) -> None:
-    """A venv that may lie anywhere, whose Python is /usr/bin/python3 both here and in the image."""
+    """A relocatable venv, whose Python is /usr/bin/python3 both here and in the image."""
     partial = home.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -170,7 +174,7 @@ def servers(cache: Path) -> Path:
     if archive.exists():
         return archive
     layer = _unpacked(cache / "servers.layer", "postgresql", "redis-server", "redis-tools", hooks=(
-        'rm -f "$1"/usr/lib/*/libLLVM*',  # compiles queries, and is half of the image
+        'rm -f "$1"/usr/lib/*/libLLVM*',  # for compiling queries; it is half of the image
         'ln -s "$(cd "$1" && echo usr/lib/postgresql/*)" "$1/postgresql"',
     ))  # fmt: skip
     with tarfile.open(layer, "a") as tar:
@@ -187,7 +191,7 @@ def servers(cache: Path) -> Path:
     return made
 
 
-EXTRA = {  # brought when a test wants them
+EXTRA = {  # loaded onto the node when a test needs them
     "jupyter": (JUPYTER, jupyter),
     "openmpi": (OPENMPI, openmpi),
     "portal": (PORTAL, portal),
@@ -196,7 +200,7 @@ EXTRA = {  # brought when a test wants them
 
 
 def _unpacked(layer: Path, *packages: str, hooks: Sequence[str] = ()) -> Path:
-    """Debian's Python with a shell, and more packages; `hooks` are run when all is unpacked, with the folder as $1."""
+    """Debian's Python with a shell, and more packages; `hooks` run after unpacking, with the folder as $1."""
     wanted = ",".join(("python3", "dash", "coreutils", *packages))
     after = [f"--extract-hook={hook}" for hook in hooks]
     sh(
@@ -225,7 +229,7 @@ def _folder(name: str) -> tarfile.TarInfo:
 
 
 def _uv() -> str:
-    """Of the project's environment, which has the packages in its cache; else the machine's."""
+    """The uv of the project's environment, which has the packages in its cache; else the machine's."""
     venv = os.environ.get("VENV") or str(ROOT / ".venv")
     found = shutil.which("uv", path=f"{venv}/bin:{os.environ['PATH']}")
     if found is None:
@@ -246,7 +250,7 @@ def _pack(archive: Path, reference: str, layer: Path, command: list[str], env: S
 
 
 def _pack_layers(archive: Path, reference: str, layers: list[Path], config: dict[str, Any]) -> Path:
-    """In the format of `docker save`."""
+    """Writes an image in the format of `docker save`."""
     digests = []
     for layer in layers:
         with layer.open("rb") as f:

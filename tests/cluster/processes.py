@@ -1,4 +1,4 @@
-"""Starting, awaiting and ending the cluster's processes, and the state directory that remembers them."""
+"""Starting, awaiting and ending the cluster's processes, and the state directory in which they are recorded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PORTS = range(10_000, 20_000)  # below those that Linux gives to outgoing connections, one of which might take it first
+PORTS = range(10_000, 20_000)  # below those of outgoing connections, which could take a port first
 _kept: list[socket.socket] = []
-_children: list[subprocess.Popen[bytes]] = []  # they outlive whoever starts them, and are ended by their number
+_children: list[subprocess.Popen[bytes]] = []  # they outlive the process that starts them, and are ended by their ids
 
 
 def free_port() -> int:
-    """Nobody's, and kept from other kits that choose one now until this process ends: by then its server has bound it."""
+    """A free port. Other kits do not choose it until this process ends; by then its server has bound it."""
     for port in random.sample(PORTS, len(PORTS)):
         mark = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -51,7 +51,7 @@ def wait(what: str, ready: Callable[[], object], timeout: float = 60) -> float:
 
 
 class Processes:
-    """The processes of one cluster. Each runs in the state directory: so a reused process id is recognised."""
+    """The processes of one cluster. Each runs in the state directory, by which a reused process id is recognised."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -88,7 +88,7 @@ class Processes:
             time.sleep(0.02)
 
     def kill_all(self) -> None:
-        """Clients first, etcd last; nothing here is worth a graceful end."""
+        """Kills clients first and etcd last; none of them needs a graceful end."""
         for name in reversed(list(self.pids)):
             self.kill(name)
 

@@ -1,6 +1,7 @@
 """One node on which pods really run: kubelet, containerd, runc, bridge network with DNS, volumes, eight pretended GPUs.
 
-The device-plugin socket (/var/lib/kubelet/device-plugins) and the bridge are global: one real node a machine, and root.
+The device-plugin socket (/var/lib/kubelet/device-plugins) and the bridge are global: there can be one real node on a machine,
+and it needs root.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from control_plane import HERE, ControlPlane
 from processes import Processes, free_port, sh, wait
 
 NAME, BRIDGE, SUBNET, GATEWAY = "real-0", "tcbr0", "10.250.0.0/24", "10.250.0.1"
-API_SERVER = "10.96.0.1"  # what pods take for the API server: the first address of the control plane's services
+API_SERVER = "10.96.0.1"  # the API server's address for pods: the first one of the control plane's services
 DEVICES, PRODUCT = 8, "Pretended-GPU"
 
 CONTAINERD = """version = 2
@@ -131,7 +132,7 @@ class RealNode:
         self.plane.seconds["real node"] = wait("node", self._ready)
         addresses = {"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}}
         self.plane.call(f"{self.path}/status", "PATCH", addresses, "application/strategic-merge-patch+json")
-        broken = f"--broken-file={run}/broken-gpus"  # one device id a line makes it unhealthy
+        broken = f"--broken-file={run}/broken-gpus"  # lists unhealthy devices, one id on each line
         self.spawn("fake-gpu-plugin", self.plane.bin / "fake-gpu-plugin", f"--count={DEVICES}", broken)
         self.plane.seconds["devices"] = wait(
             "devices", lambda: self._status()["allocatable"].get("nvidia.com/gpu") == str(DEVICES)
@@ -144,8 +145,8 @@ class RealNode:
         return any(c["type"] == "Ready" and c["status"] == "True" for c in self._status()["conditions"])
 
     def _bridge(self) -> None:
-        """Made before the first pod, which would make it too, so that DNS can bind to it. Of all services' addresses pods
-        reach one, the API server's, which listens on loopback only."""
+        """Creates the bridge before the first pod does, so that DNS can bind to it. Of all services' addresses pods can only
+        reach the API server's, which listens on loopback only."""
         if subprocess.run(["ip", "link", "show", BRIDGE], capture_output=True).returncode:
             sh("ip", "link", "add", BRIDGE, "type", "bridge")
             sh("ip", "addr", "add", f"{GATEWAY}/24", "dev", BRIDGE)
@@ -161,12 +162,12 @@ class RealNode:
 
 
 def bring(state: Path, archive: Path) -> None:
-    """Another image onto a running node."""
+    """Loads another image onto a running node."""
     sh(*ctr(state / "node"), "images", "import", archive)
 
 
 def of_somebody_else() -> int | None:
-    """The process of another real node on this machine, started from another cache."""
+    """The process id of another real node on this machine, started from another cache; None if there is none."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (process / "cmdline").read_bytes().split(b"\0")[0].endswith(b"/fake-gpu-plugin"):
@@ -179,7 +180,7 @@ def ctr(run: Path) -> tuple[str, ...]:
 
 
 def end(processes: Processes) -> None:
-    """The kubelet first, so that nothing is started again, then every container, then the bridge."""
+    """Ends the kubelet first, so that nothing is started again, then every container, then the bridge."""
     if "containerd" not in processes.pids:
         return
     processes.kill("kubelet")

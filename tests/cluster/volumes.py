@@ -1,5 +1,5 @@
-"""Volumes of the storage class `local` in place of a provisioner: made beforehand; once its claim is gone each is emptied and
-free again. `volumes.py STATE` does that for ever."""
+"""Volumes of the storage class `local` in place of a provisioner: they are created in advance, and each is emptied and freed
+after its claim is deleted. `volumes.py STATE` does that in a loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATH = "/api/v1/persistentvolumes"
 
 
 def make(plane: ControlPlane) -> None:
-    """Every uid may write."""
+    """Creates the storage class and its volumes, to which every uid may write."""
     storage = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -65,7 +65,7 @@ def main() -> None:
     plane = ControlPlane(state, Processes(state))
     plane.connect(json.loads((state / "admin.kubeconfig").read_text())["clusters"][0]["cluster"]["server"])
     while True:
-        with contextlib.suppress(OSError):  # the next time
+        with contextlib.suppress(OSError):  # tried again the next time
             free(plane)
         time.sleep(EVERY)
 

@@ -1,6 +1,6 @@
-"""Where the contract is tested: a bed gives a driver and the runs that can be asked of it.
+"""Test beds of the driver contract: a bed has a driver, and specs for its runs.
 
-A program is known by name. Drivers that execute run its Python code; doubles in memory live the life of the same name.
+Programs have names: drivers that execute them run the Python code, doubles in memory simulate the `Life` of the same name.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Bed(Protocol):
 
 @dataclass
 class PlainBed:
-    """`python` is how a command of this cluster's image calls Python."""
+    """`python` is the name of Python in commands of this cluster's image."""
 
     driver: ClusterDriver
     image: str
@@ -79,7 +79,7 @@ class PlainBed:
     product: str = ""
 
     def spec(self, program: str, **changes: Any) -> RunSpec:
-        """A run nobody else has: two cards of one node unless `changes` say otherwise."""
+        """The spec of a unique run of one pod with one card; `changes` replace its fields."""
         unique = secrets.token_hex(6)
         options: dict[str, Any] = {
             "ref": RunRef(f"w-{unique}-1", self.namespace, f"s-{unique}"),
@@ -122,7 +122,7 @@ def embedded(root: Path) -> PlainBed:
 
 
 def kubernetes(kubeconfig: str, name: str) -> PlainBed:
-    """Every bed is a portal of its own on the shared cluster: its instance and its namespace are unique."""
+    """Every bed is a separate portal on the shared cluster: its instance and its namespace are unique."""
     options = {"storage_class": "local", "image_pull_policy": "Never", "files_image": "test.local/python:3"}
     driver = KubernetesCluster(name, Connection(kubeconfig, options))
     return PlainBed(
@@ -131,9 +131,9 @@ def kubernetes(kubeconfig: str, name: str) -> PlainBed:
 
 
 def eventually(fact: Callable[[], T], within: float = 90.0, last: Callable[[], object] | None = None) -> T:
-    """The first true value of `fact`; fails with the last one, or with what `last` says then.
+    """The first true value of `fact`; fails with the last value, or with that of `last`.
 
-    Long: what is asked is that it happens, and a busy machine's disk has made a node wait for half a minute.
+    The limit is long, because only the outcome matters, and a busy disk has made a node wait for half a minute.
     """
     end = time.monotonic() + within
     while not (found := fact()):
@@ -165,5 +165,5 @@ def log(driver: ClusterDriver, ref: RunRef, **part: Any) -> str:
 
 
 def up(driver: ClusterDriver, ref: RunRef) -> None:
-    """Its program has begun and has its signal handlers."""
+    """Waits until the program has started and installed its signal handlers."""
     eventually(lambda: re.search("(?m)^up.*\\n", log(driver, ref)))

@@ -1,4 +1,4 @@
-"""One contract, every driver; and the shared test cluster for those who need a real Kubernetes."""
+"""Fixtures for the one contract of all drivers, and the shared test cluster for tests that need a real Kubernetes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def portal_account(admin: Admin) -> Iterator[str]:
 
 @pytest.fixture
 def kubernetes_bed(admin: Admin, portal_account: str) -> Iterator[beds.PlainBed]:
-    """A portal of its own on the shared cluster, with no more rights than deploy/helm grants."""
+    """A separate portal on the shared cluster, with no more rights than deploy/helm grants."""
     name = realcluster.unique("bed")
     bed = beds.kubernetes(portal_account, name)
     yield bed
@@ -46,13 +46,13 @@ EMBEDDED, KUBERNETES = pytest.param("embedded"), pytest.param("kubernetes", mark
 
 @pytest.fixture(params=["memory", EMBEDDED, KUBERNETES])
 def bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
-    """Every driver."""
+    """A bed for every driver."""
     yield from _bed(request, tmp_path)
 
 
 @pytest.fixture(params=[EMBEDDED, KUBERNETES])
 def executing_bed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[beds.Bed]:
-    """Every driver that really runs a program's code."""
+    """A bed for every driver that really runs a program's code."""
     yield from _bed(request, tmp_path)
 
 

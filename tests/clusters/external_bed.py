@@ -1,4 +1,5 @@
-"""A portal on the test cluster that admits what others submit: its policies are in force, and two namespaces are tied."""
+"""A portal on the test cluster that admits external work: its admission policies are in force, and two namespaces are tied to
+departments."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ RESEARCHERS: list[dict[str, Any]] = [
 
 
 def install(admin: Admin, account: str) -> None:
-    """The policies, and for `account` the rights that go with them."""
+    """Installs the policies, and the rights of `account` that they require."""
     for document in [*admission.objects(), *RESEARCHERS]:
         if document["kind"] == "ClusterRoleBinding" and document["metadata"]["name"].startswith("gpu-quota-portal"):
             subjects = [{"kind": "ServiceAccount", "name": account, "namespace": account}]
@@ -42,7 +43,7 @@ def install(admin: Admin, account: str) -> None:
 
 @dataclass
 class ExternalBed(PodBed):
-    """People of the cluster are `alice` of vision and `bob` of nlp; each department has a namespace tied to it."""
+    """Users of the cluster are `alice` of vision and `bob` of nlp; each department has a namespace tied to it."""
 
     admin: Admin = field(kw_only=True)
     name: str = field(kw_only=True)
@@ -95,7 +96,7 @@ def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int
     try:
         yield bed
     finally:
-        for word in ("vision", "nlp"):  # what a pod still uses would be outside the next test's quota
+        for word in ("vision", "nlp"):  # pods that remain would count as outside quota in the next test
             path = f"/api/v1/namespaces/{bed.home(word)}"
             admin.call("DELETE", path)
             eventually(lambda: not admin.call("GET", f"{path}/pods").get("items"))  # noqa: B023 called at once
@@ -103,7 +104,7 @@ def bed_of(admin: Admin, kubeconfig: str, account: str, folder: Path, cards: int
 
 
 def until_usable(admin: Admin, namespace: str) -> None:
-    """A controller makes the account that pods have, a moment after the namespace."""
+    """Waits for the service account of pods, which a controller creates a moment after the namespace."""
     eventually(
         lambda: (
             admin.call("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default").get("kind") == "ServiceAccount"
@@ -112,7 +113,8 @@ def until_usable(admin: Admin, namespace: str) -> None:
 
 
 def until_admitted(admin: Admin, namespace: str) -> None:
-    """The server reads policies and namespaces' labels from caches: what comes before them is let through as it is."""
+    """Waits until the policies apply: the server reads them and namespaces' labels from caches, and admits earlier pods
+    unchanged."""
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry-run"}, "spec": spec_of("true")}
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldManager=kubectl-create"
     eventually(lambda: "schedulingGates" in admin.call("POST", path, made, user="alice").get("spec", {}))
@@ -134,7 +136,7 @@ def spec_of(command: str, cards: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def job(name: str, command: str, cards: int = 1, pods: int = 1, **more: Any) -> dict[str, Any]:
-    """`more`: of the template's metadata."""
+    """A Job; `more` is the metadata of its pod template."""
     return {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
         "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0,

@@ -1,5 +1,5 @@
-"""Clusters in memory that keep the contract, for tests of everything above the drivers, and ones that misbehave as
-clusters do. A run is a `Life` on a clock that the test may move; nothing is executed.
+"""Clusters in memory that fulfil the driver contract, for tests of everything above the drivers, and some that misbehave as
+real ones do. A run follows a `Life` on a clock that the test may move; nothing is executed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class InMemoryCluster:
             return tuple(self.look(run) for run in self.runs.values())
 
     def look(self, run: Run) -> Observed:
-        """The state of a run follows from its life, the orders it got and the time."""
+        """The state of a run, which follows from its life, the calls it got and the time."""
         life, spec = run.life, run.spec
         begins = run.created_at + dt.timedelta(seconds=life.start)
         ends, code, reason = None, life.code, "Error" if life.code else "Completed"
@@ -155,7 +155,7 @@ class InMemoryCluster:
         return None
 
     def keep_home(self, home: Home, *, fresh: bool = False) -> None:
-        """Nothing to keep: all runs are beside each other."""
+        """Nothing to do: departments' namespaces are not simulated."""
 
     def volumes(self) -> tuple[KeptVolume, ...]:
         return ()
@@ -183,7 +183,7 @@ class NeverStarts(InMemoryCluster):
 
 @dataclass
 class LosesPods(InMemoryCluster):
-    """Nodes die `after` seconds into every run: it is LOST; what is in `vanished` is not even listed any more."""
+    """A node is lost `after` seconds into every run, which is then LOST; runs in `vanished` are not listed any more."""
 
     after: float = 1
     vanished: set[str] = field(default_factory=set)
@@ -200,7 +200,7 @@ class LosesPods(InMemoryCluster):
 
 
 class SlowToStop(InMemoryCluster):
-    """Nothing heeds SIGTERM: every stop takes the whole grace."""
+    """Runs ignore SIGTERM: every stop takes the whole grace."""
 
     def look(self, run: Run) -> Observed:
         return super().look(replace(run, life=replace(run.life, farewell=float(1 << 20))))

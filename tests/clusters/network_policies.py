@@ -1,5 +1,5 @@
-"""Who may reach whom by the NetworkPolicies of rendered manifests, as the specification of networking.k8s.io/v1 says. The test
-cluster's network enforces none, so they are read instead."""
+"""Evaluates which connections the NetworkPolicies of rendered manifests allow, by the specification of networking.k8s.io/v1.
+The test cluster's network does not enforce them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class End:
-    """A pod, with the ports that its containers name; or, with an address, something outside of the cluster."""
+    """An end of a connection: a pod, with its named ports; or, with an address, something outside of the cluster."""
 
     labels: Json = field(default_factory=dict, hash=False)
     ports: Json = field(default_factory=dict, hash=False)  # name → number
@@ -37,7 +37,7 @@ def _permits(
     policies: list[Json], kind: str, rules: str, peers: str, own: End, other: End, target: End, port: int, protocol: str
 ) -> bool:  # fmt: skip
     if own.address or own.namespace:
-        return True  # not for these policies to say
+        return True  # these policies do not apply to it
     about = [each["spec"] for each in policies if kind in each["spec"]["policyTypes"]]
     about = [each for each in about if matches(each["podSelector"], own.labels)]
     return not about or any(

@@ -1,4 +1,4 @@
-"""A portal with one simulated node that nobody else has: tests may lose it, cordon it, break its devices."""
+"""A portal with its own simulated node, which tests may remove, cordon, or take devices from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MERGE = "application/merge-patch+json"
 
 @dataclass(kw_only=True)
 class NodeBed(Bed):
-    """A simulated node of four cards that nobody else has; `silent` ones are kept by no kubelet, not even KWOK's."""
+    """A bed with its own simulated node of four cards."""
 
     admin: Admin
     name: str

@@ -1,4 +1,4 @@
-"""The shared test cluster (tests/cluster/kit), and the account that deploy/helm gives a portal on it."""
+"""The shared test cluster (tests/cluster/kit), and the service account that deploy/helm creates for a portal on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tool(name: str) -> Path:
 
 
 def rendered(release: str, *arguments: str) -> list[dict[str, Any]]:
-    """The objects of the chart, as `helm template` makes them."""
+    """The objects of the chart, rendered by `helm template`."""
     command = [str(tool("helm")), "template", release, str(CHART), *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -47,14 +47,14 @@ def rendered(release: str, *arguments: str) -> list[dict[str, Any]]:
 
 
 def cannot(reason: str) -> None:
-    """In CI a test that cannot run is a failure."""
+    """Skips the test; in CI a test that cannot run is a failure."""
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 class Admin:
-    """The cluster's administrator, with nothing but the standard library: the drivers must not test themselves."""
+    """The cluster's administrator. Uses only the standard library, so that drivers do not test themselves."""
 
     def __init__(self, info: dict[str, Any]) -> None:
         config = yaml.safe_load(Path(info["kubeconfig"]).read_text())
@@ -68,8 +68,8 @@ class Admin:
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", user: str = ""
     ) -> Any:
-        """What the server answered: an object, or a Status of why not.
-        `user`: as this person, who may do what an editor of namespaces may (`researchers`)."""
+        """The server's response: an object, or a Status with the error. `user`: impersonated, in the group `researchers`, which
+        may edit objects in namespaces."""
         who = {"Impersonate-User": user, "Impersonate-Group": "researchers"} if user else {}
         request = urllib.request.Request(
             self.server + path,
@@ -82,7 +82,7 @@ class Admin:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             told = error.read().decode()
-            if not told.startswith("{"):  # words alone: for a path that the server does not know yet
+            if not told.startswith("{"):  # plain text, for a path that is not served yet
                 return {"kind": "Status", "status": "Failure", "code": error.code, "message": told}
             return json.loads(told)
 
@@ -95,13 +95,13 @@ class Admin:
         return f"{home}/{document['metadata']['name']}"
 
     def apply(self, document: dict[str, Any], *, options: str = "") -> None:
-        """Server-side apply. `options`: more of the query, such as "dryRun=All"."""
+        """Server-side apply. `options`: added to the query, such as "dryRun=All"."""
         path = f"{self.path_of(document)}?fieldManager=tests&force=true&{options}"
         answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
         assert answer["kind"] == document["kind"], answer
 
     def serve(self, *kinds: str) -> None:
-        """Kinds that are not Kubernetes' own, as the modules that own them define them."""
+        """Installs the CustomResourceDefinitions of these kinds, from the modules that own them."""
         for file in tool("definitions").iterdir():
             document = yaml.safe_load(file.read_text())
             if document["spec"]["names"]["kind"] not in kinds:
@@ -114,7 +114,7 @@ class Admin:
 
     def _established(self, document: dict[str, Any]) -> bool:
         seen = self.call("GET", self.path_of(document))
-        # A definition just written has "conditions": null until the server gets to it.
+        # A new definition has "conditions": null until the server has handled it.
         conditions = seen.get("status", {}).get("conditions") or []
         served = [each["name"] for each in document["spec"]["versions"] if each["served"]]
         if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
@@ -124,8 +124,8 @@ class Admin:
 
     @contextlib.contextmanager
     def account(self, rules: list[Any] | None = None) -> Iterator[str]:
-        """A kubeconfig of the account of deploy/helm, which may do what rights/cluster.yaml says (or `rules`) and no more.
-        Under names of its own: whoever else uses the cluster may have another version of the chart."""
+        """A kubeconfig of the service account of deploy/helm, with exactly the rights of rights/cluster.yaml (or `rules`). Its
+        names are unique: other users of the cluster may have another version of the chart."""
         own = unique("gpu-quota-portal")
         made: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}}]
         made += rendered(own, "--namespace", own, "--set", "mode=access")
@@ -163,8 +163,8 @@ class Admin:
 
 @contextlib.contextmanager
 def shared() -> Iterator[dict[str, Any]]:
-    """The running cluster, started if need be. Whoever is the last of several workers and runs to use one that was
-    started for tests stops it."""
+    """The running cluster, started if necessary. If it was started for tests, the last of all workers and test runs that use it
+    stops it."""
     home = Path(kit("path-of-cache").stdout.strip()).parent
     home.mkdir(parents=True, exist_ok=True)
     with (home / "tests-users.lock").open("w") as users:

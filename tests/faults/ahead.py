@@ -1,4 +1,4 @@
-"""`python -m tests.faults.ahead 3600 manage.py watch`: that program, on a machine whose clock is an hour ahead."""
+"""`python -m tests.faults.ahead 3600 manage.py watch`: runs that program as on a machine whose clock is an hour ahead."""
 
 from __future__ import annotations
 

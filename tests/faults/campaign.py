@@ -35,17 +35,17 @@ from tests.faults.proxy import Proxy
 
 NODES, CARDS = 3, 8
 SHORT = (301, 302, 306, 307, 311, 312, 318, 321, 330, 331, 335, 347, 348, 351, 358, 385, 386, 402, 443, 490)
-"""Every fault at least once, and what once went wrong."""
+"""Seeds that cover every fault at least once, and those that once found an error."""
 MERGE = "application/merge-patch+json"
 OURS = "/api/v1/pods?labelSelector=app.kubernetes.io/managed-by%3Dgpu-quota-portal"
 
 
 class Broken(Exception):
-    """Something that must never be so."""
+    """A condition that must never occur. The message describes it."""
 
 
 class Machines(Installation):
-    """`copies` of every process: web, web.2, …, each web with a port of its own behind no proxy."""
+    """`copies` of every process: web, web.2, …, each web process on its own port, without a proxy."""
 
     copies = 1
 
@@ -92,7 +92,7 @@ def _keeps() -> bool:
 
 
 class World:
-    """The installation, what was accepted, and a look at the pods every half second."""
+    """The installation, the accepted workloads, and a check of the pods every half second."""
 
     def __init__(self, made: Machines, proxy: Proxy, rest: float) -> None:
         from quotas.models import Pool
@@ -104,7 +104,9 @@ class World:
         Image.objects.create(name="python:3.11", title="Python")
         self.pool = Pool.objects.get()
         Pool.objects.update(notice=0, grace=0)
-        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:  # what is said is kept
+        with psycopg.connect(
+            os.environ["DATABASE_URL"], autocommit=True
+        ) as connection:  # committed data must survive a crash
             connection.execute("ALTER SYSTEM SET synchronous_commit = on")
             connection.execute("SELECT pg_reload_conf()")
         wait("a database that keeps what it said", _keeps)
@@ -134,7 +136,7 @@ class World:
             time.sleep(0.5)
 
     def ask(self, method: str, path: str, department: str, body: Any = None, key: str = "") -> Any:
-        """Asked again with the same key until the portal answers, as a pipeline would."""
+        """Sends the request again with the same key until the portal answers, as a pipeline would."""
         headers = {"Authorization": f"Bearer {self.tokens[department]}"} | ({"Idempotency-Key": key} if key else {})
         end = time.monotonic() + 120
         for base in itertools.cycle(chance_order(self.made.bases)):
@@ -159,7 +161,7 @@ class World:
         self.accepted[answer.json()["id"]] = department
 
     def end(self, chance: random.Random) -> None:
-        """One is stopped by its author, one ends by itself."""
+        """Ends one workload: its author stops it, or it ends by itself."""
         left = sorted(set(self.accepted) - self.asked_to_end)
         if not left:
             return
@@ -169,11 +171,11 @@ class World:
             self.ask("DELETE", f"/workloads/{name}/", self.accepted[name])
             return
         if not self.finish({name}):
-            self.asked_to_end.discard(name)  # it waits, or nobody can be asked
+            self.asked_to_end.discard(name)  # it is waiting, or the API server cannot be reached
 
     def finish(self, names: set[str]) -> bool:
-        """The pods of these end by themselves, with 0. Asked again after a fault, and in other words, or a node that was
-        gone meanwhile would not hear of it."""
+        """Lets the pods of these workloads end by themselves, with exit code 0. Repeated after a fault with another value,
+        because a node that was gone in the meantime has missed the change."""
         found, at_once = False, {"metadata": {"annotations": {"sim/run-for": f"{time.monotonic_ns() % 1000}ms"}}}
         with contextlib.suppress(OSError, ValueError):
             for pod in self.pods():
@@ -184,7 +186,7 @@ class World:
         return found
 
     def clear(self) -> None:
-        """Everything is stopped; the next run begins with an empty cluster."""
+        """Stops everything, so that the next run begins with an empty cluster."""
         for name, department in self.accepted.items():
             self.ask("DELETE", f"/workloads/{name}/", department)
         self.asked_to_end = set(self.accepted)
@@ -192,7 +194,7 @@ class World:
         self.accepted, self.asked_to_end = {}, set()
 
     def until_rest(self) -> float:
-        """Seconds until nothing is under way any more. Raises Broken with what still is."""
+        """Waits until nothing is in progress any more; returns the seconds. Raises Broken with what still is."""
         began = time.monotonic()
         while left := self.under_way():
             if time.monotonic() - began > self.rest:
@@ -227,7 +229,7 @@ class World:
         return ""
 
     def room_that_waits(self) -> str:
-        """Somebody waits though a card is free for them."""
+        """Claims that wait although they could start, as text; "" if there are none."""
         from django.utils import timezone
 
         from quotas.engine import types as e
@@ -250,7 +252,7 @@ class World:
 
 
 def chance_order(bases: list[str]) -> list[str]:
-    """As a balancer would: any first, then the others."""
+    """The addresses in random order, as a load balancer would choose them."""
     return random.sample(bases, len(bases))
 
 
@@ -260,14 +262,14 @@ def names_of(seed: int, chance: random.Random | None = None) -> list[str]:
 
 
 def run(world: World, seed: int) -> str:
-    """One run; says what was done. Raises Broken."""
+    """One run; returns a description. Raises Broken."""
     chance = random.Random(seed)
     names = names_of(seed, chance)
     for number in range(chance.randint(3, 8)):
         world.submit(chance, f"{seed}-{number}")
     time.sleep(chance.uniform(0, 1.5))
     with contextlib.ExitStack() as going:
-        for name in sorted(names, key=faults.STOPPED.__contains__):  # last, and first to end: others need to reach them
+        for name in sorted(names, key=faults.STOPPED.__contains__):  # last, and ended first: others need them
             going.enter_context(faults.begin(name, world, chance))
         during = time.monotonic() + chance.uniform(2, 8)
         number = 100
@@ -303,7 +305,7 @@ def world(rest: float, seed: int, copies: int) -> Iterator[World]:
 
 
 def through(made: Machines, proxy: Proxy) -> None:
-    """The portal's connection leads through the proxy; the cluster does not ask who it is twice."""
+    """Leads the portal's connection through the proxy, which authenticates to the cluster."""
     import yaml
 
     from portal.infra.crypt import decrypt, encrypt

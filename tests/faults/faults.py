@@ -1,4 +1,4 @@
-"""What may go wrong: each is begun and ended by itself, and leaves nothing behind that the portal is not to mend."""
+"""Faults: each begins and ends by itself, and only leaves behind what the portal has to repair."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 PROXY = ("slow", "deaf", "lost", "cut", "gone", "429", "500", "503", "409", "403")
 PROCESSES = ("web", "worker", "beat", "watcher")
-MANY = 100  # messages are doubled up to here
-QUEUES = ("portal", "portal:hints")  # Celery's, and the lane
+MANY = 100  # messages are duplicated up to this length of the queue
+QUEUES = ("portal", "portal:hints")  # Celery's queue, and that of hints
 
 
 def one_of(world: World, chance: random.Random, kind: str) -> str:
     copies = world.made.those(kind)
-    return chance.choice(copies) if len(copies) > 1 else kind  # with one, a seed chooses as it always did
+    return chance.choice(copies) if len(copies) > 1 else kind  # one: no draw, so that seeds stay valid
 
 
 @contextlib.contextmanager
 def killed(world: World, chance: random.Random, name: str) -> Iterator[None]:
-    """kill -9, its children too, and started again a little later, as a supervisor would. Of several copies one."""
+    """Kills one copy of a process and its children with SIGKILL, and starts it again a little later, as a supervisor would."""
     name = one_of(world, chance, name)
     world.made.kill(name)
     time.sleep(chance.uniform(0, 2))
@@ -51,7 +51,7 @@ def proxied(world: World, chance: random.Random, mode: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """It is there, and does nothing."""
+    """Stops a process, which exists but does nothing."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -61,7 +61,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def queue(world: World, chance: random.Random, what: str) -> Iterator[None]:
-    """Messages dropped, doubled, or delayed by a second, again and again."""
+    """Drops or duplicates messages, or delays them by a second, repeatedly."""
     client: Any = redis.Redis.from_url(os.environ["REDIS_URL"])
     for _ in range(20):
         for name in QUEUES:
@@ -83,7 +83,7 @@ def redis_flushed() -> Iterator[None]:
 
 
 def session() -> psycopg.Connection[Any]:
-    """With the database itself, once it takes any: another fault may just have restarted it."""
+    """A connection to the database, as soon as it accepts one: another fault may just have restarted it."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -96,7 +96,7 @@ def session() -> psycopg.Connection[Any]:
 
 @contextlib.contextmanager
 def connections_cut() -> Iterator[None]:
-    """Every session of the database ends in the middle of what it does; three times."""
+    """Ends all sessions of the database, whatever they are doing; three times."""
     for _ in range(3):
         with session() as connection:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -107,7 +107,7 @@ def connections_cut() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postgres_restarted() -> Iterator[None]:
-    """A backend dies: the server ends all others, recovers from its log and begins anew."""
+    """Kills a backend: the server ends all others, recovers from its log and restarts."""
     with session() as connection:
         found: Any = connection.execute("SELECT pg_backend_pid()").fetchone()
         os.kill(found[0], signal.SIGKILL)
@@ -116,7 +116,7 @@ def postgres_restarted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def clock_ahead(world: World, chance: random.Random) -> Iterator[None]:
-    """One process on a machine whose clock jumps an hour ahead, and back."""
+    """Runs one process as on a machine whose clock jumps an hour ahead, and back."""
     name = one_of(world, chance, chance.choice(("worker", "beat", "watcher")))
     world.made.kill(name)
     world.made.start_ahead(name, 3600)
@@ -129,7 +129,7 @@ def clock_ahead(world: World, chance: random.Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pods_deleted(world: World, chance: random.Random) -> Iterator[None]:
-    """By hand: every third of ours."""
+    """Deletes about every third pod of the portal, as by hand."""
     for pod in world.pods():
         if chance.random() < 0.34:
             path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
@@ -139,7 +139,7 @@ def pods_deleted(world: World, chance: random.Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def node_gone(world: World, chance: random.Random) -> Iterator[None]:
-    """With all that ran there; an equal one of that name comes when the fault ends."""
+    """Removes a node with everything that runs on it; an equal one of the same name is added when the fault ends."""
     name = f"kwok-{chance.randrange(world.nodes)}"
     node = world.admin.call("GET", f"/api/v1/nodes/{name}")
     world.admin.call("DELETE", f"/api/v1/nodes/{name}")

@@ -1,4 +1,5 @@
-"""Between the portal and the API server: passes everything on, until it is told to be slow, to refuse, or to lose answers."""
+"""A proxy between the portal and the API server: forwards everything, until its mode makes it slow, refuse requests or lose
+responses."""
 
 from __future__ import annotations
 
@@ -21,10 +22,9 @@ REFUSALS = {
 
 
 class Proxy:
-    """`mode` may be changed at any time: "" (pass), slow, deaf (no answer is ever read), lost (the server acts, the answer
-    is lost), cut (streams end in the middle of a line), gone (watches answer 410), 429, 500, 503, 409, 403 (over
-    quota, pods only). `share` of the
-    requests meet it."""
+    """`mode` may be changed at any time: "" (forward), slow, deaf (requests do not reach the server), lost (the server acts,
+    the response is lost), cut (streams end in the middle of a line), gone (watches get 410), 429, 500, 503, 409, 403 (over
+    quota, pods only). It applies to a `share` of the requests."""
 
     def __init__(self, server: str, tls: ssl.SSLContext, seed: int) -> None:
         self.server, self.mode, self.share, self.met = server, "", 1.0, 0

@@ -1,6 +1,6 @@
-"""Kueue and operators of training jobs as plain processes on a cluster of the kit. Kinds and webhooks come from their own
-modules; the webhooks are called by URL instead of through a service. A binary is built into the kit's cache when it is first
-asked for; `python up.py` builds all.
+"""Kueue and operators of training jobs as plain processes on a cluster of the kit. Kinds and webhooks are those of their own
+modules; the webhooks are called by URL instead of through a service. A binary is built into the kit's cache on first use;
+`python up.py` builds all.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from processes import Processes, free_port, sh, wait  # noqa: E402
 
 Json = dict[str, Any]
 Call = Callable[[str, str, Any], Json]
-CERTIFICATE = "k8s-webhook-server/serving-certs"  # where it is looked for below TMPDIR when there is no setting for it
+CERTIFICATE = "k8s-webhook-server/serving-certs"  # the default path below TMPDIR
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-METRICS = Path("/etc/kueue/metrics/certs")  # Kueue ends without a certificate there, though no metrics are served
+METRICS = Path("/etc/kueue/metrics/certs")  # Kueue exits without a certificate there, though no metrics are served
 KUEUE = """apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 namespace: kueue-system
@@ -65,10 +65,10 @@ certManagement: {{enable: false}}
 
 @dataclass(frozen=True)
 class Operator:
-    """`package`: its main package in `module`, whose version the folder `built` fixes. `kinds` and `webhooks`: where the module
-    has the definitions of its kinds, and its webhooks; those are called whose path contains one of `called`.
-    `configuration` and `arguments`: with {config} for the file of the former, {kubeconfig}, {health} and {webhook} for ports,
-    {folder} for the webhooks' certificate."""
+    """`package`: its main package in `module`, whose version is pinned in the folder `built`. `kinds` and `webhooks`: where the
+    module has the definitions of its kinds and its webhooks; only webhooks whose path contains one of `called` are installed.
+    `configuration` and `arguments` have the placeholders {config} for the file of the former, {kubeconfig}, {health} and
+    {webhook} for ports, {folder} for the webhooks' certificate."""
 
     name: str
     module: str
@@ -86,7 +86,7 @@ class Operator:
         return HERE / self.built
 
     def binary(self) -> Path:
-        """Built from the module's fixed versions unless the cache has it: 20 s with a warm Go cache, minutes without."""
+        """Built from the module's pinned versions unless the cache has it: 20 s with a warm Go cache, minutes without."""
         digest = hashlib.sha256(b"".join((self.folder / file).read_bytes() for file in ("go.mod", "go.sum")))
         target = cache_root() / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
         with alone(f"build-{self.name}"):
@@ -99,13 +99,13 @@ class Operator:
         return target
 
     def sources(self) -> Path:
-        """The module's own files, as the Go module cache has them."""
+        """The module's own files, in the Go module cache."""
         command = ["go", "mod", "download", "-json", self.module]
         told = subprocess.run(command, cwd=self.folder, capture_output=True, check=True).stdout
         return Path(json.loads(told)["Dir"])
 
     def start(self, state: Path, call: Call) -> None:
-        """Starts it on the cluster of `state`; `call(method, path, body)` is its administrator."""
+        """Starts it on the cluster of `state`; `call(method, path, body)` acts as its administrator."""
         program, sources = self.binary(), self.sources()
         _define(sorted(sources.glob(self.kinds)), call)
         words = {"kubeconfig": state / "admin.kubeconfig", "health": free_port(), "webhook": free_port(),
@@ -122,7 +122,7 @@ class Operator:
                 )
 
     def stop(self, state: Path, call: Call) -> None:
-        """Its kinds stay, and with them what was made of them."""
+        """Stops it. Its kinds and their objects stay."""
         Processes(state).kill(self.name)
         if self.webhooks:
             for document in yaml.safe_load_all((self.sources() / self.webhooks).read_text()):
@@ -138,7 +138,7 @@ class Operator:
 
 
 def _define(files: list[Path], call: Call) -> None:
-    """Kinds, in the one version that is stored."""
+    """Creates the kinds, served only in the version that is stored."""
     for file in files:
         kind = yaml.safe_load(file.read_text())
         if kind.get("kind") != "CustomResourceDefinition":
@@ -154,11 +154,11 @@ def _define(files: list[Path], call: Call) -> None:
             return plural in {each["name"] for each in call("GET", path, None)["resources"]}
 
         wait(names["kind"], served)
-    time.sleep(2)  # the list of all kinds, which is what they ask for, comes a moment later
+    time.sleep(2)  # operators query the list of all kinds, which is updated a moment later
 
 
 def certificate(pki: Path) -> str:
-    """Of the webhooks, signed by the cluster's authority, which is given in base64."""
+    """Creates the webhooks' certificate, signed by the cluster's certificate authority; returns that authority in base64."""
     folder = pki / CERTIFICATE
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -202,14 +202,14 @@ OPERATORS = {operator.name: operator for operator in (
              ("-kubeConfig={kubeconfig}", "-lock-namespace=default")),
     Operator("kuberay", "github.com/ray-project/kuberay/ray-operator", "", "config/crd/bases/*.yaml",
              ("--metrics-addr=0", "--health-probe-bind-address=127.0.0.1:{health}", "--enable-leader-election=false"),
-             built="kuberay",  # it needs older libraries of Kubernetes than the others
-             # What does not run Ray in its pods must not be waited for by those that join it.
+             built="kuberay",  # needs older Kubernetes libraries than the others
+             # The tests' pods do not run Ray, so worker pods must not wait for it.
              environment=(("ENABLE_INIT_CONTAINER_INJECTION", "false"), ("ENABLE_PROBES_INJECTION", "false"))),
 )}  # fmt: skip
 
 
 def start_kueue(state: Path, call: Call) -> None:
-    """Kueue, with one flavor of resources called `default`; returns when it takes that."""
+    """Starts Kueue with one ResourceFlavor called `default`; returns when that is accepted."""
     call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}})
     OPERATORS["kueue"].start(state, call)
     path = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
