@@ -1,4 +1,4 @@
-"""Small worlds for tests: each function makes one row with sensible defaults; everything can be overridden."""
+"""Small worlds for tests: each function creates one row with sensible defaults; everything can be overridden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls the API in tests: a person with a session, a program with a token."""
+"""Clients of the API in tests: a person with a session, a program with a token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def program(who: User, where: Department, scopes: Sequence[str] = ALL, **fields:
 
 
 def confirmed(client: Any, path: str, fields: dict[str, Any]) -> Any:
-    """Sends a page's form; where the page asks again, says yes to what it says."""
+    """Sends a page's form; if the page requests a confirmation, confirms it."""
     answer = client.post(path, fields)
     marks = re.findall(r'name="confirmed" value="(\w+)"', answer.content.decode()) if answer.status_code == 409 else []
     return client.post(path, fields | {"confirmed": marks[0]}) if marks else answer

@@ -1,4 +1,4 @@
-"""Every test runs on a real PostgreSQL (one database per worker); what cannot run here is skipped by name."""
+"""Every test runs on a real PostgreSQL (one database per worker); tests that cannot run here are skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import redis
 from portal.text import catalogs
 from tests.clusters.realcluster import ROOT, cannot
 
-# How long an example takes says what else the machine does; what takes too long for everybody meets `timeout` in pyproject.toml.
+# The duration of an example depends on the machine's load; tests that hang are ended by `timeout` in pyproject.toml.
 hypothesis.settings.register_profile(
     "busy", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -24,8 +24,8 @@ hypothesis.settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A new checkout has no compiled catalogs, and a process that missed them once stays without translations."""
-    if not hasattr(config, "workerinput"):  # before there are workers, which would all write them
+    """Compiles the catalogs: a new checkout has none, and a process that did not find them stays without translations."""
+    if not hasattr(config, "workerinput"):  # in the controller, since all workers would write them
         for language in catalogs.LANGUAGES:
             catalogs.compile_one(language)
 
@@ -42,25 +42,25 @@ def pytest_report_header() -> list[str]:
 
 ONE_BY_ONE = {
     "tests/faults/": "faults",  # on a cluster of its own
-    "tests/clusters/": "cluster",  # the machine has one
+    "tests/clusters/": "cluster",  # there is one on a machine
     "tests/e2e/test_production.py": "cluster",
     "tests/e2e/test_helm.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/test_keycloak.py": "keycloak",
     "tests/e2e/test_saml.py": "keycloak",  # one Keycloak at a time
     "tests/e2e/": "browser",
-}  # where a file lies → what goes one by one. In the order in which they begin: they take longest, and mostly wait.
+}  # path → what its tests use one at a time. In the order in which they start: they take longest, and mostly wait.
 
 
 def room_of(nodeid: str) -> str:
-    """What is run by one worker: a file, or all that uses what the machine has once."""
+    """The group of tests that one worker runs: a file, or all tests that use something of which there is one."""
     file = nodeid.split("::", 1)[0]
     return next((room for start, room in ONE_BY_ONE.items() if file.startswith(start)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several workers a file stays together, and what takes the whole machine goes one by one."""
+    """With several workers, the tests of a group stay on one worker."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByRoom(LoadScopeScheduling):
@@ -72,7 +72,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
-    """For several workers: what goes one by one first, then the files with the most tests; the small ones fill the end."""
+    """The order for several workers: first the groups of ONE_BY_ONE, then files by their number of tests, so that small ones
+    fill the end."""
     count = Counter(room_of(item.nodeid) for item in items)
     rooms = list(dict.fromkeys(ONE_BY_ONE.values()))
     first = {room: index - len(rooms) for index, room in enumerate(rooms)}
@@ -80,7 +81,7 @@ def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In CI a test that cannot run is a failure, elsewhere it is skipped and said."""
+    """In CI a test that cannot run is a failure, elsewhere it is skipped with a reason."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = in_order(items)
     if os.environ["DATABASE_URL"].startswith("postgres") or os.environ.get("CI"):
@@ -102,7 +103,7 @@ def committed_rows_are_deleted() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def passwords_are_hashed_with_little_work() -> None:
-    """By the same method as ever, with the least that it takes: 0.2 s of both cores for each password are for guessers."""
+    """With the same algorithm at its lowest cost: 0.2 s of both cores for each password are meant against guessing."""
     from django.contrib.auth.hashers import Argon2PasswordHasher as Argon2
 
     Argon2.time_cost, Argon2.memory_cost, Argon2.parallelism = 1, 8, 1
@@ -110,7 +111,7 @@ def passwords_are_hashed_with_little_work() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> None:
-    """What this process remembers for seconds belongs to another test's database."""
+    """Clears a cache that lasts for seconds: its entries are from another test's database."""
     verdicts = sys.modules.get("workloads.requests.verdict")
     if verdicts is not None:
         verdicts._possible.clear()
@@ -118,7 +119,7 @@ def nothing_is_remembered() -> None:
 
 @pytest.fixture
 def with_redis(settings: Any) -> Any:
-    """An empty one, by which processes know of each other."""
+    """An empty Redis, which the processes share."""
     if not os.environ["TEST_REDIS_URL"]:
         cannot("needs Redis")
     settings.REDIS_URL = os.environ["TEST_REDIS_URL"].rpartition("/")[0] + "/5"
@@ -129,8 +130,8 @@ def with_redis(settings: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database with all tables and nobody in it, for demos to begin with: a third of what their start takes.
-    That a demo begins without one, also when killed meanwhile, is what tests/e2e/test_demo.py tries."""
+    """A migrated, empty SQLite database with which demos start: it saves a third of their start. tests/e2e/test_demo.py tests
+    starts without one, also after a kill in between."""
     file = tmp_path_factory.mktemp("migrated") / "portal.sqlite3"
     environment = {**os.environ, "DATA_DIR": str(file.parent), "DATABASE_URL": f"sqlite:///{file}", "REDIS_URL": ""}
     subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=environment, check=True)

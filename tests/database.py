@@ -1,7 +1,7 @@
-"""The database between two tests that really commit: emptied by deleting the few rows that there are.
+"""Empties the database after a test that really commits, by deleting the few rows that there are.
 
-Django's own way truncates every table and makes all content types and permissions anew, which takes ten times as long as
-most of these tests.
+Django itself truncates every table and recreates all content types and permissions, which takes ten times as long as most of
+these tests.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-KEPT = {"django_content_type", "auth_permission", "django_migrations"}  # what migrating writes, the same each time
+KEPT = {"django_content_type", "auth_permission", "django_migrations"}  # written by migrations, always the same
 _teardown = TransactionTestCase._fixture_teardown
 
 
 def empty() -> None:
-    """Waits, as TRUNCATE does, for whoever is still writing; what a test left behind would else appear in the next."""
+    """Deletes all rows. Waits for running writers, as TRUNCATE does: their rows would otherwise appear in the next test."""
     tables = [connection.ops.quote_name(name) for name in connection.introspection.table_names() if name not in KEPT]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
         cursor.execute(" UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (SELECT FROM {name})" for name in tables))
         filled = [name for (name,) in cursor.fetchall()]
-        cursor.execute("SET LOCAL session_replication_role = replica")  # in any order, whoever refers to whom
+        cursor.execute("SET LOCAL session_replication_role = replica")  # in any order, whatever the foreign keys
         for name in filled:
             cursor.execute(f"DELETE FROM {name}")
 

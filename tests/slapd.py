@@ -1,4 +1,4 @@
-"""A real OpenLDAP (Debian's slapd) for the tests of sign-in: a server of its own on a free port, with a small company."""
+"""A real OpenLDAP (Debian's slapd) for the tests of sign-in: a separate server on a free port, with a small company."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ member: {service}
 
 
 def missing() -> str:
-    """What lacks here; "" if a server can run and be asked."""
+    """What is missing to run and query a server; "" if nothing is."""
     try:
         import ldap  # noqa: F401
     except ImportError:
@@ -73,7 +73,7 @@ def missing() -> str:
 
 
 class Slapd:
-    """A running server, and what its administrator does there."""
+    """A running server, with actions of its administrator."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -145,7 +145,7 @@ class Slapd:
         connection.unbind_s()
 
     def person(self, uid: str, password: str = PASSWORD, **more: str) -> str:
-        """Adds somebody; returns the entry's name."""
+        """Adds a person; returns the entry's DN."""
         from ldap.dn import escape_dn_chars
 
         values = {"cn": uid.title(), "sn": "Example", "givenName": uid.title(), "mail": f"{uid}@example.org", **more}

@@ -1,4 +1,4 @@
-"""The whole demo in a process of its own, and people with a real browser in front of it."""
+"""The whole demo in a separate process, and people who use it with a real browser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def passwords(folder: Path) -> dict[str, str]:
-    """Those of the demo with its data in this folder, by user name."""
+    """User name → password of the demo with its data in this folder."""
     return dict(line.split() for line in (folder / "logins").read_text().splitlines())  # type: ignore[misc]
 
 
@@ -46,14 +46,14 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fresh(folder: Path) -> dict[str, str]:
-    """The environment of a demo with its data there, and nothing of what the tests were started with."""
+    """The environment of a demo with its data in this folder, without the variables of the test run."""
     keep = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "VIRTUAL_ENV"}}
     return keep | {"DEBUG": "true", "EMBEDDED": "true", "DATA_DIR": str(folder)}
 
 
 @contextlib.contextmanager
 def running_demo(folder: Path, migrated: Path) -> Iterator[str]:
-    """Its address. It runs on SQLite with its own data, as on a fresh machine."""
+    """Runs a demo on SQLite with its own data, as on a fresh machine; yields its address."""
     shutil.copy(migrated, folder)
     port, notebooks = free_port(), free_port()
     environment = fresh(folder) | {"PORT": str(port), "NOTEBOOK_PORT": str(notebooks)}
@@ -68,14 +68,14 @@ def running_demo(folder: Path, migrated: Path) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(60)  # it stops what runs on the embedded cluster
+            process.wait(60)  # it stops the runs on the embedded cluster
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         log.close()
 
 
-@pytest.fixture(scope="module")  # what one journey recalled is no longer the next one's scene
+@pytest.fixture(scope="module")  # a recall in one journey changes the state for the next one
 def demo(demo_folder: Path, migrated: Path) -> Iterator[str]:
     with running_demo(demo_folder, migrated) as address:
         yield address
@@ -94,10 +94,10 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """A Chromium. While it lives a loop runs in this thread, and Django refuses queries there."""
+    """A Chromium. Until it is closed an event loop runs in this thread, in which Django refuses queries."""
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=20_000)  # a fact that comes late is still a fact; a busy machine is no failure
+    expect.set_options(timeout=20_000)  # a late result is not a failure: the machine may be busy
 
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -113,8 +113,8 @@ def chromium() -> Iterator[Any]:
 
 class Person:
     """
-    Somebody logged in at their own browser. Whatever their console complains of fails the test. They ask for no
-    motion, so that a page is as it will stay at once: in the middle of a transition axe measures a colour in between.
+    A person logged in with a separate browser context. Errors in the console fail the test. The browser requests reduced
+    motion, so that pages are in their final state at once: during a transition axe would measure an intermediate colour.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Person:
             self.page.wait_for_url(lambda url: "/login/" not in url)  # the home page, or an operator's overview
             if (
                 self.page.locator("html").get_attribute("lang") != LANGUAGES[language]
-            ):  # another journey has chosen for them
+            ):  # another journey has changed the person's language
                 self.page.click("button[name=language]")
                 self.page.locator(f"html[lang={LANGUAGES[language]}]").wait_for()
 
@@ -148,8 +148,9 @@ class Person:
             self.heard.append(message.text)
 
     def complaints(self) -> list[str]:
-        """What the console said and the page is to blame for. A page that was left while it asked for something says so
-        twice; so it does when a network interface comes or goes on this machine, a test cluster's, which Chromium tells."""
+        """Errors in the console that the page has caused. A request that was aborted by leaving the page is reported twice, and
+        so is one that failed because a network interface of this machine changed, such as a test cluster's; these do not
+        count."""
         found = list[str]()
         interrupted = sum(INTERRUPTED in text for text in self.heard)
         for text in self.heard:
@@ -174,7 +175,7 @@ class Person:
                     raise
 
     def axe(self) -> list[str]:
-        """What axe finds on the page as it stands; injected past the page's own policy."""
+        """Violations that axe finds on the present page; axe is injected in spite of the page's Content-Security-Policy."""
         from axe_playwright_python.sync_playwright import Axe
 
         found = Axe().run(self.page).response["violations"]

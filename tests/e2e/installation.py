@@ -63,7 +63,7 @@ class Installation:
         )
 
     def children(self) -> dict[int, str]:
-        """The processes that `make serve` looks after: pid → command."""
+        """The processes that `make serve` manages: pid → command."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return {int(pid): Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip() for pid in pids}
 
@@ -73,7 +73,8 @@ class Installation:
 
 @contextlib.contextmanager
 def installed(folder: Path, **more: str) -> Iterator[Installation]:
-    """A database of its own on the tests' PostgreSQL; everything is ended and dropped afterwards. `more`: variables."""
+    """An installation with its own database on the tests' PostgreSQL; its processes are killed and the database is dropped at
+    the end. `more`: environment variables."""
     server, _slash, _name = os.environ["DATABASE_URL"].rpartition("/")
     name, port = f"installation_{secrets.token_hex(4)}", free_port()
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:

@@ -27,7 +27,7 @@ from workloads.requests.request import WorkloadRequest
 
 @dataclass
 class Bed:
-    """Departments vision and nlp with 2 guaranteed cards each of a node with 4, and a member of each."""
+    """Departments vision and nlp, each with 2 guaranteed cards of a node with 4, and with a member."""
 
     patience: ClassVar[float] = 30
 
@@ -56,12 +56,12 @@ class Bed:
         return workload
 
     def folder(self, workload: Workload) -> Path:
-        """Its working directory, as this machine has it."""
+        """The workload's working directory on this machine."""
         folder: Path = driver_for(self.cluster).directory(workload.volume)  # type: ignore[attr-defined]
         return folder
 
     def turn(self) -> None:
-        """One beat of everything."""
+        """One run of planning, reconciliation and deadlines."""
         for group in PoolGroup.objects.all():
             run_pass(group_id=group.pk)
         reconcile_cluster(Cluster.objects.get(pk=self.cluster.pk))
@@ -77,7 +77,7 @@ class Bed:
             time.sleep(0.05)
 
     def told(self) -> object:
-        """How things stand, for whoever reads of a wait that was in vain."""
+        """The state of all workloads, for the message of a failed wait."""
         return [
             (w.name, w.state, w.reason, list(w.attempts.values_list("number", "outcome", "reason", "removed_at")))
             for w in Workload.objects.all()
@@ -95,7 +95,7 @@ def pool(db: None) -> Pool:
 
 @pytest.fixture
 def alice(vision: Department) -> User:
-    """In the department `vision` of the file that asks."""
+    """A member of the department `vision`, a fixture of the test's own file."""
     return make.member(vision, username="alice")
 
 

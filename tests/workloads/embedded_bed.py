@@ -1,4 +1,4 @@
-"""A bed for tests of the embedded cluster: real processes, waited for by facts and never by sleeping a fixed time."""
+"""A bed for tests of the embedded cluster: real processes; tests wait for conditions, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def log(driver: EmbeddedCluster, name: str = "w-one-1", **part: Any) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not alive."""
+    """Whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_of(driver: EmbeddedCluster) -> list[int]:
-    """Everything that runs below this cluster's directory: commands by their environment, supervisors by argument."""
+    """Ids of all processes of this cluster's directory: commands are found by their environment, supervisors by an argument."""
     mark = os.fsencode(driver.root)
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -109,13 +109,13 @@ def processes_of(driver: EmbeddedCluster) -> list[int]:
 
 
 def up(driver: EmbeddedCluster, name: str = "w-one-1") -> None:
-    """Waits until the program has said so, to the end of the line: unbuffered, `print` writes it in parts."""
+    """Waits until the program has printed a whole line with "up": `print` writes it in parts if it is unbuffered."""
     eventually(lambda: re.search("(?m)^up.*\\n", log(driver, name)))
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    """Leaves no process behind."""
+    """An embedded cluster that leaves no process behind."""
     made = cluster(tmp_path / "cluster")
     yield made
     made.shutdown(grace=0)

@@ -1,4 +1,4 @@
-"""A bed for tests of the reconciler: a cluster in memory that remembers what it was asked for."""
+"""A bed for tests of the reconciler: a cluster in memory that records its calls."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from workloads.runtime.base import Observed, Phase, Refused, RunSpec, Unreachabl
 
 
 class Watched(InMemoryCluster):
-    """Remembers what it was asked for, and refuses or is away for those named so."""
+    """Records the specs it gets. Refuses runs with "refused" in the command, and is unreachable for those with "away"."""
 
     def __init__(self) -> None:
         super().__init__("memory", (), lambda spec: Life())
         self.specs: list[RunSpec] = []
-        self.answers = False  # also to those that ask while it is "away"
+        self.answers = False  # whether it is reachable also for "away"
 
     def ensure(self, spec: RunSpec) -> None:
         self.specs.append(spec)
@@ -88,13 +88,13 @@ def running(spec: RunSpec) -> Observed:
 
 
 def start_all(claims: Collection[str], creators: ThreadPoolExecutor) -> dict[str, bool]:
-    """As a worker does with claims that the plan admitted; returns those that are not on their way."""
+    """Starts admitted claims as a worker does; returns those that could not be started."""
     work = sort_work(claims)
     return dict.fromkeys(work.alone, True) | start(work.admitted, creators)
 
 
 def tell(*runs: Observed) -> list[str]:
-    """As a worker does with what the watch tells; returns the claims that need a look each."""
+    """Handles observed runs as a worker does; returns the claims that have to be reconciled one by one."""
     work = sort_work(sightings={run.ref.submission_id: Seen(timezone.now(), run) for run in runs})
     note_running(work.running)
     return list(work.alone.values())
@@ -102,9 +102,9 @@ def tell(*runs: Observed) -> list[str]:
 
 @contextlib.contextmanager
 def at_work() -> Iterator[Workers]:
-    """A planner and workers, as `manage.py watch` has them."""
+    """Runs a planner and workers, as `manage.py watch` does."""
     closing, workers = threading.Event(), Workers()
-    hint_queue.take(0.1)  # somebody takes
+    hint_queue.take(0.1)  # announces that hints are taken
     planner = Planner(closing, workers)
     workers.start()
     planner.start()

@@ -1,4 +1,4 @@
-"""Journeys that take no cards of others and leave quotas as they are: one demo and one browser are enough for all of them."""
+"""Fixtures for journeys that recall no cards and change no quotas, so that they can share one demo and one browser."""
 
 from __future__ import annotations
 

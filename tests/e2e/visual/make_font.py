@@ -1,5 +1,6 @@
-"""Makes bars.woff2: every character is a bar, every space a gap, all equally wide. With it a page has the same layout on every
-machine, whichever fonts it has. Run with `uv run --no-project --with fonttools --with brotli tests/e2e/visual/make_font.py`."""
+"""Creates bars.woff2: every character is a bar, every space a gap, all equally wide. With it a page has the same layout on
+every machine, whatever its fonts. Run with `uv run --no-project --with fonttools --with brotli
+tests/e2e/visual/make_font.py`."""
 
 from __future__ import annotations
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from PIL import Image, ImageChops, ImageFilter
 
 REFERENCES = Path(__file__).parent / "references"
-SMALLER = {1400: 10, 390: 5}  # width of a page → of how many CSS pixels, averaged, a pixel of its picture is the square
-BLURRED = 0.7  # pixels: what is a little longer or shorter, a number, a name, a time, is nearly the same
-APART = 24  # of 255: a pixel that is so much lighter or darker is another one
+SMALLER = {1400: 10, 390: 5}  # width of a page → side of the square of CSS pixels that is averaged to one pixel
+BLURRED = 0.7  # pixels: hides small differences in the length of numbers, names and times
+APART = 24  # of 255: difference in brightness from which a pixel counts as different
 TOLERATED = 0.004
-"""Share of pixels that may be others: more of them differ where a column, bars or a card are elsewhere, fewer where numbers and
-times are a little longer (test_pages.py tries both)."""
+"""Share of pixels that may differ: more do if a column, bars or a card have moved, fewer if numbers and times are a little
+longer (test_pages.py tests both)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     share: float
-    picture: Image.Image  # where
+    picture: Image.Image  # shows where they differ
 
     @property
     def is_broken(self) -> bool:
@@ -28,7 +28,7 @@ class Difference:
 
 
 def small(screenshot: bytes) -> Image.Image:
-    """What is kept of a screenshot in PNG: grey, a fifth or a tenth as wide."""
+    """The reduced picture of a screenshot in PNG: grey, a fifth or a tenth as wide."""
     picture = Image.open(io.BytesIO(screenshot)).convert("L")
     return picture.reduce(SMALLER[picture.width])
 

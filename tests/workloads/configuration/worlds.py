@@ -1,4 +1,4 @@
-"""Installations at random: everything that a file may set, in any combination that the portal allows."""
+"""Random installations: everything that a configuration file may set, in any combination that the portal allows."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TEXTS = ("", "it's: fine", "no", "null", "09:00", "# not a comment", "视觉组"
 
 
 def pools() -> None:
-    """What clusters tell; the last two share nodes."""
+    """Creates the pools that clusters report; the last two share nodes."""
     group: PoolGroup | None = None
     for slug, fields in UNITS.items():
         group = make.pool(slug, cards=8, group=group if slug == "h100" else None, **fields).group
 
 
 def build(seed: int) -> None:
-    """Pools with everything set, on top of `pools`."""
+    """Adds random configuration to the pools of `pools`."""
     chance = random.Random(seed)
     departments = _departments(chance)
     for pool in Pool.objects.select_related("group"):
@@ -128,7 +128,7 @@ def _catalogue(chance: random.Random) -> None:
 
 
 def wipe() -> None:
-    """Back to what clusters tell."""
+    """Removes the configuration, and keeps what clusters report."""
     for model in (GroupRule, Preset, Image, UserCap, Quota, PoolPrice):
         model._default_manager.all().delete()
     Department.objects.update(parent=None)

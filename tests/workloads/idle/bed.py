@@ -1,4 +1,4 @@
-"""A pool with an idle policy, work that runs in it, and five-minute buckets of what it did."""
+"""A pool with an idle policy, running workloads, and five-minute buckets of their measured use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 @dataclass
 class IdleBed:
-    """`now` is the clock of the rounds. What `activity` does not tell of a notebook is not known."""
+    """`now` is the clock of the rounds. The activity of notebooks that are not in `activity` is unknown."""
 
     pool: Pool
     vision: Department
@@ -55,7 +55,7 @@ class IdleBed:
     def measured(
         self, attempt: Attempt, *percent: float | None, rank: int = 0, until: dt.datetime | None = None
     ) -> None:
-        """The last bucket ends at `until` (now); None: not measured."""
+        """Adds buckets with these GPU percentages, the last of which ends at `until` (default: now); None: not measured."""
         first = (until or self.now) - BUCKET * len(percent)
         MeasuredBucket.objects.bulk_create(
             MeasuredBucket(attempt=attempt, rank=rank, at=first + BUCKET * n, gpu=round(value * 10), cards=1)
@@ -67,7 +67,7 @@ class IdleBed:
         self.measured(attempt, *[0] * round(hours * 12))
 
     def pass_by(self, minutes: int, *quiet: Attempt, percent: float = 0) -> None:
-        """Time goes on, five minutes a step, with a round in each; `quiet` is measured with `percent`."""
+        """Moves the clock in steps of five minutes, with a round in each; `quiet` attempts are measured with `percent`."""
         for _ in range(minutes // 5):
             self.now += BUCKET
             for attempt in quiet:

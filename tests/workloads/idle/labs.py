@@ -1,4 +1,4 @@
-"""Real JupyterLabs and what a Prometheus has of them: for tests that see idle notebooks from the process to the stop."""
+"""Real JupyterLabs and their series in a Prometheus, for tests of idle notebooks from the process to the stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY = dt.timedelta(seconds=30)
 
 
 def asked_of(attempt: Attempt, method: str, path: str, **body: Any) -> Any:
-    """What its server answers to a request to its API; None while it is on its way up."""
+    """The response of the notebook server's API; None while the server is starting."""
     endpoint = driver_for(attempt.cluster).endpoint(ref_of(attempt))
     if endpoint is None:
         return None
@@ -39,7 +39,7 @@ def asked_of(attempt: Attempt, method: str, path: str, **body: Any) -> Any:
 
 
 def compute(attempt: Attempt) -> None:
-    """Starts a kernel that computes until it is stopped, as a cell of a page does."""
+    """Starts a kernel that computes until it is stopped, as a cell of a notebook would."""
     kernel = asked_of(attempt, "POST", "kernels", name="python3")["id"]
     host, port = driver_for(attempt.cluster).endpoint(ref_of(attempt)) or ("", 0)
     path = f"{base_path('notebook', attempt.workload.public_id)}api/kernels/{kernel}/channels"
@@ -58,8 +58,8 @@ def compute(attempt: Attempt) -> None:
 
 
 def written(folder: Path, series: Sequence[str], begin: dt.datetime, end: dt.datetime) -> None:
-    """A sample of each series (name, labels and value) each half minute, in the database of a Prometheus that is not started
-    yet. They have one name."""
+    """Writes a sample of each series (name, labels and value) for every half minute into the database of a Prometheus that is
+    not started yet. All series have the same name."""
     tool = shutil.which("promtool")
     if tool is None:
         cannot("promtool is not installed")

@@ -1,7 +1,7 @@
-"""A real Prometheus, an exporter that plays what it scrapes, servers that are broken in every way, and rows of work.
+"""A real Prometheus, a simulated exporter for it, servers that misbehave in every way, and rows of workloads.
 
-No GPU is behind the exporter: it writes what NVIDIA's DCGM exporter, HAMi's monitor and cAdvisor would say of the pods,
-in their formats (the samples of their documentation), for pods that exist in the database only.
+There is no GPU: the exporter writes what NVIDIA's DCGM exporter, HAMi's monitor and cAdvisor would report for pods,
+in their formats (the samples of their documentation); the pods exist in the database only.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def dcgm(
 def serving(
     answer: Callable[[str, dict[str, str]], tuple[int, dict[str, str], bytes]], *, certificate: Path | None = None
 ) -> Iterator[str]:
-    """An HTTP server; `answer` gets the path with its query and the headers, and gives status, headers and body. With a
-    `certificate` (and its key, in one file) it speaks TLS."""
+    """An HTTP server; `answer` gets the path with its query and the headers, and returns status, headers and body. With a
+    `certificate` (and its key, in the same file) it uses TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -88,7 +88,7 @@ def serving(
 
 @dataclass
 class Prometheus:
-    """A running Prometheus, and what its only target says at the next scrape."""
+    """A running Prometheus, and the `lines` that its target returns at the next scrape."""
 
     url: str
     lines: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, *scrapes: dict[str, Any]) -> Iterator[Prometheus]:
-    """`scrapes`: more that it scrapes, as its configuration has it."""
+    """Runs a Prometheus. `scrapes`: further scrape_configs."""
     binary = shutil.which("prometheus")
     if binary is None:
         cannot("Prometheus is not installed")
@@ -199,7 +199,7 @@ def vector(*rows: tuple[dict[str, str], Any]) -> bytes:
 
 
 class Mood:
-    """A server whose answer a test chooses, and the requests it got."""
+    """The behaviour of a server: the test sets its response, and `asked` has the requests it got."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, dict[str, str], bytes] = (200, {}, vector())

@@ -1,4 +1,4 @@
-"""A request for a job, as a form or a program leaves it."""
+"""A request for a job, as a form or a program would submit it."""
 
 from quotas.models import Pool
 from workloads.models import Image
