@@ -96,7 +96,7 @@ class PolicyView(ApiView):
         parameters=[IF_MATCH, DRY_RUN, CONFIRM],
     )
     def delete(self, request: Request, department: str = "", pool: str = "") -> Response:
-        """Then the policy of the next wider scope applies: see `set_at` in the answer."""
+        """Removes the policy set here; that of the next wider scope applies, as `set_at` in the answer says."""
         return self.change(self.scope(department, pool), None)
 
 
