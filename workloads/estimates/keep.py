@@ -20,6 +20,7 @@ from workloads.estimates.calibrate import Correction, Past, correction_of
 from workloads.estimates.forward import HORIZON, Estimate, Estimates, NoEstimate, estimates
 from workloads.estimates.outcomes import Outcome
 from workloads.estimates.runtimes import Runtimes, Traits, size_of
+from workloads.estimates.words import is_range
 from workloads.models import Attempt, StartEstimate
 from workloads.replay.demand import Job
 from workloads.replay.history import Terms, Windows, demand_of
@@ -191,7 +192,7 @@ def corrected(each: Estimate | NoEstimate, correction: Correction | None, now: d
 
 
 def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Correction], now: dt.datetime) -> None:
-    """Stores the estimates of claims that still wait. The first estimate with times is kept besides the last one."""
+    """Stores the estimates of claims that still wait. The first estimate with a range is kept besides the last one."""
     rows = {attempt.claim.public_id: attempt for attempt in _waiting(group).select_related("claim__pool")}
     new = [
         _row(rows[id], each, corrected(each, corrections.get(rows[id].claim.pool.slug), now), now)
@@ -202,7 +203,8 @@ def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Corr
         new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "played", *TOLD]
     )
     first = {f"first_{name}": F(name) for name in ("made_at", "played", *TIMES)}
-    StartEstimate.objects.filter(attempt__in=rows.values(), first_made_at=None, low__isnull=False).update(**first)
+    ranges = [row.attempt for row in new if is_range(row)]
+    StartEstimate.objects.filter(attempt__in=ranges, first_made_at=None).update(**first)
 
 
 def _row(attempt: Attempt, raw: Estimate | NoEstimate, each: Estimate | NoEstimate, now: dt.datetime) -> StartEstimate:

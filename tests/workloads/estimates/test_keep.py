@@ -90,6 +90,7 @@ def test_where_only_maximum_runtimes_are_known_it_says_the_latest_time_and_no_ra
     Claim.objects.filter(workload=world.running.public_id).update(max_runtime=9 * 3600)
     estimate = world.estimate()
     assert (estimate.basis, estimate.low, estimate.latest) == ("limit", estimate.high, estimate.high)
+    assert estimate.first_made_at is None, "there is no range that could hold"
     client = Client()
     client.force_login(make.member(world.departments["nlp"]))
     page = client.get(reverse("workloads:detail", args=["nlp", world.waiting.public_id])).content.decode()
