@@ -332,6 +332,11 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": """{
+        deepLinking: true,
+        presets: [SwaggerUIBundle.presets.apis, forEverybody], // static/swagger.js
+        syntaxHighlight: {theme: "tomorrow-night"},
+    }""",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
