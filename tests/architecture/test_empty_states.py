@@ -36,7 +36,7 @@ WITHOUT = {
     "quotas/preview.html: preview.stopped": SAYS,
     "quotas/usage.html: section.lines": "a section has lines; without sections the page has the empty state",
     "quotas/work.html: claims": "a part of a preview, which says it in a sentence",
-    "workloads/_cluster_options.html: lines": NEVER,
+    "workloads/operator_cluster.html: lines": NEVER,
     "workloads/_events.html: decisions": HIDDEN,
     "workloads/_file.html: row": "what is in a file",
     "workloads/_idle_exemptions.html: past": HIDDEN,

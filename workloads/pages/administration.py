@@ -96,7 +96,6 @@ def clusters(request: HttpRequest) -> HttpResponse:
         "clusters": [(each, cluster_registry.mark_of(each)) for each in rows],
         "form": form,
         "found": nodes,
-        "lines": cluster_options.lines({}),
     }
     return render(request, "workloads/operator_clusters.html", context, status=422 if form.errors else 200)
 
