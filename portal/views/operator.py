@@ -32,6 +32,7 @@ from portal.models import Department, Heartbeat, JobRun, Membership, User
 from portal.names import LineInput, NameInput
 from portal.sign_in import identities, second_factor
 from portal.web import conflicts, one_time_secrets
+from portal.web.code_names import event_label
 from portal.web.facets import Filter, department_filter
 from portal.web.forms import blame
 from portal.web.lists import Column, ListState
@@ -71,14 +72,15 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def jobs() -> list[Job]:
-    """Last and next run of each scheduled job. A job that never ran is due one interval after the first run of any job."""
+    """Last and next run of each scheduled job, in the order of the names that are shown. A job that never ran is due one
+    interval after the first run of any job."""
     runs = last_runs()
     since = ticked(runs)
     scheduled = []
-    for name, every in sorted(TIMETABLE.items()):
+    for name, every in TIMETABLE.items():
         next_at = since[name] + dt.timedelta(seconds=every) if name in since else None
         scheduled.append(Job(name, every, runs[name], next_at))
-    return scheduled
+    return sorted(scheduled, key=lambda job: event_label(job.name))
 
 
 class UserForm(forms.Form):
