@@ -24,20 +24,20 @@ from workloads.sharing.nodes import MOST_CARDS
 DECLARED = Note(N_("its cards are simulated"))
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which outgoing connections take
 OPTIONS: dict[str, type] = {"nodes": list, "namespace_prefix": str, "configurations": dict}
-"""What an embedded cluster's options may have; configurations are what changes of modes write."""
+"""The options of an embedded cluster and their types; `configurations` is written by mode changes."""
 TYPES: dict[str, type | tuple[type, ...]] = {
     "name": str, "sharing": str, "product": str, "unit": str, "cards": (int, list), "units_per_card": int, "instances": dict,
     "mig": str, "cpu_milli": int, "memory_mib": int, "pods": int, "devices": dict, "domain": str, "labels": dict,
     "held_back": str, "object": dict, "original": dict,
 }  # fmt: skip
-"""The keys of a declared node, and what their values are."""
+"""The keys of a declared node and the types of their values."""
 NEEDED = ("name", "sharing", "product", "unit", "cards")
 NODE_KEYS = ("instances", "mig", "cpu_milli", "memory_mib", "pods", "devices", "domain", "labels", "held_back")
 
 
 def node_from(data: Mapping[str, Any]) -> NodeInfo:
-    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. With `object`, a Kubernetes
-    node, it is what would be discovered there. Raises KeyError."""
+    """A node as the cluster's options declare it; `cards` is a list of objects, or their number. If `object` is given, a
+    Kubernetes Node, the result is what would be discovered from it. Raises KeyError."""
     if "object" in data and (node := sharing.discover(data["object"], sharing.Settings())) is not None:
         return node
     per_card = data.get("units_per_card", 1)
@@ -65,7 +65,7 @@ def node_from(data: Mapping[str, Any]) -> NodeInfo:
 
 
 def nodes_from(options: Mapping[str, Any]) -> list[NodeInfo]:
-    """The nodes that a cluster's options declare. Raises ValueError that names the node and key: an operator typed this."""
+    """The nodes that a cluster's options declare. Raises ValueError that names the node and key."""
     if unknown := sorted(set(options) - set(OPTIONS)):
         raise ValueError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(OPTIONS))}")
     for key, value in options.items():
@@ -82,7 +82,7 @@ def nodes_from(options: Mapping[str, Any]) -> list[NodeInfo]:
 
 
 def _check_configurations(configurations: Mapping[str, Any]) -> None:
-    """What changes of modes write: for the plugin and for mig-manager, texts by name. Raises ValueError."""
+    """Check what mode changes write: for the plugin and for mig-manager, texts by name. Raises ValueError."""
     for which, texts in configurations.items():
         if which not in ("plugin", "mig"):
             raise ValueError(f"option configurations.{which:.60} is not known: there are plugin and mig")
@@ -94,7 +94,7 @@ def _check_configurations(configurations: Mapping[str, Any]) -> None:
 
 
 def _checked(data: Any, where: str) -> NodeInfo:
-    """Raises ValueError."""
+    """The declared node. Raises ValueError that begins with `where`."""
     if not isinstance(data, dict):
         raise ValueError(f"{where} must be an object")
     for key, value in data.items():
@@ -107,7 +107,7 @@ def _checked(data: Any, where: str) -> NodeInfo:
         if isinstance(value, int) and value < (1 if key in ("cards", "units_per_card") else 0):
             raise ValueError(f"{where}: {key} cannot be {value}")
     cards = data.get("cards", 0)
-    if (cards if isinstance(cards, int) else len(cards)) > MOST_CARDS:  # before as many are made
+    if (cards if isinstance(cards, int) else len(cards)) > MOST_CARDS:  # checked before that many are created
         raise ValueError(f"{where} can have at most {MOST_CARDS} cards")
     if missing := [key for key in NEEDED if "object" not in data and key not in data]:
         raise ValueError(f"{where} has no {missing[0]}")
@@ -135,7 +135,7 @@ def free_port() -> int:
 
 
 def interpreter_for(image: str, images: Mapping[str, str]) -> Path:
-    """Raises Refused with the images that are declared."""
+    """The interpreter declared for the image. Raises Refused that lists the declared images."""
     if not (named := images.get(image)):
         known = ", ".join(sorted(name for name, path in images.items() if path)) or "none"
         raise Refused(f"{image} has no interpreter on this machine; declared are: {known}", "unknown_image")
@@ -147,16 +147,16 @@ def interpreter_for(image: str, images: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True)
 class Plan:
-    """`directory` is the run's own, `workdir` the one that survives its attempts."""
+    """How to run a RunSpec here. `directory` belongs to the run, `workdir` survives the workload's attempts."""
 
     spec: RunSpec
     directory: Path
     workdir: Path
     interpreter: Path
     port: int | None
-    ids: Mapping[tuple[str, int], str]  # of real cards; CUDA may count them in another order than their driver
+    ids: Mapping[tuple[str, int], str]  # UUIDs of real cards; CUDA may number cards in another order than the driver
     gang: Gang | None = None
-    shared: Mapping[str, str] = field(default_factory=dict)  # variables that say where shared volumes are
+    shared: Mapping[str, str] = field(default_factory=dict)  # environment variables with the paths of shared volumes
 
     def as_json(self) -> dict[str, Any]:
         """The content of spec.json, as supervisor.py reads it."""
@@ -200,7 +200,7 @@ class Plan:
         cards = ",".join(self.ids.get(card, "") or str(card[1]) for card in cards_of_rank)
         env = {
             "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",  # as images for Python have it: the log is read while it is written
+            "PYTHONUNBUFFERED": "1",  # as in Python images: the log is read while it is written
             **environment(spec),
             "PATH": f"{self.interpreter.parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.workdir),
@@ -236,7 +236,7 @@ def gang_of(spec: RunSpec, directory: Path) -> Gang | None:
 def plan(
     spec: RunSpec, directory: Path, volume: Callable[[str], Path], nodes: Sequence[NodeInfo], images: Mapping[str, str]
 ) -> Plan:
-    """`volume` gives the directory of a name. Raises Refused for what can never run here."""
+    """The plan of a run. `volume`: name → directory. Raises Refused for a run that can never start here."""
     if not spec.command:
         raise Refused("an image of the embedded cluster has no command of its own: give one", "no_command")
     cards = {(node.name, card.index): card.uuid for node in nodes for card in node.cards}

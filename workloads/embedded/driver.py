@@ -1,9 +1,9 @@
 """The embedded cluster: declared nodes and this machine's own NVIDIA cards, commands as real processes of this machine.
 For demo and tests.
 
-There is no isolation: whoever may submit runs commands as the portal's own user. So it refuses anything but a debug
+There is no isolation: everybody who may submit runs commands as the portal's own user. So it works only in a debug
 portal on a loopback address. Each run is a directory and a detached supervisor (supervisor.py), so the portal may
-be killed and started again at any moment: the runs go on, and the next portal reads on from the same files.
+be killed and restarted at any moment: the runs go on, and the next portal continues with the same files.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from workloads.runtime.base import (
     VolumeRef,
 )
 
-WORKDIRS = "w-"  # how their names begin; those of shared volumes begin with a namespace
+WORKDIRS = "w-"  # prefix of their names; the names of shared volumes begin with a namespace
 SAFE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @contextlib.contextmanager
 def unreachable() -> Iterator[None]:
-    """Turns a full disk or a supervisor that does not start into Unreachable: it may pass."""
+    """Turn a full disk or a supervisor that does not start into Unreachable, because the fault may pass."""
     try:
         yield
     except (OSError, subprocess.SubprocessError) as error:
@@ -64,7 +64,8 @@ def is_loopback(host: str) -> bool:
 
 @dataclass
 class EmbeddedCluster:
-    """`root` belongs to this cluster alone; `images` maps an image to an interpreter: a path, or a name beside ours."""
+    """`root` belongs to this cluster alone; `images` maps an image to an interpreter: a path, or a name in the directory of the
+    portal's own interpreter."""
 
     name: str
     root: Path
@@ -92,13 +93,13 @@ class EmbeddedCluster:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for draft in (self.root / "runs").glob(
                 ".*"
-            ):  # of somebody who was killed while he claimed or removed a run
+            ):  # left by a process that was killed while it claimed or removed a run
                 with contextlib.suppress(FileNotFoundError):
                     if draft.stat().st_mtime < time.time() - 60:
                         shutil.rmtree(draft)
 
     def ensure(self, spec: RunSpec) -> None:
-        """Claims the name by one rename, then starts the supervisor; a longer `max_runtime` replaces the first one."""
+        """Claim the name by one rename, then start the supervisor; a changed `max_runtime` replaces the first one."""
         record = self.record(spec.ref)
         with unreachable():
             claimed = record.read("spec")
@@ -113,7 +114,8 @@ class EmbeddedCluster:
                 record.start()
 
     def claim(self, record: Record, planned: dict[str, Any]) -> bool:
-        """Claims the run's whole cards. A card has one owner: raises Unreachable while another run has it."""
+        """Claim the run and its whole cards; False if the run was claimed already. Raises Unreachable while another run has one
+        of the cards."""
         with self.locked():
             if self.is_down:
                 raise Unreachable(f"{self.name} was shut down")
@@ -136,7 +138,7 @@ class EmbeddedCluster:
         with unreachable():
             file = self.own(ref).directory / "reclaim-at"
             if reclaim_at is None or not file.parent.exists():
-                for each in (file, file.with_name("ready")):  # what answered it must not answer the next one
+                for each in (file, file.with_name("ready")):  # or it would count as ready for the next notice
                     each.unlink(missing_ok=True)
             else:
                 text = reclaim_at.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -153,7 +155,7 @@ class EmbeddedCluster:
             if seen is None or seen.phase in {Phase.PENDING, Phase.RUNNING}:
                 return
             trash = record.directory.with_name(f".{ref.name}.{token_hex(4)}")
-            with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
                 record.directory.rename(trash)
                 shutil.rmtree(trash)
 
@@ -178,16 +180,16 @@ class EmbeddedCluster:
 
     @cached_property
     def machine(self) -> tuple[NodeInfo, ...]:
-        """Looked for once: a driver is made anew when the portal starts."""
+        """This machine's cards, detected once: the driver is created again when the portal starts."""
         return nvml.machine()
 
     def take_readings(self, now: dt.datetime) -> None:
-        """Notes what the processes of every run have used up to now, and what its cards do."""
+        """Store a reading of every run: what its processes have used until now, and the use of its cards."""
         with unreachable():
             usage.take(self.records(), now.timestamp(), machine={node.name for node in self.machine})
 
     def usage(self, begin: dt.datetime, end: dt.datetime) -> dict[tuple[str, int], dict[str, Any]]:
-        """(name of the run, rank) → what it used in that time, by the readings that were taken."""
+        """(name of the run, rank) → fields of measurement.series.Use for that time, from the stored readings."""
         with unreachable():
             return usage.between(self.records(), begin.timestamp(), end.timestamp())
 
@@ -208,7 +210,7 @@ class EmbeddedCluster:
         """Does nothing: the embedded cluster has no namespaces."""
 
     def volumes(self) -> tuple[KeptVolume, ...]:
-        """All working directories. Their departments and authors are unknown here: a directory has a name only."""
+        """All working directories. Their departments and authors are unknown here: a directory only has a name."""
         volumes = []
         with unreachable():
             for folder in (self.root / "volumes").glob(f"{WORKDIRS}*"):
@@ -221,7 +223,7 @@ class EmbeddedCluster:
             shutil.rmtree(self.root / "volumes" / safe(volume.name))
 
     def shutdown(self, grace: float = 5.0) -> int:
-        """Stops every run so that it is observed as lost and queued again; returns how many.
+        """Stop every run so that it is observed as lost and queued again; returns how many.
 
         Runs that ignore SIGTERM are killed after `grace` seconds. The driver starts no further runs.
         """
@@ -239,7 +241,7 @@ class EmbeddedCluster:
         return Record(self.root / "runs" / safe(ref.name))
 
     def own(self, ref: RunRef) -> Record:
-        """The record of this submission; a record that does not exist if the name belongs to another one."""
+        """The record of this submission; one that does not exist on disk if the name belongs to another submission."""
         record = self.record(ref)
         claimed = record.read("spec")
         is_others = claimed is not None and claimed.get("submission_id") != ref.submission_id
@@ -250,7 +252,7 @@ class EmbeddedCluster:
 
 
 def safe(name: str) -> str:
-    """A name that stays inside its directory. Raises Refused."""
+    """The name, checked not to lead out of its directory. Raises Refused."""
     if not SAFE_NAME.fullmatch(name):
         raise Refused(f"{name!r} is no name for a run or volume", "bad_name")
     return name

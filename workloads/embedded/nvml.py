@@ -1,6 +1,5 @@
-"""The NVIDIA cards of this machine, as the driver's own library (NVML) tells; none where it does not load.
-
-Source: NVML API reference (nvml.h): every function gives 0 for success, NVML_ERROR_INSUFFICIENT_SIZE and others otherwise.
+"""The NVIDIA cards of this machine, as reported by the driver's own library (NVML); none where it does not load.
+Source: NVML API reference (nvml.h): every function returns 0 for success, NVML_ERROR_INSUFFICIENT_SIZE and others otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Utilization(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """What a card does now; None: it does not tell."""
+    """The use of a card now. None: not reported."""
 
     gpu: float | None  # share of time, 0 to 1
     used_mib: float | None
@@ -42,7 +41,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One card. With `memory_mib` None or `mig` set it cannot be given out whole."""
+    """One card. If `memory_mib` is None or `mig` is set, it cannot be allocated as a whole card."""
 
     index: int
     name: str
@@ -52,7 +51,7 @@ class Found:
 
 
 def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
-    """This machine as a node with whole cards, one node for each product; () without cards."""
+    """This machine as nodes with whole cards, one node for each product; () without cards."""
     with _open(library) as nvml:
         if nvml is None:
             return ()
@@ -61,7 +60,7 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
     nodes: list[NodeInfo] = []
     products = list(dict.fromkeys(card.name for card in cards if card.name))
     for product in products:
-        lost = not nodes  # cards that tell nothing any more are counted with the first product
+        lost = not nodes  # cards that no longer report anything are counted with the first product
         of_product = [card for card in cards if card.name == product or (lost and not card.name)]
         nodes.append(
             NodeInfo(
@@ -88,8 +87,8 @@ def machine(library: str = LIBRARY) -> tuple[NodeInfo, ...]:
 
 
 def usage(library: str = LIBRARY) -> dict[int, CardUse]:
-    """Index → what each card of this machine does now; empty where the library does not load. A card cut by MIG tells
-    nothing of its parts and is left out."""
+    """Index → use of each card of this machine now; empty where the library does not load. Cards with MIG are left out,
+    because they do not report the use of their instances."""
     with _open(library) as nvml:
         if nvml is None:
             return {}
@@ -116,7 +115,7 @@ def _use(nvml: Any, index: int) -> CardUse | None:
 
 @contextmanager
 def _open(library: str) -> Iterator[Any]:
-    """The library, initialised; None where there is none or its driver does not answer."""
+    """The initialised library; None if there is none or its driver does not respond."""
     try:
         nvml = ctypes.CDLL(library)
         nvml.nvmlDeviceGetHandleByIndex_v2.argtypes = [c_uint, c_void_p]

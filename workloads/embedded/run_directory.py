@@ -1,4 +1,4 @@
-"""Reads a run directory (supervisor.py lists its files): the state of the run, and its log."""
+"""A run directory (supervisor.py lists its files): the state of the run, its log, and orders to its supervisor."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Record:
         return read_json(self.directory / f"{name}.json")
 
     def claim(self, plan: dict[str, Any]) -> bool:
-        """True for exactly one caller: the directory appears complete or not at all."""
+        """Create the directory, complete or not at all. True for exactly one caller."""
         draft = self.directory.with_name(f".{self.directory.name}.{token_hex(4)}")
         draft.mkdir(mode=0o700)
         (draft / "spec.json").write_text(json.dumps(plan))
         try:
-            draft.rename(self.directory)  # refused while the target holds anything
+            draft.rename(self.directory)  # fails unless the target is empty or absent
         except OSError:
             shutil.rmtree(draft)
             if not self.directory.exists():
@@ -50,7 +50,7 @@ class Record:
         return True
 
     def start(self) -> None:
-        """Harmless when one runs already: a second supervisor finds the lock held, or the state written, and goes."""
+        """Start a supervisor. Harmless if one runs: a second one finds the lock held or the state written, and exits."""
         subprocess.run(  # noqa: S603 the program is ours
             [sys.executable, "-I", "-S", supervisor.__file__, str(self.directory)],
             check=True,
@@ -74,7 +74,7 @@ class Record:
         return False
 
     def look(self) -> Observed | None:
-        """The run's state; None if it does not exist (any more)."""
+        """The run's state; None if the run does not exist or no longer exists."""
         spec = self.read("spec")
         if spec is None:
             return None
@@ -102,17 +102,18 @@ class Record:
         )
 
     def start_if_forgotten(self) -> None:
-        """Starts the supervisor if the process that claimed the run was killed before it could."""
+        """Start the supervisor if the process that claimed the run was killed before it could start it."""
         with contextlib.suppress(FileNotFoundError):
             age = time.time() - (self.directory / "spec.json").stat().st_mtime
             if age > START_AGAIN_AFTER and not self.is_supervised():
                 self.start()
 
     def settle_if_lost(self) -> dict[str, Any] | None:
-        """Records the run as lost if its supervisor is gone without a final state (killed, or the machine went down)."""
+        """Record the run as lost if its supervisor is gone without a final state (killed, or the machine went down). Returns the
+        content of exit.json, None while the supervisor lives."""
         if self.is_supervised():
             return None
-        if (ending := self.read("exit")) is not None:  # it ended between the two looks
+        if (ending := self.read("exit")) is not None:  # it ended between the two checks
             return ending
         kill_by_environment(f"PORTAL_READY_FILE={self.directory / 'ready'}")
         ending = {
@@ -127,7 +128,7 @@ class Record:
         return ending
 
     def order_stop(self, grace: float, *, cluster_stops: bool = False) -> None:
-        """Orders a stop. Later orders can only shorten the grace; the first one gives the reason."""
+        """Order a stop. Later orders can only shorten the grace; the reason is that of the first one."""
         if self.read("spec") is None or self.read("exit") is not None:
             return
         order = {"kill_at": time.time() + grace, "cluster_stops": cluster_stops}
@@ -137,9 +138,9 @@ class Record:
         self.wake()
 
     def wake(self) -> None:
-        """Lets the supervisor look at the files now; without it, it looks within a second."""
+        """Make the supervisor read the files now; otherwise it reads them within a second."""
         state = self.read("state")
-        if state is not None and self.is_supervised():  # the lock says that the pid is still the supervisor's
+        if state is not None and self.is_supervised():  # the held lock proves that the pid is still the supervisor's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state["supervisor"], signal.SIGUSR1)
 
@@ -151,7 +152,7 @@ class Record:
 
     def log(self, rank: int, offset: int, tail: int | None, limit: int) -> LogChunk:
         """The last `tail` lines within the last `limit` bytes; without `tail`, `limit` bytes from `offset`."""
-        over = self.read("exit") is not None  # asked first: what is written before the end is in the file then
+        over = self.read("exit") is not None  # read first: the log is complete by then
         try:
             with (self.directory / (f"log.{rank}" if rank else "log")).open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
@@ -177,7 +178,7 @@ def phase_of(state: dict[str, Any] | None, ending: dict[str, Any] | None) -> Pha
 
 
 def ranks_of(spec: dict[str, Any], state: dict[str, Any] | None, ending: dict[str, Any] | None) -> tuple[Rank, ...]:
-    """The ranks of a gang or a service; a plain run has none."""
+    """The ranks of a gang or a service; () for other runs."""
     if len(spec["ranks"]) < 2 and not spec["restarts"]:
         return ()
     lives = state["ranks"] if state else [{}] * len(spec["ranks"])
@@ -214,14 +215,14 @@ def rank_phase(life: dict[str, Any], ending: dict[str, Any] | None) -> Phase:
 
 
 def newest_checkpoint(workdir: Path) -> float | None:
-    """Whatever in the working directory is called `checkpoint*` counts, by its modification time."""
+    """The newest modification time of anything named `checkpoint*` in the working directory."""
     with contextlib.suppress(OSError):
         return max((path.stat().st_mtime for path in workdir.glob("checkpoint*")), default=None)
     return None
 
 
 def kill_by_environment(entry: str) -> None:
-    """Ends every process that was started with this entry in its environment (Linux)."""
+    """Kill every process that was started with this entry in its environment (Linux)."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if entry.encode() in (process / "environ").read_bytes().split(b"\0"):

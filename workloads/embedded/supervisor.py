@@ -2,23 +2,23 @@
 
     python -I -S supervisor.py RUN_DIRECTORY
 
-It needs the standard library only. The portal and it speak through files in the run directory, so either may be killed
-at any moment and nothing is lost, doubled or forgotten:
-
-| file | written by | what it says |
+It needs the standard library only. It communicates with the portal through files in the run directory, so either may be
+killed at any moment and nothing is lost, doubled or forgotten:
+| file | written by | content |
 |---|---|---|
 | `spec.json` | driver, before the directory appears under its name | what to run |
-| `lock` | supervisor | held (flock) as long as the supervisor lives: no pid is ever trusted |
+| `lock` | supervisor | held (flock) as long as the supervisor lives, because a pid alone proves nothing |
 | `state.json` | supervisor, before the first process starts, and at changes | its pid, started_at, listening, each rank's life |
-| `usage.json` | driver | what its processes used, reading by reading (usage.py) |
-| `hostfile`, `mpi` | supervisor, of a gang | its hosts, as mpirun reads them; what starts ranks without ssh |
+| `usage.json` | driver | readings of what its processes used (usage.py) |
+| `hostfile`, `mpi` | supervisor, of a gang | its hosts, as mpirun reads them; the program that starts ranks without ssh |
 | `log`, `log.1`, … | the processes | stdout and stderr of rank 0, 1, … |
-| `reclaim-at`, `ready` | driver, command | notice; "checkpoint written, take me" |
-| `stop.json` | driver | stop now, kill at `kill_at`; `cluster_stops`: not the run's or a person's doing |
+| `reclaim-at`, `ready` | driver, command | the reclaim time; "checkpoint written, may be stopped" |
+| `stop.json` | driver | stop now, kill at `kill_at`; `cluster_stops`: the whole cluster stops |
 | `max_runtime` | driver | replaces the limit of spec.json, when it was extended |
 | `exit.json` | supervisor, last | how it ended |
 
-`state.json` without a held lock and without `exit.json` means that nobody knows how it ended: lost, never run again.
+`state.json` without a held lock and without `exit.json` means that it is unknown how the run ended: it is lost, and never
+started again.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-TICK = 0.5  # seconds between looks at the files when no signal comes
-FAREWELL = 0.1  # seconds between looks at what has still to be told to end
+TICK = 0.5  # seconds between reads of the files when no signal comes
+FAREWELL = 0.1  # seconds between rounds while processes have still to get SIGTERM
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
-LONGEST_PAUSE = 30.0  # seconds before a service that keeps exiting begins again
+LONGEST_PAUSE = 30.0  # seconds before a service that keeps exiting is restarted
 LINUX = sys.platform == "linux"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -55,7 +55,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old text or the new one, also after a power cut."""
+    """Write the file so that readers see the old text or the new one, also after a power cut."""
     part = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with part.open("w") as file:
         file.write(text)
@@ -65,13 +65,13 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only. Elsewhere processes survive that moved to another session or lost their supervisor."""
+    """Call prctl, on Linux only. Elsewhere, processes that moved to another session or lost their supervisor survive."""
     if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def default_signals() -> None:
-    """Restores default signal handling for the command, as in a container: the portal may have been started with some
+    """Restore default signal handling for the command, as in a container: the portal may have been started with some signals
     ignored (`nohup`, or `&` in a script), and Python ignores SIGPIPE and SIGXFSZ."""
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -88,15 +88,15 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def start_of(pid: int) -> str:
-    """The first word of its command line, without the path."""
+    """The first word of the process's command line, without the path."""
     with contextlib.suppress(OSError):
         return os.path.basename(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0", 1)[0].decode(errors="replace"))
     return ""
 
 
 def parents_of_rank(leader: int, others: Collection[int]) -> dict[int, int]:
-    """Living processes of a rank, each with its parent: its leader's session, what was left to this process by any but the
-    leaders of `others`, and all below them, in whatever session."""
+    """Living processes of a rank, each with its parent: those in its leader's session, orphans adopted by this process that are
+    not in the session of one of `others`, and all their descendants, in whatever session."""
     parents, sessions = dict[int, int](), dict[int, int]()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -144,13 +144,13 @@ def writes_to(writer: int, reader: int) -> bool:
 
 
 class Farewell:
-    """Tells the processes of one rank to end, by the rules of workloads/kubernetes/manifests/pre_stop.py; `go_on` looks once."""
+    """Ends the processes of one rank by the rules of workloads/kubernetes/manifests/pre_stop.py; `go_on` does one round."""
 
     def __init__(self, leader: int, others: Collection[int] = ()) -> None:
         self.leader, self.others = leader, others
         self.held: set[int] = set()
-        self.left: set[int] = set()  # to their own trap
-        self.readers: set[int] = set()  # shells that read what another program writes
+        self.left: set[int] = set()  # shells left to their own trap
+        self.readers: set[int] = set()  # shells that read another program's output
         self.told: set[int] = set()
         self.fed: set[int] = set()
         self.done = False
@@ -175,7 +175,7 @@ class Farewell:
                     send(os.kill, pid, number)
 
     def hold(self) -> dict[int, int]:
-        """Stops every shell that is started by nothing but shells; gives the others."""
+        """Hold every shell all of whose ancestors are shells; returns the other processes, each with its parent."""
         while True:
             everyone = parents_of_rank(self.leader, self.others)
             programs = {pid: parent for pid, parent in everyone.items() if pid not in self.held}
@@ -199,9 +199,9 @@ class Farewell:
         return any(writes_to(each, shell) and not is_below(each, shell, everyone) for each in everyone if each != shell)
 
     def handles_it(self, shell: int, children: list[int]) -> bool:
-        """It has a trap for SIGTERM and waits for something, all of it in the background: a shell has such a child ignore
-        SIGQUIT. Where it ignores that itself nothing can be told of its children. With a trap for its exit bash catches
-        every fatal signal, and dies of SIGTERM all the same."""
+        """Whether the shell has a trap for SIGTERM and only background children, which a shell makes ignore SIGQUIT. If the shell
+        ignores SIGQUIT itself, its children show nothing. With a trap for its exit bash catches every fatal signal, and dies of
+        SIGTERM all the same."""
         caught = signals_of(shell, "SigCgt")
         own = has(caught, signal.SIGTERM) and not has(caught, signal.SIGVTALRM)
         if not own or not children or has(signals_of(shell, "SigIgn"), signal.SIGQUIT):
@@ -232,7 +232,7 @@ class Supervisor:
         }  # fmt: skip
         self.pauses = 0
         self.farewells: dict[int, Farewell] = {}  # rank → its shutdown in progress
-        self.again_at: dict[int, float] = {}  # rank of a service → when it begins again
+        self.again_at: dict[int, float] = {}  # rank of a service → when it is restarted
         self.kill_at: float | None = None
         self.reason = self.message = ""
         self.lost = False
@@ -255,8 +255,8 @@ class Supervisor:
             self.finish()
 
     def claim(self, lock: int) -> bool:
-        """Makes sure that there is one supervisor for a run and that a command is started at most once."""
-        for _ in range(20):  # the driver probes the lock for a moment
+        """Ensure that a run has one supervisor and that its command is started at most once; False if this process must exit."""
+        for _ in range(20):  # the driver may hold the lock for a moment to probe it
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return not (self.directory / "state.json").exists()
@@ -307,7 +307,7 @@ class Supervisor:
                     start_new_session=True,
                     preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
                 )
-                life["pid"] = self.processes[rank].pid  # for who measures it (usage.py); nobody sends it a signal
+                life["pid"] = self.processes[rank].pid  # for measuring (usage.py); no signal is sent to it
             except OSError as error:
                 self.message = f"{wanted['argv'][0]}: {error.strerror}"
                 output.write(f"{self.message}\n".encode())
@@ -342,7 +342,7 @@ class Supervisor:
             self.message = f"ran longer than {int(limit - self.state['started_at'])} s"
             self.end("DeadlineExceeded", now + self.spec["grace"])
         led = self.spec["leader_decides"] and 0 in self.codes
-        if self.kill_at is None and (led or any(self.codes.values())):  # no rank goes on without the others
+        if self.kill_at is None and (led or any(self.codes.values())):  # no rank continues without the others
             self.end("", now + self.spec["grace"])
         if self.kill_at is not None and now >= self.kill_at:
             for process in self.processes.values():
@@ -353,7 +353,7 @@ class Supervisor:
         self.look_whether_listening()
 
     def begin_again(self, now: float) -> None:
-        """A service's process, after its pause."""
+        """Restart a service's process after its pause."""
         for rank in [rank for rank, at in self.again_at.items() if now >= at or self.kill_at is not None]:
             del self.again_at[rank]
             if self.kill_at is None and self.start_rank(rank):
@@ -374,7 +374,7 @@ class Supervisor:
         self.reap_orphans()
 
     def pause(self, rank: int, code: int) -> None:
-        """The pause before a service is restarted; it doubles while the service keeps ending early."""
+        """Set the pause before a service is restarted; it doubles while the service keeps ending early."""
         life, now = self.state["ranks"][rank], time.time()
         stayed = now - life["started_at"] > 10 * LONGEST_PAUSE
         life["restarts"] += 1
@@ -385,11 +385,11 @@ class Supervisor:
         self.again_at[rank] = now + wait
 
     def reap_orphans(self) -> None:
-        """Reaps orphaned processes of the command, which become children of this process where it is the sub-reaper."""
+        """Reap orphaned processes of the command, which become children of this process where it is the sub-reaper."""
         ranks = {process.pid for process in self.processes.values()}
         with contextlib.suppress(ChildProcessError):
             while LINUX and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if ended.si_pid in ranks:  # ended just now: the next look is soon
+                if ended.si_pid in ranks:  # ended just now: the next round reaps it
                     break
                 os.waitpid(ended.si_pid, 0)
 
@@ -400,7 +400,7 @@ class Supervisor:
         if self.kill_at is None:
             self.lost = stop["cluster_stops"]
             self.end("ClusterStopped" if self.lost else "Stopped", stop["kill_at"])
-        self.kill_at = min(self.kill_at or stop["kill_at"], stop["kill_at"])  # a later word never prolongs
+        self.kill_at = min(self.kill_at or stop["kill_at"], stop["kill_at"])  # a later order never extends the grace
 
     def end(self, reason: str, kill_at: float) -> None:
         if self.kill_at is None:
@@ -412,7 +412,7 @@ class Supervisor:
                 self.farewells[rank].go_on()
 
     def look_whether_listening(self) -> None:
-        """A notebook's first answer stands; a service is asked again and again."""
+        """Check whether the port answers: for a notebook until the first answer, for a service in every round."""
         port, asked_again = self.spec["port"], self.spec["restarts"]
         if port and (asked_again or not self.state["listening"]) and self.answers(port) != self.state["listening"]:
             self.state["listening"] = not self.state["listening"]
@@ -427,12 +427,12 @@ class Supervisor:
             connection.request("GET", path)
             answer = connection.getresponse()
             with contextlib.suppress(OSError, HTTPException):
-                answer.read1(10_000)  # broken off before it, the service might complain in its log
+                answer.read1(10_000)  # closing before reading it might cause an error in the service's log
             return 200 <= answer.status < 400
         return False
 
     def sweep(self) -> None:
-        """Ends processes that left their group; as sub-reaper this process is their parent."""
+        """Kill processes that left their process group; as sub-reaper this process is their parent."""
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while children.exists() and (pids := children.read_text().split()):
             for pid in pids:
@@ -447,7 +447,7 @@ class Supervisor:
     def finish(self) -> None:
         lives = [self.state["ranks"][rank] for rank in sorted(self.codes)]
         bad = [life for life in lives if life["code"]]
-        # Ranks that were ended because another failed, or because the leader is done, must not hide what that one said.
+        # Ranks that were stopped because another one failed, or because the leader is done, must not hide its exit code.
         own = sorted((life for life in bad if not life["told"]), key=lambda life: float(life["finished_at"]))
         led = self.spec["leader_decides"] and lives and lives[0]["code"] == 0 and not self.reason
         first = next(iter(own or bad), None)
@@ -466,7 +466,7 @@ class Supervisor:
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    if os.fork():  # the portal waits for this first process only, so no zombie is left to it
+    if os.fork():  # the portal waits for this first process only, so it keeps no zombie
         os._exit(0)
     os.setsid()
     os.umask(0o077)

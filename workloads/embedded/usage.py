@@ -1,7 +1,7 @@
 """What the processes of embedded runs use: readings from /proc and NVML, kept in each run's directory.
 
-CPU time only grows, so what was used in a time is the difference of two readings. They are kept as long as a bucket may
-be asked for again (`usage.json`: a list of {"at", "ranks"}); a portal that is started again goes on with them.
+CPU time only grows, so the use in a period is the difference of two readings. They are kept as long as a bucket may
+be requested again (`usage.json`: a list of {"at", "ranks"}); a restarted portal continues with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workloads.embedded.run_directory import Record
 from workloads.embedded.supervisor import write_atomically
 
 KEPT = 20 * 60.0  # seconds of readings
-BEFORE = 90.0  # a reading this long before a time may stand for its begin: they come once a minute
+BEFORE = 90.0  # a reading at most this long before a period counts as its start: there is one a minute
 MIB = 2**20
 Reading = dict[str, Any]
 
@@ -35,7 +35,7 @@ class Process:
 
 
 def processes(proc: Path = Path("/proc")) -> list[Process]:
-    """All processes of this machine; none where there is no /proc. Fields as in proc(5)."""
+    """All processes of this machine; [] without /proc. Fields as in proc(5)."""
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     living = []
     for path in proc.glob("[0-9]*"):
@@ -49,7 +49,7 @@ def processes(proc: Path = Path("/proc")) -> list[Process]:
 
 
 def by_leader(living: Sequence[Process], leaders: Iterable[int]) -> dict[int, tuple[float, int]]:
-    """Leader → CPU seconds and bytes of its session and of all that descends from it, wherever that moved."""
+    """Leader → (CPU seconds, bytes) of its session and all its descendants, in whatever session."""
     children = defaultdict(list)
     of_session = defaultdict(list)
     by_pid = {process.pid: process for process in living}
@@ -71,7 +71,7 @@ def by_leader(living: Sequence[Process], leaders: Iterable[int]) -> dict[int, tu
 
 
 def take(records: Iterable[Record], now: float, *, machine: set[str]) -> None:
-    """Adds a reading to every run that lives. `machine`: names of the nodes whose cards are real."""
+    """Add a reading to every live run. `machine`: names of the nodes whose cards are real."""
     live = []
     for record in records:
         spec, state = record.read("spec"), record.read("state")
@@ -98,7 +98,7 @@ def take(records: Iterable[Record], now: float, *, machine: set[str]) -> None:
 
 
 def _leaders(state: Mapping[str, Any], parents: Mapping[int, int]) -> dict[int, int]:
-    """Rank → its first process. One that is no child of the run's supervisor has the number by chance."""
+    """Rank → pid of its first process, which is a child of the run's supervisor: any other process has that pid by chance."""
     pids = {rank: life["pid"] for rank, life in enumerate(state["ranks"]) if life.get("pid") and life["code"] is None}
     return {rank: pid for rank, pid in pids.items() if parents.get(pid) == state["supervisor"]}
 
@@ -106,7 +106,7 @@ def _leaders(state: Mapping[str, Any], parents: Mapping[int, int]) -> dict[int, 
 def _cards(
     spec: Mapping[str, Any], rank: int, machine: set[str], cards: Mapping[int, nvml.CardUse]
 ) -> dict[str, float | int]:
-    """What the whole cards of a rank do. A shared card tells nothing about one of those that share it."""
+    """The use of a rank's whole cards. That of a shared card cannot be attributed to one of its users."""
     wanted = spec["ranks"][rank]
     if wanted["node"] not in machine or not spec["alone_on"]:
         return {}
@@ -151,7 +151,7 @@ def _use(own: Sequence[tuple[float, Mapping[str, Any]]], begin: float) -> dict[s
         if series:
             use[name] = sum(series) / len(series)
     last_at, last = own[-1]
-    life = [(at, values["cpu"]) for at, values in own if values["since"] == last["since"]]  # not of what ran before it
+    life = [(at, values["cpu"]) for at, values in own if values["since"] == last["since"]]  # of this process
     if last["since"] > begin - BEFORE:
         life.insert(0, (last["since"], 0.0))  # it had used nothing when it started
     first_at, first_cpu = life[0]
