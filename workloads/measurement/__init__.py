@@ -1,1 +1,1 @@
-"""What the pods of a cluster really use, as their cluster's Prometheus (or the embedded cluster itself) tells."""
+"""What the pods of a cluster really use, as measured by its Prometheus (or by the embedded cluster itself)."""

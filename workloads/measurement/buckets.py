@@ -1,7 +1,7 @@
 """Means of five minutes, kept 30 days, and of hours, kept 400 days.
 
-Nothing is ever added to a row: a bucket is asked for again as a whole until it is over, an hour is summed again from its
-buckets. So each step may be repeated or killed anywhere, and a portal that was away catches up from what Prometheus kept.
+Nothing is ever added to a row: a bucket is queried again as a whole until it is over, and an hour is summed again from its
+buckets. So each step may be repeated or killed anywhere, and a portal that was down catches up from what Prometheus kept.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from workloads.measurement.series import Place, Use
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MeasuredWork, MetricsSource
 
 BUCKET, CATCH_UP = rule.BUCKET, rule.GAP
-"""CATCH_UP: how far back missed buckets are asked for. Each round makes up for one of them."""
+"""CATCH_UP: how far back missed buckets are queried. Each round catches up on one of them."""
 HOUR = dt.timedelta(hours=1)
 BUCKETS_KEPT, HOURS_KEPT = dt.timedelta(days=30), dt.timedelta(days=400)
 TOO_SHORT = dt.timedelta(seconds=30)
-"""A bucket younger than this says nothing yet."""
+"""The present bucket is not measured while it is younger than this."""
 BATCH = 2000
 VALUES = ("gpu_mib", "watts", "cpu_milli", "memory_mib", "gpu", "cards")
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A bucket, or as much of it as is over. `whole`: it will not be asked for again."""
+    """A bucket, or the part of it that is over. `whole`: it will not be queried again."""
 
     begin: dt.datetime
     end: dt.datetime
@@ -42,26 +42,26 @@ class Window:
 
 
 def floor(moment: dt.datetime, step: dt.timedelta) -> dt.datetime:
-    """The begin of the step (5 min, 1 h) that a moment is in, counted in UTC."""
+    """The start of the step (5 min, 1 h) that contains the moment, in UTC."""
     seconds = int(step.total_seconds())
     return dt.datetime.fromtimestamp(moment.timestamp() // seconds * seconds, dt.UTC)
 
 
 def windows_due(complete_until: dt.datetime | None, now: dt.datetime) -> list[Window]:
-    """The oldest bucket that is over and not complete, and the present one: two at most. The last one tells whether anything is
-    measured now, which a bucket that is made up for does not: Prometheus may have been away, too."""
+    """The oldest bucket that is over and not complete, and the present one: two at most. The last one shows whether anything is
+    measured now; an older bucket does not, because Prometheus may have been down then, too."""
     this = floor(now, BUCKET)
     first = this if complete_until is None else max(floor(complete_until, BUCKET), this - CATCH_UP)
     due = [Window(first, first + BUCKET, whole=True)] if first < this else []
     if now - this >= TOO_SHORT or not due:
         due.append(Window(this, max(now, this + dt.timedelta(seconds=1)), whole=False))
     elif first + BUCKET < this:
-        due.append(Window(this - BUCKET, this, whole=False))  # its turn to be complete comes later
+        due.append(Window(this - BUCKET, this, whole=False))  # it is completed in a later round
     return due
 
 
 def write(window: Window, uses: Mapping[Place, Use]) -> int:
-    """Writes the bucket of every rank that was measured, in place of what is there; returns how many."""
+    """Write the bucket of every rank that was measured, replacing stored ones; returns how many."""
     rows = [
         MeasuredBucket(
             attempt_id=attempt, rank=rank, at=window.begin, gpu=None if use.gpu is None else round(use.gpu * 1000),
@@ -79,7 +79,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def sum_hour(cluster: Cluster, hour: dt.datetime) -> int:
-    """Sums an hour of all ranks on a cluster again from its buckets, and what reports read; returns how many ranks."""
+    """Sum an hour of all ranks on a cluster again from its buckets, and also for reports; returns how many ranks."""
     buckets = MeasuredBucket.objects.filter(at__gte=hour, at__lt=hour + HOUR, attempt__cluster=cluster)
     by_rank: dict[Place, list[MeasuredBucket]] = defaultdict(list)
     for bucket in buckets.order_by("attempt", "rank", "at").iterator(chunk_size=BATCH):
@@ -94,7 +94,7 @@ def sum_hour(cluster: Cluster, hour: dt.datetime) -> int:
 
 
 def _hour(attempt: Attempt, rank: int, hour: dt.datetime, buckets: Sequence[MeasuredBucket]) -> MeasuredHour:
-    """GPU activity is weighted by how long the attempt ran in each bucket: that is what was allocated."""
+    """The hour of one rank. GPU activity is weighted by how long the attempt ran in each bucket, which is what was allocated."""
     means = {name: _mean([getattr(bucket, name) for bucket in buckets]) for name in VALUES[:4]}
     shares = [(bucket.gpu, _overlap(attempt, bucket.at)) for bucket in buckets if bucket.gpu is not None]
     seconds = sum(length for _gpu, length in shares)
@@ -120,7 +120,7 @@ def _overlap(attempt: Attempt, begin: dt.datetime) -> float:
 def _store_work(
     cluster: Cluster, hour: dt.datetime, rows: Sequence[MeasuredHour], attempts: Mapping[int, Attempt]
 ) -> None:
-    """What reports read of the hour, in place of what is there."""
+    """Store the hour's sums for reports, replacing stored ones."""
     sums: dict[tuple[int, int, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         claim = attempts[row.attempt_id].claim
@@ -129,7 +129,7 @@ def _store_work(
             total = sums[claim.department_id, claim.pool_id, claim.person, claim.kind]
             total[0] += round(unit_seconds * row.gpu / 1000)
             total[1] += unit_seconds
-    with transaction.atomic():  # the lock first: of two rounds at once the later one must see what the other wrote
+    with transaction.atomic():  # lock first: of two concurrent rounds the later one must see what the other wrote
         MetricsSource.objects.select_for_update(no_key=True).filter(cluster=cluster).first()
         MeasuredWork.objects.filter(hour=hour, pool__group__cluster=cluster).delete()
         MeasuredWork.objects.bulk_create(
@@ -149,7 +149,7 @@ def _store(model: type[MeasuredBucket] | type[MeasuredHour], rows: list, values:
 
 
 def hours_of(windows: list[Window], complete_until: dt.datetime | None) -> Iterator[dt.datetime]:
-    """The hours to sum again after whole buckets of these windows, and those that a round which was killed left."""
+    """The hours to sum again after these windows: those with a whole bucket, and one that a killed round may have left."""
     begun = {floor(window.begin, HOUR) for window in windows if window.whole}
     if begun and complete_until is not None:
         begun.add(floor(complete_until, HOUR))
@@ -157,7 +157,7 @@ def hours_of(windows: list[Window], complete_until: dt.datetime | None) -> Itera
 
 
 def forget_old(*, now: dt.datetime) -> Counter[str]:
-    """Deletes what is past its time; returns how many rows of each kind."""
+    """Delete rows that are older than they are kept; returns how many of each kind."""
     deleted: Counter[str] = Counter()
     for name, model, age in (("buckets", MeasuredBucket, BUCKETS_KEPT), ("hours", MeasuredHour, HOURS_KEPT)):
         rows = model._default_manager.filter(at__lt=now - age)

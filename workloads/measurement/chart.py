@@ -1,5 +1,5 @@
-"""One measured figure over time as SVG paths drawn on the server, in the manner of quotas/board/chart.py: a rectangle for
-each point, so that times without measurement stay visible, as a grey ground."""
+"""One measured figure over time as SVG paths drawn on the server, like quotas/board/chart.py: a rectangle for each point,
+so that times without measurement stay visible, as a grey background."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Value = tuple[dt.datetime, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`area` is what was measured, `gaps` the times between `begin` and `end` in which nothing was. `last` is the newest
-    value, None if the newest time has none."""
+    """`area`: path of the measured values; `gaps`: path of the times between `begin` and `end` in which nothing was measured;
+    `last`: the newest value, None if there is none of the last two steps."""
 
     area: str
     gaps: str
-    limit: str  # path of the line at what the rank may use; "": there is none
+    limit: str  # path of the line at the rank's limit; "": there is none
     line: Timeline
     last: float | None
     is_empty: bool
@@ -34,8 +34,9 @@ def draw(
     limit: float | None = None,
     ran: Sequence[tuple[dt.datetime, dt.datetime]] | None = None,
 ) -> Chart:
-    """`begin` is before `end`. `ran`: from when to when it ran (None: all the time), in order; at other times there was nothing
-    to measure, which is no gap. The scale reaches to the limit or the highest value, whichever is more."""
+    """`begin` must be before `end`. `ran`: the (start, end) of the times in which it ran, in order (None: all the time); other
+    times are no gaps, because there was nothing to measure. The scale reaches to the limit or the highest value, whichever is
+    more."""
     known = [(at, value) for at, value in values if value is not None and begin - step < at < end]
     top = max([limit or 0, *(value for _at, value in known)]) or 1.0
 

@@ -1,8 +1,8 @@
-"""Faults of GPUs as the DCGM exporter gives them. Pure.
+"""Faults of GPUs as the DCGM exporter reports them. Pure.
 
 `DCGM_FI_DEV_XID_ERRORS` is the last XID error of a GPU, 0 if there was none since the exporter started: it stays until the GPU is
-reset and DCGM restarted. `DCGM_EXP_GPU_HEALTH_STATUS`, where the exporter's list of metrics has it, is what DCGM's health watches
-say now, one series for each: 0 pass, 10 warning, 20 failure.
+reset and DCGM restarted. `DCGM_EXP_GPU_HEALTH_STATUS`, where the exporter's list of metrics has it, is the present result of
+DCGM's health watches, one series for each: 0 pass, 10 warning, 20 failure.
 Sources: DCGM exporter's counters; NVIDIA, "XID Errors"; dcgm_structs.h.
 """
 
@@ -18,12 +18,12 @@ from workloads.sharing.api import N_
 
 METRICS = ("DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_GPU_HEALTH_STATUS")
 FAILURE = 20  # of a health watch
-SOURCE = "gpu"  # how the names of these signs begin
+SOURCE = "gpu"  # prefix of the names of these signs
 
 
 @dataclass(slots=True)
 class GpuFaults:
-    """Of one node. `faults`: sign → reason; `well`: signs that are known not to be there."""
+    """The result for one node. `faults`: sign → reason; `well`: signs that are known to be absent."""
 
     faults: dict[str, Note] = field(default_factory=dict)
     well: set[str] = field(default_factory=set)
@@ -36,8 +36,8 @@ def queries_of(selector: str) -> list[str]:
 def faults_of(
     xid_samples: Iterable[Sample], health_samples: Iterable[Sample], xids: Collection[int]
 ) -> dict[str, GpuFaults]:
-    """By the node that the series name. A GPU of which one series tells of a fault is not well, whatever others say; one
-    whose last error is a program's is neither: that does not cure what came before."""
+    """Node, as named by the series → its faults. A GPU with a fault in one series is faulty, whatever the other series have. If
+    its last error was caused by a program, it is neither faulty nor well: an earlier fault may still be there."""
     nodes: dict[str, GpuFaults] = defaultdict(GpuFaults)
     for node, by_gpu in _by_gpu(xid_samples).items():
         for gpu, numbers in by_gpu.items():
@@ -57,7 +57,7 @@ def faults_of(
 
 
 def _by_gpu(samples: Iterable[Sample]) -> dict[str, dict[str, set[int]]]:
-    """Node → GPU → the whole numbers that its series have."""
+    """Node → GPU → the whole-number values of its series."""
     values: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for sample in samples:
         node, gpu = node_of(sample.labels), _gpu(sample.labels)
@@ -67,5 +67,5 @@ def _by_gpu(samples: Iterable[Sample]) -> dict[str, dict[str, set[int]]]:
 
 
 def _gpu(labels: Mapping[str, str]) -> str:
-    """Its UUID, else its number on the node; of a MIG instance, the card's."""
+    """The GPU's UUID, else its number on the node; for a MIG instance, those of its card."""
     return (labels.get("UUID") or labels.get("uuid") or labels.get("gpu", ""))[:100]

@@ -1,4 +1,4 @@
-"""What was measured of a workload: its ranks over time, and whether its cards are hardly used."""
+"""The measured use of a workload: its ranks over time, and whether its cards are hardly used."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from workloads.measurement.buckets import BUCKET, HOUR
 from workloads.models import Attempt, MeasuredBucket, MeasuredHour, MetricsSource, State, Workload
 
 STEPS = {int(BUCKET.total_seconds()): MeasuredBucket, int(HOUR.total_seconds()): MeasuredHour}
-"""Seconds of one point → where it stands."""
+"""Seconds of one point → the model that stores it."""
 
 LOW_SHARE = 0.05
 LOW_FOR = dt.timedelta(hours=3)
 LOW_COVERED = 0.8
 """Cards are hardly used if they computed for less than LOW_SHARE of LOW_FOR. Loading data, compiling and a person at
-lunch take less than three hours; the least busy training that is worth a card is above a tenth. Of every rank at least
-LOW_COVERED of that time must be measured: what is not known is not called idle."""
+lunch take less than three hours; the least busy training that is worth a card is above a tenth. For every rank at least
+LOW_COVERED of that time must be measured: unmeasured time does not count as idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def points_of(workload: Workload, begin: dt.datetime, end: dt.datetime, step: in
 
 
 def low_use(pairs: Iterable[tuple[Workload, Attempt | None]], *, now: dt.datetime) -> dict[int, float]:
-    """Id of a workload → the share of time in which its cards computed, for those that run and hardly use them. `pairs`: with
-    the newest attempt of each. One query, by the index of the buckets; none if nothing has run for long enough."""
+    """Id of a workload → the share of time in which its cards computed, for running workloads that hardly use them. `pairs`:
+    each workload with its newest attempt. One query, by the index of the buckets; none if nothing has run for long enough."""
     begin = now - LOW_FOR
     running = {
         attempt.pk: workload
@@ -73,12 +73,12 @@ def low_use(pairs: Iterable[tuple[Workload, Attempt | None]], *, now: dt.datetim
 
 
 def source_for(attempt: Attempt | None) -> MetricsSource | None:
-    """What measures the cluster that the attempt runs on; None: nothing does."""
+    """The metrics source of the attempt's cluster; None if there is none."""
     return MetricsSource.objects.filter(cluster=attempt.cluster_id).first() if attempt else None
 
 
 def mean_of(ranks: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean of several ranks at each time, of those that were measured."""
+    """The mean at each time of the ranks that were measured then."""
     by_time: dict[dt.datetime, list[Point]] = defaultdict(list)
     for points in ranks:
         for point in points:

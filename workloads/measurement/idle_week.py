@@ -1,4 +1,4 @@
-"""What an idle policy would have stopped in the last week, from the buckets that are stored."""
+"""What an idle policy would have stopped in the last week, computed from the stored buckets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workloads.models import Attempt, Kind, MeasuredBucket
 
 WEEK = dt.timedelta(days=7)
 MOST = 1000
-"""Attempts that are looked at, the newest first."""
+"""Most attempts that are examined, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class WouldStop:
-    """An attempt that would have been stopped (or, where the policy only warns, warned) at `at`. `seconds` is how long it went on
-    holding its units after that."""
+    """An attempt that would have been stopped (or, if the policy only warns, warned) at `at`. `seconds`: how long it held its
+    units after that."""
 
     attempt: Attempt
     action: Action
@@ -37,8 +37,8 @@ class WouldStop:
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """`ran`: attempts that ran in that time; `left_out`: candidates beyond MOST. `has_notebooks`: what their servers would have
-    said is not known."""
+    """`ran`: number of attempts that ran in the week; `measured`: those with measurements; `left_out`: candidates beyond MOST;
+    `has_notebooks`: some are notebooks, whose servers might have reported activity then."""
 
     stops: tuple[WouldStop, ...]
     ran: int
@@ -62,7 +62,7 @@ class Week:
 def last_week(
     pool: Pool, departments: Collection[int] | None, rules: Mapping[str, Rule], *, now: dt.datetime
 ) -> Week:  # fmt: skip
-    """`departments`: ids; None: everybody's work. `rules`: kind → the rule that would have been in force."""
+    """`departments`: ids; None: all departments. `rules`: kind → the rule that would have been in force."""
     begin = now - WEEK
     ran = Attempt.objects.filter(workload__pool=pool, started_at__lt=now).exclude(finished_at__lte=begin)
     if departments is not None:
@@ -98,7 +98,7 @@ def last_week(
 
 
 def _candidates(ran: QuerySet[Attempt], rule: Rule, begin: dt.datetime) -> list[Attempt]:
-    """Those with enough quiet buckets to have been idle for so long, counted by the database."""
+    """Attempts with enough quiet buckets to have been idle for the rule's length, counted by the database."""
     quiet = MeasuredBucket.objects.filter(attempt__in=ran.values("pk"), at__gte=begin, gpu__lt=rule.below * 10)
     enough = quiet.values("attempt").annotate(count=Count("at")).filter(count__gte=int(rule.length / BUCKET)).order_by()
     rows = Attempt.objects.filter(pk__in=enough.values("attempt")).order_by("-pk")
@@ -106,7 +106,7 @@ def _candidates(ran: QuerySet[Attempt], rule: Rule, begin: dt.datetime) -> list[
 
 
 def _borrowed(attempts: Collection[Attempt]) -> dict[int, list[tuple[dt.datetime, dt.datetime | None]]]:
-    """Claim → when it used borrowed units."""
+    """Claim → (start, end) of the times in which it used borrowed units; the end is None while it does."""
     times: dict[int, list[tuple[dt.datetime, dt.datetime | None]]] = defaultdict(list)
     rows = LedgerEntry.objects.filter(claim__in=[row.claim_id for row in attempts], own=False)
     for claim, since, until in rows.values_list("claim", "started_at", "ended_at"):

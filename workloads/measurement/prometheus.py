@@ -1,4 +1,5 @@
-"""Asks a cluster's Prometheus. All queries of a round have one deadline, each answer a limit (portal/notify/safe_http.py)."""
+"""Query a cluster's Prometheus. All queries of a round share one time-out, and the length of each answer is limited
+(portal/notify/safe_http.py)."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from workloads.measurement.series import NotPrometheus, Query, QueryRefused, Sam
 from workloads.models import MetricsAuth, MetricsSource
 
 SECONDS = 20.0
-"""For all queries of a round together."""
+"""Time-out of all queries of a round together."""
 LONGEST = 32 * 2**20
-"""Bytes of one answer: three times what 10,000 cards need."""
+"""Most bytes of one answer: three times what 10,000 cards need."""
 
 
 class NotMeasured(Invalid):
@@ -31,14 +32,14 @@ class NotMeasured(Invalid):
 
     @property
     def detail(self) -> str:
-        """With what the system says in plain words, in the reader's language."""
+        """The message in the reader's language, with the system's error in plain words."""
         why = {"why": plain_error(str(self.numbers["why"]))} if "why" in self.numbers else {}
         return gettext(self.message) % (self.numbers | why)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A Prometheus and how to ask it; `namespaces` is how the names of the portal's namespaces begin."""
+    """A Prometheus and how to query it. `namespaces`: prefix of the names of the portal's namespaces."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict, repr=False)
@@ -61,13 +62,13 @@ def server_of(source: MetricsSource) -> Server:
 
 
 def ask(server: Server, queries: Sequence[Query], *, at: dt.datetime, seconds: int) -> dict[str, tuple[Sample, ...]]:
-    """The answer to each query, over the `seconds` before `at`. All are answered, or NotMeasured is raised."""
+    """Key of a query → its series, over the `seconds` before `at`. Raises NotMeasured if any query fails."""
     texts = [query.over(seconds, server.selector, server.namespaces) for query in queries]
     return dict(zip((query.key for query in queries), ask_texts(server, texts, at=at), strict=True))
 
 
 def ask_texts(server: Server, texts: Sequence[str], *, at: dt.datetime) -> list[tuple[Sample, ...]]:
-    """The series that each query gives at that time. Raises NotMeasured."""
+    """The series of each query's answer at that time. Raises NotMeasured."""
     base = server.url.rstrip("/")
     moment = f"{at.timestamp():.3f}"
     urls = [
@@ -91,14 +92,14 @@ def ask_texts(server: Server, texts: Sequence[str], *, at: dt.datetime) -> list[
 
 
 def _innermost(error: BaseException) -> str:
-    """What the system itself said: libraries wrap it in words of their own."""
+    """The original error of the system, which libraries wrap in their own."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return f"{type(error).__name__}: {error}"[:300]
 
 
 def _series(answer: safe_http.Answer) -> tuple[Sample, ...]:
-    """Raises NotMeasured."""
+    """The series of an answer. Raises NotMeasured."""
     if 300 <= answer.status < 400:
         text = N_("It redirects to %(address)s. Redirects are not followed: enter the address itself.")
         raise NotMeasured(text, field="url", address=answer.location[:200] or "?")

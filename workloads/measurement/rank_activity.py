@@ -1,4 +1,4 @@
-"""Measured GPU activity of attempts, as idle policies look at it."""
+"""Measured GPU activity of attempts, for idle policies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workloads.idle.rule import Bucket
 from workloads.models import MeasuredBucket
 
 AT_ONCE = 500
-"""Attempts whose buckets are read together."""
+"""Number of attempts whose buckets are read in one query."""
 
 
 def buckets_of(ranks: Mapping[int, int], begin: dt.datetime, end: dt.datetime | None = None) -> dict[int, list[Bucket]]:
-    """Id of an attempt → its buckets that begin in the time, in order. `ranks`: how many each attempt has."""
+    """Id of an attempt → its buckets from `begin` to `end`, in order. `ranks`: id of an attempt → its number of ranks."""
     most: dict[int, dict[dt.datetime, list[int]]] = defaultdict(lambda: defaultdict(list))
     keys = list(ranks)
     for at in range(0, len(keys), AT_ONCE):
@@ -32,6 +32,6 @@ def buckets_of(ranks: Mapping[int, int], begin: dt.datetime, end: dt.datetime | 
 
 
 def lately_busiest(attempts: Collection[int], begin: dt.datetime) -> dict[int, float]:
-    """Id of an attempt → the highest GPU activity of a rank in a bucket since then, in percent."""
+    """Id of an attempt → the highest GPU activity of any of its ranks in a bucket since `begin`, in percent."""
     rows = MeasuredBucket.objects.filter(attempt__in=attempts, at__gte=begin, gpu__isnull=False)
     return {pk: (gpu or 0) / 10 for pk, gpu in rows.values_list("attempt").annotate(most=Max("gpu")).order_by()}

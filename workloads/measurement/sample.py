@@ -27,11 +27,11 @@ from workloads.models import Attempt, MetricsSource, Workload
 from workloads.runtime.base import ClusterError
 
 AT_ONCE = 8
-"""Clusters that are asked at the same time, so that a slow one does not hold up the others."""
+"""Clusters that are queried at the same time, so that a slow one does not delay the others."""
 SEEN_WITHIN = dt.timedelta(minutes=5)
-"""So long after its start a pod may be missing in what Prometheus has."""
+"""How long after its start a pod may be missing from Prometheus."""
 OUTAGE = dt.timedelta(minutes=30)
-"""Operators are told when nothing was measured for so long: a Prometheus that restarts is no news."""
+"""Operators are notified when nothing was measured for so long: a restart of Prometheus is not worth a notice."""
 log = structlog.get_logger(__name__)
 
 Answers = list[dict[str, tuple[Sample, ...]]]
@@ -39,7 +39,7 @@ Answers = list[dict[str, tuple[Sample, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One cluster's turn: what is asked of whom."""
+    """One cluster's part of a round: the windows and queries for its Prometheus."""
 
     source: MetricsSource
     windows: list[Window]
@@ -48,7 +48,7 @@ class Round:
 
 
 def measure_all(*, now: dt.datetime) -> None:
-    """Measures every cluster that has a source. What fails for one is recorded there and changes nothing else."""
+    """Measure every cluster that has a source. A failure is recorded on its source and affects no other cluster."""
     rounds = []
     for source in sources():
         try:
@@ -67,7 +67,7 @@ def measure_all(*, now: dt.datetime) -> None:
 
 
 def sources() -> list[MetricsSource]:
-    """The sources of active clusters; an embedded cluster gets its own here."""
+    """The sources of active clusters. For an embedded cluster without one, a source is created."""
     embedded = Cluster.objects.filter(active=True, kind=ClusterKind.EMBEDDED, metrics_source=None)
     for cluster in embedded:
         MetricsSource.objects.get_or_create(cluster=cluster)
@@ -76,7 +76,7 @@ def sources() -> list[MetricsSource]:
 
 
 def begin(source: MetricsSource, now: dt.datetime) -> Round:
-    """Raises Undecryptable."""
+    """The round of one cluster. Raises Undecryptable."""
     embedded = source.cluster.kind == ClusterKind.EMBEDDED
     windows = buckets.windows_due(source.complete_until, now)
     return Round(
@@ -85,7 +85,7 @@ def begin(source: MetricsSource, now: dt.datetime) -> Round:
 
 
 def _answers(round_: Round) -> Answers | Problem:
-    """Runs in a thread of its own and touches no database."""
+    """The answers for each window. Runs in a thread of its own and does not use the database."""
     server = cast(Server, round_.server)
     try:
         return [ask(server, round_.queries, at=w.end, seconds=w.seconds) for w in round_.windows]
@@ -113,12 +113,12 @@ def finish(round_: Round, answer: Answers | Problem, *, now: dt.datetime) -> Non
 
 
 def _expected(runs: Mapping[str, Run], now: dt.datetime) -> int:
-    """Pods that have run long enough to be known to Prometheus."""
+    """The number of pods that have run long enough for Prometheus to have their series."""
     return sum(run.pods for run in runs.values() if run.ended is None and run.began < now - SEEN_WITHIN)
 
 
 def measure_embedded(round_: Round, *, now: dt.datetime) -> None:
-    """The embedded cluster's processes, from its own records of them."""
+    """Measure the processes of an embedded cluster from its own readings."""
     cluster = round_.source.cluster
     try:
         driver = driver_for(cluster)
@@ -138,7 +138,7 @@ def measure_embedded(round_: Round, *, now: dt.datetime) -> None:
 
 
 def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.datetime) -> None:
-    """Writes what was measured, sums the hours, and says so last: killed before, the next round does it all again."""
+    """Write the buckets, sum the hours, and last mark the source as measured: if killed before, the next round repeats all."""
     source = round_.source
     for window, uses in zip(round_.windows, uses_by_window, strict=True):
         buckets.write(window, uses)
@@ -158,8 +158,8 @@ def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.dat
 
 
 def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
-    """Records why nothing was measured: the time and the event once, the reason each time. Operators are told of an outage once,
-    when it has lasted. Nothing else changes."""
+    """Record why nothing was measured: the time and the event once, the reason each time. Operators are notified once, when the
+    outage has lasted for OUTAGE. Nothing else changes."""
     own = MetricsSource.objects.filter(pk=source.pk, url=source.url)
     why = {"message": problem.message, "params": problem.numbers}
     with durable():
@@ -174,7 +174,7 @@ def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
 
 
 def runs_of(cluster: Cluster, window: Window) -> dict[str, Run]:
-    """Name → every attempt whose pods may have run in the window."""
+    """Run name → run, of every attempt whose pods may have run in the window."""
     live = Q(finished_at=None) | Q(finished_at__gt=window.begin)
     rows = Attempt.objects.filter(live, cluster=cluster, started_at__lt=window.end).select_related("workload__pool")
     rows = rows.only(
@@ -195,7 +195,7 @@ def run_of(attempt: Attempt) -> Run:
 
 
 def cards_of(workload: Workload) -> str:
-    """Which device series are its own: "whole" cards, MIG "instance"s, or a "part" of a card."""
+    """Which device series belong to the workload: those of "whole" cards, of a MIG "instance", or only of a "part" of a card."""
     pool = workload.pool
     if pool.unit == "slice":
         return "instance"

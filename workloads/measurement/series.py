@@ -1,4 +1,4 @@
-"""Prometheus queries, and from their answers to what each rank used. Pure.
+"""Prometheus queries, and the use of each rank from their answers. Pure.
 
 | exporter | metrics | how a series names its pod |
 |---|---|---|
@@ -6,9 +6,9 @@
 | HAMi's vGPU monitor | one a container and card, new and old names | `pod`, `namespace`; `podname`, `podnamespace` |
 | cAdvisor (kubelet) | `container_…` | `pod`, `namespace` |
 
-Every query covers all pods at once, so their number does not depend on how many there are. A pod is known by its name,
-which contains the id of its workload, and must be in the namespace where the portal made it; everything else is
-somebody else's and dropped. Sources: DCGM exporter's default counters and its `kubernetes` mapper; HAMi
+Every query covers all pods at once, so the number of queries does not depend on the number of pods. A pod is recognized by
+its name, which contains the id of its workload, and must be in the namespace where the portal created it; all other series
+are ignored. Sources: DCGM exporter's default counters and its `kubernetes` mapper; HAMi
 cmd/vGPUmonitor/metrics.go; NVIDIA DCGM user guide, "Feature overview: Profiling" (activity of a MIG instance is relative
 to that instance).
 """
@@ -39,12 +39,12 @@ MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=|!=|=~|!~)"(?:[^"\\\n]|\\.)*"'
 SELECTOR = re.compile(rf"{MATCHER}(?:,\s*{MATCHER})*")
 MIB = 2**20
 LARGEST = 2**31 - 1  # what a column holds
-OVER_ONE = 1.05  # activity up to here is rounding, above it is something else than a share of time
-SHORTEST = 120  # s a query looks back at least: two scrapes of a minute each
+OVER_ONE = 1.05  # activity above 1 and up to here is rounding; above that it is not a share of time
+SHORTEST = 120  # s that a query covers at least: two scrapes of a minute each
 
 
 class NotPrometheus(ValueError):
-    """The answer is none of Prometheus's query API."""
+    """The answer is not one of Prometheus's query API."""
 
 
 class QueryRefused(ValueError):
@@ -61,7 +61,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`text` has the places {over} (a duration) and {match} (label matchers that end in a comma, or nothing)."""
+    """`text` has the placeholders {over} (a duration), {own} (matchers of the portal's pods) and {match} (further label matchers
+    that end in a comma, or nothing)."""
 
     key: str
     exporter: str
@@ -79,7 +80,7 @@ def _mean(*metrics: str) -> str:
 
 
 def _pods(inner: str) -> str:
-    """The sum of a pod's containers. What is scraped twice, or belongs to two lives of one container, counts once."""
+    """The sum of a pod's containers. A container that is scraped twice, or was restarted, counts once."""
     return f"sum by (namespace, pod) (max by (namespace, pod, container) ({inner}))"
 
 
@@ -105,7 +106,7 @@ def queries_of(exporters: Iterable[str]) -> tuple[Query, ...]:
 
 
 def parse(body: bytes) -> tuple[Sample, ...]:
-    """The series of an instant query's answer, without those whose value is no number.
+    """The series of an instant query's answer, without those whose value is not a number.
 
     Raises NotPrometheus, QueryRefused.
     """
@@ -122,7 +123,7 @@ def parse(body: bytes) -> tuple[Sample, ...]:
 
 
 def _sample(row: Any) -> Sample | None:
-    """A series; None where its value is NaN, infinite, or no number at all. Raises NotPrometheus for another shape."""
+    """A series; None if its value is NaN, infinite, or not a number. Raises NotPrometheus for any other shape."""
     labels = row.get("metric") if isinstance(row, dict) else None
     value = row.get("value") if isinstance(row, dict) else None
     if not isinstance(labels, dict) or not isinstance(value, list) or len(value) != 2:
@@ -137,9 +138,8 @@ def _sample(row: Any) -> Sample | None:
 @dataclass(frozen=True, slots=True)
 class Run:
     """An attempt whose pods may be measured, from `began` until `ended` (None: it runs).
-
-    `cards` says which device series are its own: "whole" cards, MIG "instance"s, or only a "part" of a card, of which
-    DCGM cannot tell what the pod itself does. `cores` is the share of a card's compute that it may use (1: all).
+    `cards`: which device series belong to it: those of "whole" cards, of a MIG "instance", or only of a "part" of a card, for
+    which DCGM does not report the pod's own use. `cores`: the share of a card's compute that it may use (1: all).
     """
 
     attempt: int
@@ -174,7 +174,7 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class _Devices:
-    """Device → values of one rank, by query. A device that is scraped twice has several values: their mean counts."""
+    """Key of a query → device → values, of one rank. A device that is scraped twice has several values: their mean counts."""
 
     values: dict[str, dict[tuple[str, ...], list[float]]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -186,7 +186,7 @@ class _Devices:
 
 
 def place_of(labels: Labels, runs: Mapping[str, Run]) -> tuple[Run, int] | None:
-    """The run and rank that a series is about; None: it is no pod of ours."""
+    """The run and rank of a series; None if its pod is not the portal's."""
     for pod_label, namespace_label in POD_LABELS:
         match = POD_NAME.fullmatch(labels.get(pod_label, ""))
         run = runs.get(match[1]) if match else None
@@ -199,8 +199,8 @@ def place_of(labels: Labels, runs: Mapping[str, Run]) -> tuple[Run, int] | None:
 
 
 def _rank(run: Run, rest: str | None) -> int | None:
-    """The rank that a pod's name says after the run's name: none, `<rank>-<random>` of a gang, `<hash>-<random>` of a
-    service."""
+    """The rank, from what follows the run's name in the pod's name: nothing, `<rank>-<random>` for a gang, `<hash>-<random>`
+    for a service. None for any other name."""
     if run.kind == "distributed":
         number = (rest or "").partition("-")[0]
         return int(number) if re.fullmatch(r"[0-9]{1,5}", number) and int(number) < run.pods else None
@@ -210,7 +210,7 @@ def _rank(run: Run, rest: str | None) -> int | None:
 
 
 def attribute(answers: Mapping[str, Sequence[Sample]], runs: Mapping[str, Run]) -> dict[Place, Use]:
-    """The use of every rank about which anything was said. `answers`: key of a query → its series; `runs`: by name."""
+    """The use of every rank that has any series. `answers`: key of a query → its series; `runs`: by name."""
     uses: dict[Place, Use] = defaultdict(Use)
     devices: dict[Place, _Devices] = defaultdict(_Devices)
     host: dict[str, dict[Place, float]] = {"cpu": defaultdict(float), "memory": defaultdict(float)}
@@ -237,7 +237,7 @@ def attribute(answers: Mapping[str, Sequence[Sample]], runs: Mapping[str, Run]) 
 
 
 def _device(key: str, labels: Labels, run: Run) -> tuple[str, ...] | None:
-    """What tells one device of a run from another; None if the series says nothing about the run's own part of it."""
+    """Labels that identify a device of the run; None if the series does not show the run's own use of the device."""
     instance = labels.get("GPU_I_ID", "")
     card = labels.get("UUID") or labels.get("device_uuid") or labels.get("deviceuuid") or ""
     if key in ("part_activity", "part_memory"):
@@ -281,6 +281,6 @@ def _fits(value: float) -> float | None:
 
 
 def node_of(labels: Labels) -> str:
-    """The node that a series names, without a port; "": it names none."""
+    """The node that a series names, without a port; "" if it names none."""
     name = next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
     return re.sub(r":\d+$", "", name)

@@ -1,4 +1,4 @@
-"""Connecting a cluster's Prometheus, and what a test of it finds."""
+"""Connect a cluster's Prometheus, and test what it has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_NODE = "Hostname, node, kubernetes_node, nodeid, nodename, exported_node, ins
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an operator enters. `secret` None: the stored one stays."""
+    """What an operator enters. `secret`: None keeps the stored one."""
 
     url: str
     auth: str = MetricsAuth.NONE
@@ -40,7 +40,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FoundMetric:
-    """What there is of one kind of figure. `age`: seconds since the newest sample; None: there is none."""
+    """The series found for one query. `age`: seconds since the newest sample; None if there is none."""
 
     exporter: str
     metric: str
@@ -51,8 +51,7 @@ class FoundMetric:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a test found. `pods`: series of GPUs that name a pod of the portal; `silent`: GPU nodes of which no GPU series
-    tells."""
+    """What a test found. `pods`: number of the portal's pods that GPU series name; `silent`: GPU nodes without any GPU series."""
 
     metrics: tuple[FoundMetric, ...]
     pods: int
@@ -68,7 +67,7 @@ def source_of(cluster: Cluster) -> MetricsSource | None:
 
 
 def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
-    """The source as it would be stored, not saved. Raises Invalid with the field."""
+    """The source as it would be stored, but not saved. Raises Invalid with the field."""
     if cluster.kind == ClusterKind.EMBEDDED:
         raise Invalid(N_("The cluster on this machine measures itself; it has no Prometheus."), field="url")
     safe_http.checked_parts(wish.url)
@@ -106,7 +105,7 @@ def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
 
 
 def set_source(*, actor: Actor, cluster: Cluster, wish: Wish, seen: str = "") -> MetricsSource:
-    """Connects the cluster's Prometheus, or changes how; it is asked before it is kept.
+    """Connect the cluster's Prometheus, or change the connection; it is queried before it is stored.
 
     Raises Invalid, NotMeasured, Conflict, NotVisible for anybody but operators.
     """
@@ -127,7 +126,7 @@ def set_source(*, actor: Actor, cluster: Cluster, wish: Wish, seen: str = "") ->
 
 
 def remove_source(*, actor: Actor, cluster: Cluster, seen: str = "") -> None:
-    """Stops measuring. What was measured is kept. Raises Conflict, NotVisible for anybody but operators."""
+    """Disconnect Prometheus. Stored measurements are kept. Raises Conflict, or NotVisible for anybody but operators."""
     actor.require_operator()
     with durable():
         Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
@@ -139,7 +138,7 @@ def remove_source(*, actor: Actor, cluster: Cluster, seen: str = "") -> None:
 
 
 def try_source(*, actor: Actor, cluster: Cluster, wish: Wish | None = None) -> Found:
-    """Asks the stored Prometheus, or the one of `wish`, and stores nothing.
+    """Query the stored Prometheus, or the one of `wish`, and store nothing.
 
     Raises Invalid, NotMeasured, NotVisible for anybody but operators.
     """
@@ -151,7 +150,7 @@ def try_source(*, actor: Actor, cluster: Cluster, wish: Wish | None = None) -> F
 
 
 def find(source: MetricsSource) -> Found:
-    """What the source has, in two queries for each kind of figure. Raises NotMeasured, Undecryptable."""
+    """What the source has, by two test queries for each measuring query. Raises NotMeasured, Undecryptable."""
     server, queries, now = server_of(source), queries_of(source.exporters), timezone.now()
     texts = [text for query in queries for text in _tests(server, query)]
     texts.append(_pods(server, queries))
@@ -166,7 +165,7 @@ def find(source: MetricsSource) -> Found:
 
 
 def _tests(server: Server, query: Query) -> tuple[str, str]:
-    """How many series there are, and when the newest was scraped, by node."""
+    """Two queries: how many series there are, and when the newest was scraped, by node."""
     match = f"{{{server.selector}}}" if server.selector else ""
     names = [f"{metric}{match}" for metric in query.metrics]
     count = " or ".join(f"count by ({BY_NODE}) ({name})" for name in names)
@@ -175,7 +174,7 @@ def _tests(server: Server, query: Query) -> tuple[str, str]:
 
 
 def _pods(server: Server, queries: Sequence[Query]) -> str:
-    """How many of the portal's pods the GPU series name, by whichever label they do it."""
+    """Query for the number of the portal's pods that GPU series name, in any of the labels."""
     metrics = [metric for query in queries if query.exporter != "cadvisor" for metric in query.metrics]
     own = f",{server.selector}" if server.selector else ""
     parts = []
@@ -195,7 +194,7 @@ def _found(query: Query, counts: Sequence[Sample], newest: Sequence[Sample], now
 
 
 def settings_of(source: MetricsSource | None) -> dict[str, Any]:
-    """What a form and the audit log show of it."""
+    """The values that the form and the audit log show."""
     if source is None or not source.url:
         return {"url": ""}
     names = ("url", "auth", "username", "exporters", "selector", "ca")
