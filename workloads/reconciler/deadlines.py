@@ -1,4 +1,4 @@
-"""What is due at a time rather than after an event: end of notice, maximum runtime, maximum wait."""
+"""Steps that are due at a time rather than after an event: end of notice, maximum runtime, maximum wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep(*, now: dt.datetime) -> int:
-    """Carries out what is due; returns how many attempts changed or were handed to the watcher's workers."""
+    """Take the steps that are due; returns how many attempts changed or were handed to the watcher's workers."""
     _bring_back(now)
     moved = _reject_overdue(now)
     late = Attempt.objects.filter(finished_at=None).filter(
@@ -48,7 +48,7 @@ def keep(*, now: dt.datetime) -> int:
 
 
 def _bring_back(now: dt.datetime) -> None:
-    """Resets deadlines too far ahead for any correct clock: a clock was ahead for a while."""
+    """Reset deadlines that are too far in the future for any correct clock, because a clock was ahead for a while."""
     late = now + AHEAD
     for claim in Claim.objects.filter(state=ClaimState.LEAVING, leave_by__gt=late).select_related("pool"):
         latest = leaves_by(claim, now=now)
@@ -63,7 +63,7 @@ def _bring_back(now: dt.datetime) -> None:
 
 
 def _reject_overdue(now: dt.datetime) -> int:
-    """Rejects workloads queued longer than their max_wait, unless their claim has been given capacity since."""
+    """Reject workloads queued longer than their max_wait, unless their claim has got capacity since."""
     waiting = Attempt.objects.filter(
         finished_at=None, workload__state=State.QUEUED, workload__max_wait__isnull=False, claim__state="pending"
     ).select_related(*ROWS)

@@ -1,8 +1,8 @@
-"""What others submit to a cluster and the portal admits: seen in a listing, it becomes a workload, and what it does becomes the
-news of that workload's attempt. From then on it is like any other: planned, let in, warned, stopped, queued again.
-
-Each listing says all of it anew, so one that is lost or killed anywhere is made up for by the next. Two that register the same
-run at once are one workload, by a unique key. What is tied to no department is not even listed.
+"""External runs: what others submit to a cluster and the portal admits. A run found in a listing becomes a workload, and its
+state becomes the observed state of that workload's attempt. From then on it is like any other: planned, admitted, warned,
+stopped, queued again.
+Each listing shows everything again, so the next one makes up for one that was lost or killed anywhere. If two processes register
+the same run at once, a unique key keeps it one workload. Runs that are tied to no department are not even listed.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from workloads.sharing.outside import Offered, asks_by_claim, requests
 from workloads.status.status_line import situation_of
 
 log = structlog.get_logger(__name__)
-MISSING = dt.timedelta(seconds=60)  # a replica that nobody makes again in this time is not wanted any more
+MISSING = dt.timedelta(seconds=60)  # a replica that is not recreated within this time is no longer wanted
 TELL_EVERY, TELL_AT_ONCE = dt.timedelta(seconds=60), 20
-NUMBERS = re.compile(r"[\d:.]+")  # a sentence that differs in these only is no new event
+NUMBERS = re.compile(r"[\d:.]+")  # a sentence that differs only in these causes no new event
 ROWS = ("workload__pool__group__cluster", "workload__department", "workload__author", "cluster")
 
 
 class NotRead(Invalid):
-    """Why it cannot become a workload; told in the cluster, in English."""
+    """Why the run cannot become a workload; written to its pods, in English."""
 
     code = "not_admitted"
 
 
 def is_admitting(driver: object) -> TypeGuard[Admits]:
-    """Whether others may submit to the driver's cluster, too."""
+    """Whether the portal admits what others submit to the driver's cluster."""
     return bool(getattr(driver, "admits", False))
 
 
 def seen_of(cluster: Cluster, driver: object, *, now: dt.datetime) -> dict[str, Observed] | None:
-    """As `look`; None where external runs are not looked for, or cannot be: the portal's own work does not depend on it."""
+    """As `look`, but None if the cluster admits no external runs or cannot list them: other workloads do not depend on it."""
     if not is_admitting(driver):
         return None
     try:
@@ -74,8 +74,8 @@ def seen_of(cluster: Cluster, driver: object, *, now: dt.datetime) -> dict[str, 
 
 
 def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Observed]:
-    """One listing: registers what is new, lets go of what is gone, and returns what is to be seen of the others, by run name.
-    Raises Unreachable."""
+    """One listing: register new runs, stop workloads whose runs are gone, and return the observed state of the others by run
+    name. Raises Unreachable."""
     ExternalWork.objects.filter(cluster=cluster).exclude(manifest="").exclude(workload__finished_at=None).update(
         manifest=""
     )
@@ -100,7 +100,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
         elif run.waits and run.department:
             try:
                 refusals += _register_or_tell(cluster, driver, run, now, may_tell=refusals < TELL_AT_ONCE)
-            except Exception:  # what somebody wrote is no trouble of the others'
+            except Exception:  # one person's faulty input must not affect others
                 log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())
     seen: dict[str, Observed] = {}
@@ -126,7 +126,7 @@ def _latest_attempts(rows: Any) -> dict[int, Attempt]:
 
 
 def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> ExternalWork | None:
-    """The oldest workload of the same object whose own pod is gone: the new pod takes its place if it asks for the same."""
+    """The oldest workload of the same object whose own pod is gone: a new pod with the same requests takes its place."""
     if not run.ref.pod_uid:
         return None
     free = [
@@ -138,7 +138,7 @@ def _free_row(run: ExternalRun, rows: Any, runs: Mapping[str, ExternalRun]) -> E
 
 
 def _live(row: ExternalWork, number: int, run: ExternalRun | None) -> tuple[ExternalPod, ...]:
-    """The pods of its attempt of that number. What is left of the one before may never be gone: its node may be lost."""
+    """The live pods of the attempt with this number. Pods of the attempt before may stay forever, because their node is lost."""
     live = run.live if run is not None else ()
     return tuple(pod for pod in live if pod.leaving is None) if row.bound < number else live
 
@@ -148,7 +148,7 @@ def _place(uid: str, asked: Mapping[str, float | str]) -> tuple[object, ...]:
 
 
 def _leaving(rows: Iterable[ExternalWork], runs: Mapping[str, ExternalRun]) -> Counter[tuple[object, ...]]:
-    """Replicas whose pods still have their grace, by what their next ones must be."""
+    """Number of replicas whose pods are in their grace, by what the pods that replace them must request."""
     return Counter(
         _place(row.uid, row.asked) for row in rows
         if row.pod_uid and row.workload.finished_at is None
@@ -158,12 +158,12 @@ def _leaving(rows: Iterable[ExternalWork], runs: Mapping[str, ExternalRun]) -> C
 
 
 def _rebind(row: ExternalWork, key: str, **fields: str) -> bool:
-    """The compare-and-set by which a new pod becomes the row's."""
+    """Bind the row to a new pod, by compare-and-set. False if another process was first."""
     values: dict[str, Any] = {"key": key, "bound": row.workload.attempts_made, "missing_since": None, **fields}
     try:
         with durable():
             changed = ExternalWork.objects.filter(pk=row.pk, key=row.key).update(**values)
-    except IntegrityError:  # somebody else registered it meanwhile
+    except IntegrityError:  # another process registered it meanwhile
         return False
     for name, value in values.items():
         setattr(row, name, value)
@@ -173,7 +173,7 @@ def _rebind(row: ExternalWork, key: str, **fields: str) -> bool:
 def _observed(
     row: ExternalWork, attempt: Attempt, run: ExternalRun | None, driver: Admits, now: dt.datetime
 ) -> Observed | None:
-    """What the run does, as the attempt's news; None where there is nothing of it that holds anything."""
+    """The observed state of the attempt; None if nothing is left of it that holds capacity."""
     state = State(row.workload.state)
     live = _live(row, attempt.number, run)
     alone = bool(row.pod_uid) or row.kind == "Pod"
@@ -189,8 +189,8 @@ def _observed(
     waiting = [pod for pod in gated if pod.asked == row.asked]
     if not inside:
         if state is State.STOPPING:
-            return None  # what is left waits behind the gate and holds nothing
-        if gated and not waiting:  # its people changed what it asks for: that is another workload
+            return None  # the pods that are left wait behind the gate and hold nothing
+        if gated and not waiting:  # its submitters changed its requests: that is another workload
             _let_go(row, now)
             return None
         return replace(news, gated=state in ON_CLUSTER and len(waiting) >= row.workload.pods)
@@ -229,11 +229,11 @@ def _without_pods(
     row: ExternalWork, attempt: Attempt, run: ExternalRun | None, news: Observed, alone: bool, driver: Admits,
     now: dt.datetime,
 ) -> Observed | None:  # fmt: skip
-    """It has no pod that lives: it is over, its controller is about to make some, or somebody took it away."""
+    """As `_observed`, for a run without live pods: it is over, its controller is about to create some, or it was withdrawn."""
     state, again = State(row.workload.state), row.bound < attempt.number
     if run is not None and run.pods and alone and not again:
         pod = run.pods[-1]
-        phase = Phase.LOST if row.pod_uid else pod.phase  # a controller makes a replica again, whatever it exited with
+        phase = Phase.LOST if row.pod_uid else pod.phase  # a controller recreates a replica, whatever its exit code
         return replace(
             news, phase=phase, exit_code=pod.exit_code, reason=pod.reason, message=pod.message, node=pod.node,
             started_at=pod.started_at, finished_at=pod.finished_at,
@@ -246,7 +246,7 @@ def _without_pods(
     if run is None or (run.suspended and not (again and run.suspended_by_portal)):
         _let_go(row, now)
         return None
-    if alone and not (run is not None and run.live):  # those live that are left of the attempt before
+    if alone and not (run is not None and run.live):  # live pods here are left of the attempt before
         if row.missing_since is None:
             ExternalWork.objects.filter(pk=row.pk).update(missing_since=now)
         elif now - row.missing_since > MISSING:
@@ -271,7 +271,7 @@ def _make_again(row: ExternalWork, driver: Admits, now: dt.datetime) -> None:
 
 
 def _let_go(row: ExternalWork, now: dt.datetime) -> None:
-    """Whoever submitted it took it away, or suspended it: the workload is stopped, as if it had been asked for here."""
+    """Stop the workload, as if that had been requested here: its submitter deleted or suspended the run."""
     live = Workload.objects.filter(pk=row.workload_id, finished_at=None, cancel_requested_at=None)
     if live.update(cancel_requested_at=now, version=F("version") + 1):
         log.info("external.taken_away", workload=row.workload.public_id, run=str(row))
@@ -281,7 +281,8 @@ def _let_go(row: ExternalWork, now: dt.datetime) -> None:
 
 
 def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime, *, may_tell: bool) -> bool:
-    """Whether it was told that it cannot be admitted: some at each look, for that asks the cluster."""
+    """Register the run; True if a refusal was written to its pods. `may_tell`: whether that may be done, because each costs
+    requests to the cluster."""
     with translation.override("en"):
         try:
             register(cluster, run, now=now)
@@ -303,7 +304,7 @@ def _tell(driver: Admits, ref: ExternalRef, text: str, *, event: bool) -> None:
 
 
 def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workload | None:
-    """Queues a workload for the run; None if somebody else just did. Raises NotRead, QueueFull, or Impossible."""
+    """Queue a workload for the run; None if another process just did. Raises NotRead, QueueFull, or Impossible."""
     department = Department.objects.filter(slug=run.department).first()
     author = _author(cluster, run, department)
     if department is None:
@@ -340,11 +341,11 @@ def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workloa
 
 
 def _author(cluster: Cluster, run: ExternalRun, department: Department | None) -> User | None:
-    """The account of the same name, if it may submit in the department. Raises NotRead where only a label of its own ties the
-    run to the department and nobody who may submit there stands behind it; the same where there is no such department, which
-    is nothing to tell a stranger."""
+    """The account with the submitter's name, if it may submit in the department. Raises NotRead if only the run's own label ties
+    it to the department and its submitter may not submit there. The error is the same if there is no such department, so that
+    strangers do not learn which ones exist."""
     prefix = str(cluster.options.get("user_prefix", ""))
-    name = run.submitted_by.removeprefix(prefix) if run.submitted_by.startswith(prefix) else ""  # another's namesake
+    name = run.submitted_by.removeprefix(prefix) if run.submitted_by.startswith(prefix) else ""  # else a namesake
     user = User.objects.filter(username=name, is_active=True).first() if name else None
     if user is not None and department is not None and Actor(user).may(Right.SUBMIT, department):
         return user
@@ -399,7 +400,7 @@ def _request(cluster: Cluster, run: ExternalRun, department: Department) -> Work
 
 
 def _amounts(pods: Iterable[ExternalPod]) -> str:
-    """What each asks for, with the name of the first that does: "nvidia.com/gpu 1: ray-head; nvidia.com/gpu 2: ray-a"."""
+    """The different requests, each with the first pod that has it: "nvidia.com/gpu 1: ray-head; nvidia.com/gpu 2: ray-a"."""
     first: dict[str, str] = {}
     for pod in pods:
         words = [f"{name} {amount:g}" if isinstance(amount, float) else f"{name} {amount}"
@@ -409,7 +410,8 @@ def _amounts(pods: Iterable[ExternalPod]) -> str:
 
 
 def _pool(cluster: Cluster, run: ExternalRun, department: Department) -> tuple[Pool, Amount]:
-    """The pool that it names, or the one that can serve it in which the department has the most of its own."""
+    """The pool that the run names, or the one that can serve it in which the department has the most guaranteed quota; and the
+    amount there. Raises NotRead."""
     pools = list(Pool.objects.filter(group__cluster=cluster).select_related("group__cluster").order_by("slug"))
     named, settings = run.settings.get("pool", ""), settings_of(cluster)
     product = texts((run.sample.get("spec") or {}).get("nodeSelector")).get(PRODUCT, "")
@@ -471,7 +473,7 @@ def _truth(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admits, now: dt.datetime) -> None:
-    """Writes on the pods of queued work what its page says, to those whose sentence is the oldest."""
+    """Write on the pods of queued workloads what their pages say, for those with the oldest sentence first."""
     due: Sequence[ExternalWork] = [
         row for row in rows
         if row.workload.state == State.QUEUED and (row.status_at is None or row.status_at <= now - TELL_EVERY)
@@ -479,7 +481,7 @@ def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
         and attempt.claim.answered_at is not None
     ]  # fmt: skip
     for row in sorted(due, key=lambda row: (row.status_at is not None, row.status_at or now))[:TELL_AT_ONCE]:
-        reader = Actor(User(username=""))  # whoever may read pods reads it: nothing that only the author may know
+        reader = Actor(User(username=""))  # others can read the pods: nothing that only the author may know
         with translation.override("en"):
             situation = situation_of(reader, row.workload, attempts[row.workload_id])
             text = " ".join(["waits.", situation.sentence, *situation.details])[:900]

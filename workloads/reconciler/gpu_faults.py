@@ -1,7 +1,6 @@
-"""Quarantines nodes whose GPUs have reported a fault, as their cluster's Prometheus says.
-
-On Kubernetes the device plugin chooses the card of a pod, so a fault of one GPU concerns its whole node. A Prometheus that does
-not answer, or does not know a node or GPU any more, changes nothing: what fell off the bus is not well.
+"""Quarantine nodes whose GPUs have a fault according to their cluster's Prometheus.
+On Kubernetes the device plugin chooses the card of a pod, so a fault of one GPU concerns its whole node. If Prometheus does not
+answer, or no longer has series of a node or GPU, nothing changes: a GPU that fell off the bus is not well.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def judge_all(*, now: dt.datetime) -> int:
-    """Returns how many nodes changed. One cluster's trouble is not another's."""
+    """Judge the nodes of all clusters; returns how many changed. A failure in one cluster does not affect the others."""
     changed = 0
     sources = MetricsSource.objects.filter(cluster__active=True, cluster__kind=ClusterKind.KUBERNETES).exclude(url="")
     for source in sources.select_related("cluster"):
@@ -35,7 +34,7 @@ def judge_all(*, now: dt.datetime) -> int:
             xids = Options.from_json({"instance": source.cluster.name} | source.cluster.options).health_xids
             server = server_of(source)
             xid_samples, health_samples = ask_texts(server, queries_of(server.selector), at=now)
-        except (Problem, ValueError) as error:  # the measuring job and the cluster's page say it
+        except (Problem, ValueError) as error:  # the measuring job and the cluster's page report it
             log.info("gpu_faults.not_asked", cluster=source.cluster.name, error=str(error)[:300])
             continue
         changed += judge_cluster(source.cluster, faults_of(xid_samples, health_samples, xids), now=now)

@@ -1,8 +1,7 @@
-"""The round that looks for idle work, each minute after it was measured.
-
-Everything is decided from what was measured and from rows, and written with compare-and-set: a round that is killed, or that
-runs twice, is made up for by the next one. Idleness is written on the claim, whatever the policy does about it: the plan
-counts what stopping idle work would lose.
+"""The round that looks for idle work, each minute after measuring.
+Everything is decided from measurements and rows, and written with compare-and-set: a round that is killed or runs twice does no
+harm, and the next one continues. Idleness is written on the claim, whatever the policy does about it: the plan counts what
+stopping idle work would lose.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BUSY = Finding(Now.BUSY)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A running attempt, the rule for it, its spell, and what was found of it."""
+    """A running attempt, the rule for it, its live spell, and the finding of this round."""
 
     attempt: Attempt
     rule: Rule
@@ -53,14 +52,14 @@ def review(*, now: dt.datetime) -> int:
         _mark(case, now)
         try:
             changed_here += _settle(case, exempt, case.attempt.claim_id in borrowing, now)
-        except Exception:  # one workload's trouble is not another's; the next round tries again
+        except Exception:  # a failure of one workload must not affect others; the next round tries again
             log.exception("idle.failed", workload=case.attempt.workload.public_id)
     return changed + changed_here
 
 
 def find(now: dt.datetime) -> list[Case]:
-    """Every running attempt with what is known of it, in a constant number of queries, and one request to each notebook that
-    is idle as far as its cards tell."""
+    """Every running attempt as a Case, in a constant number of queries, and one request to each notebook that is idle by its
+    GPU activity."""
     running = Attempt.objects.filter(finished_at=None, started_at__isnull=False, workload__state=State.RUNNING)
     rows = list(
         running.select_related("workload__department", "workload__author", "claim", "cluster")
@@ -99,13 +98,14 @@ def _ask_notebooks(
 
 
 def _borrowing(attempts: Sequence[Attempt]) -> set[int]:
-    """Claims that use borrowed units now."""
+    """Ids of the claims that use borrowed units now."""
     rows = LedgerEntry.objects.filter(claim__in=[row.claim_id for row in attempts], own=False, ended_at=None)
     return set(rows.values_list("claim_id", flat=True))
 
 
 def _mark(case: Case, now: dt.datetime) -> None:
-    """Writes on the claim since when it is idle. What goes on beyond the window that was looked at began before it."""
+    """Write on the claim since when it is idle. If it is idle in the whole window that was examined, an earlier stored start
+    is kept."""
     claim, since = case.attempt.claim, case.finding.since if case.is_idle else None
     known = claim.idle_since
     if since is not None and known is not None and since <= now - 2 * case.rule.length - GAP + BUCKET:
@@ -141,7 +141,7 @@ def _settle(case: Case, exempt: Exempt, borrows: bool, now: dt.datetime) -> bool
 
 
 def _carry_out(now: dt.datetime) -> int:
-    """Stops that a round decided and did not live to carry out."""
+    """Carry out stops that an earlier round decided but was killed before it could carry them out."""
     decided = spells.live().exclude(stop_decided_at=None)
     related = (
         "attempt__workload__pool",
@@ -153,7 +153,7 @@ def _carry_out(now: dt.datetime) -> int:
 
 
 def _stop(spell: IdleSpell, now: dt.datetime) -> bool:
-    """The ordinary graceful stop. If it is no longer running, somebody else was first."""
+    """Stop the attempt in the ordinary, graceful way. False if it was no longer running."""
     moved = record_event(spell.attempt, Event.IDLE, now=now)
     stopped = moved or Attempt.objects.filter(pk=spell.attempt_id, stop_cause=StopCause.IDLE).exists()
     spells.live().filter(pk=spell.pk).update(ended_at=now, end=SpellEnd.STOPPED if stopped else SpellEnd.GONE)
@@ -163,6 +163,6 @@ def _stop(spell: IdleSpell, now: dt.datetime) -> bool:
 
 
 def _close_ended(now: dt.datetime) -> int:
-    """Ends the spells of what runs no longer, or is being recalled: nobody has to be told."""
+    """End the spells of attempts that no longer run, or are being recalled: no notice is due."""
     over = spells.live().exclude(attempt__finished_at=None, attempt__workload__state=State.RUNNING)
     return sum(spells.end(spell, SpellEnd.GONE, now=now) for spell in over)

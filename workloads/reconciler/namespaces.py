@@ -1,4 +1,4 @@
-"""What each department's namespace on a cluster should allow, computed from quotas and claims; the driver applies it."""
+"""The limits of each department's namespace on a cluster, computed from quotas and claims; the driver applies them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
-    """Applies the namespaces of all departments with a quota or run there; returns how many. Raises Unreachable."""
+    """Apply the namespaces of all departments with a quota or run there; returns how many. Raises Unreachable."""
     if cluster.kind != ClusterKind.KUBERNETES:
         return 0
     books, count = usage_now.read(_pools(cluster), claims=False), 0
@@ -34,7 +34,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
             for unrestricted in (False, True)[: 1 + department.unrestricted]:
                 driver.keep_home(home_of(cluster, department, books, unrestricted=unrestricted))
         except Unreachable:
-            raise  # so are the others
+            raise  # the others cannot be reached either
         except ClusterError as error:
             log.warning("home.stays", cluster=cluster.name, department=department.slug, error=str(error))
             continue
@@ -43,7 +43,7 @@ def keep_homes(cluster: Cluster, driver: ClusterDriver) -> int:
 
 
 def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -> None:
-    """Applies the namespace of the attempt's department before its pods are created. Raises Unreachable, Refused."""
+    """Apply the namespace of the attempt's department before its pods are created. Raises Unreachable, Refused."""
     if attempt.cluster.kind == ClusterKind.KUBERNETES:
         unrestricted = attempt.workload.settings.ipc_lock
         home = home_of(attempt.cluster, attempt.workload.department, unrestricted=unrestricted)
@@ -53,10 +53,9 @@ def keep_home(attempt: Attempt, driver: ClusterDriver, *, fresh: bool = False) -
 def home_of(
     cluster: Cluster, department: Department, books: usage_now.Live | None = None, *, unrestricted: bool = False
 ) -> Home:
-    """One of the department's two namespaces with its limits: its ceiling, or what it has if that is more (its quota
-    was lowered).
-
-    Either one gets the whole limit, because it is not known beforehand in which of them its work will be.
+    """One of the department's two namespaces with its limits: the department's ceiling, or what it holds if that is more
+    (because its quota was lowered).
+    Each of the two gets the whole limit, because it is not known beforehand in which of them the workloads will be.
     """
     books = books or usage_now.read(_pools(cluster), claims=False)
     options = Options.from_json(cluster.options)
@@ -77,18 +76,16 @@ def _pools(cluster: Cluster) -> list[Pool]:
 
 
 def _held(department: Department, pool: Pool) -> int:
-    """What the department's claims hold, leaving ones included: their pods still exist."""
+    """Units that the department's claims hold, including leaving ones, whose pods still exist."""
     work = Claim.objects.filter(department=department, pool=pool, state__in=OCCUPYING, pods__gt=0)  # no recalls
     return work.aggregate(units=Sum(F("units_per_pod") * F("pods")))["units"] or 0
 
 
 def _requests(pool: Pool) -> list[sharing.Request]:
-    """One for each kind of pod that the pool can hold."""
+    """One request for each kind of pod that the pool can hold."""
     plain = sharing.Request(pool.product, 0, table=pool.mig, units_per_card=pool.units_per_card)
     table = PRODUCTS.get(pool.mig)
     if table is None:
         return [plain]
-    names = dict.fromkeys(
-        [*table, *profiles_present([pool])[pool.mig]]
-    )  # of some drivers by other names than the table's
+    names = dict.fromkeys([*table, *profiles_present([pool])[pool.mig]])  # some drivers have other names than the table
     return [replace(plain, profile=name, units=table[name].size) for name in names]

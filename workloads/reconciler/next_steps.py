@@ -1,7 +1,6 @@
-"""Desired state against observed state: what to do next for one attempt. PURE; reconcile.py carries it out.
-
-Each answer is the next few steps only; after they are done the question is asked again. Any of them may have been done
-before by somebody who was killed right after, so every step is harmless when repeated.
+"""Desired state against observed state: the next steps for one attempt. PURE; reconcile.py carries them out.
+Each answer has only the next few steps; after them next_steps is called again. Any of them may have been done already by a
+process that was killed right after, so every step is harmless when repeated.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from workloads.runtime.gangs import as_rows
 
 # A listing that began this long after an attempt was created would have shown it.
 SURE = dt.timedelta(seconds=2)
-AHEAD = dt.timedelta(minutes=1)  # so far the clocks of several machines may differ
+AHEAD = dt.timedelta(minutes=1)  # how far the clocks of several machines may differ
 NEVER, NEVER_WAIT = frozenset({"InvalidImageName", "ErrImageNeverPull"}), dt.timedelta(seconds=10)
-SILENT = 6  # times as long may last what gives no reason
-DISPLACED = dt.timedelta(seconds=30)  # that a service may wait for its node, whose cards may be freed just now
-UNHEARD = dt.timedelta(seconds=30)  # beyond its grace, before a stop is said again
+SILENT = 6  # how many times as long a start may take that reports no reason
+DISPLACED = dt.timedelta(seconds=30)  # how long a service may wait for its node, whose cards may be freed just now
+UNHEARD = dt.timedelta(seconds=30)  # beyond its grace, before a stop is repeated
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.LOST})
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An attempt with its workload's and claim's state; times are aware datetimes, None: not yet."""
+    """An attempt with its workload's and claim's state. Times are aware datetimes; None: not yet."""
 
     state: State
     claim: str  # pending | holding | leaving | released
@@ -41,10 +40,10 @@ class View:
     cancel: bool
     max_runtime: int | None
     finished_at: dt.datetime | None
-    give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # that the cluster may fail to start it
+    give_up_after: dt.timedelta = dt.timedelta(minutes=10)  # how long the cluster may fail to start it
     stopping_at: dt.datetime | None = None  # since when SIGTERM is due
-    reason: str = ""  # why it has not started yet, as last written down
-    ranks: list[dict[str, Any]] = field(default_factory=list)  # as last written down
+    reason: str = ""  # why it has not started yet, as last recorded
+    ranks: list[dict[str, Any]] = field(default_factory=list)  # as last recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Seen:
 
     at: dt.datetime
     run: Observed | None
-    given_up: bool = False  # its node has not answered for as long as the operator waits
+    given_up: bool = False  # its node has been silent for longer than the cluster's option lost_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +85,14 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class RanksMoved:
-    """A rank of a gang, or the pod of a service, has another state than is recorded."""
+    """The state of a gang's rank, or of a service's pod, differs from the recorded one."""
 
     run: Observed
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Why the cluster has not started it; "" for no reason."""
+    """Why the cluster has not started the run; "" if it reports no reason."""
 
     reason: str
     message: str
@@ -106,21 +105,21 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Store its log; then remove it from the cluster."""
+    """Store the run's log; then remove the run from the cluster."""
 
     ref: RunRef
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The cluster has nothing of it any more."""
+    """The cluster no longer has anything of the run."""
 
 
 Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Waits | Stop | Remove | Forgotten
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
-    """The steps that are due; none if everything is as it should be. `seen` None: the cluster has not been listed."""
+    """The steps that are due; () if none. `seen` None: the cluster has not been listed."""
     if view.finished_at is not None:
         return _left_over(view, seen, now)
     return _ranks(view, seen) + _by_state(view, seen, now)
@@ -143,8 +142,8 @@ def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
 
 
 def _left_over(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
-    """The attempt is over, but a run still lives (a lost node came back): it must not live beside the next attempt's.
-    A listing that began before the end was recorded does not count."""
+    """Steps for an attempt that is over. If its run still lives (a lost node came back), it is stopped: it must not run beside
+    the next attempt. A listing that began before the end was recorded does not count."""
     if seen is None or seen.run is None:
         return (Forgotten(),) if seen else ()
     if seen.run.phase in ENDED:
@@ -157,7 +156,7 @@ def _left_over(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, .
 def _queued(view: View) -> tuple[Step, ...]:
     if view.cancel:
         return (Happened(Event.CANCEL),)
-    answers = {"holding": Event.ADMIT, "leaving": Event.GONE_UNSTARTED}  # nothing runs that a notice could warn
+    answers = {"holding": Event.ADMIT, "leaving": Event.GONE_UNSTARTED}  # no run exists that a notice could warn
     return (Happened(answers[view.claim]),) if view.claim in answers else ()
 
 
@@ -174,7 +173,7 @@ def _ranks(view: View, seen: Seen | None) -> tuple[Step, ...]:
 
 
 def _gang(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """What a driver leaves to the portal: all ranks start together, and none continues without the others."""
+    """The steps of gangs that drivers leave to the portal: all ranks start together, and none continues without the others."""
     run = seen.run if seen else None
     if run and run.over and not run.stopping:
         return (Stop(view.grace),)
@@ -188,7 +187,7 @@ def _running(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...
         return (Happened(Event.STUCK, seen.run),)
     if view.state is State.STARTING and seen and seen.run and seen.run.reason != view.reason:
         return (Waits(seen.run.reason, seen.run.message),)
-    if view.announced_at is not None:  # withdrawn, and the container still believes it must go
+    if view.announced_at is not None:  # withdrawn, but the container can still read the reclaim time
         return (Announce(None),)
     over = view.started_at and view.max_runtime and now >= view.started_at + dt.timedelta(seconds=view.max_runtime)
     return (Happened(Event.EXPIRE),) if over and view.state is State.RUNNING else _checkpointed(view, seen)
@@ -217,7 +216,7 @@ def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
 
 
 def _never_ran(view: View, seen: Seen | None) -> bool:
-    """Whether it waits for its node or image or was never created: it needs no notice, and an owner waits for the
+    """Whether the run waits for its node or image, or was never created. Then it needs no notice, and an owner waits for the
     capacity."""
     if view.started_at is not None or seen is None:
         return False
@@ -227,29 +226,29 @@ def _never_ran(view: View, seen: Seen | None) -> bool:
 
 
 def _checkpointed(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """A new checkpoint: what stopping would lose counts from here."""
+    """Record a new checkpoint: the work that stopping would lose counts from it."""
     at = seen.run.checkpointed_at if seen and seen.run else None
     return (Checkpointed(at),) if at and (view.checkpointed_at is None or at > view.checkpointed_at) else ()
 
 
 def _ended(view: View, seen: Seen | None) -> tuple[Step, ...]:
-    """It ended by itself, or is gone and not by the portal."""
+    """Steps if the run ended by itself, or is gone without the portal having stopped it."""
     if seen is None:
         return ()
     if seen.run is None:
         sure = view.created_at is not None and seen.at > view.created_at + SURE
         return (Happened(Event.LOST),) if sure else ()
     if seen.run.phase not in ENDED:
-        # Deleted before it is queued again: should the node come back, the first thing it does is to end it.
+        # Deleted before it is queued again: if the node comes back, it ends the run first.
         lost = seen.given_up or _displaced(view, seen.run, seen.at)
         return (Stop(0), Happened(Event.LOST, seen.run)) if lost else ()
-    if view.ready:  # it said "take me" and went: recalled, whatever the code
+    if view.ready:  # it reported itself ready and ended: recalled, whatever the exit code
         return (Happened(Event.STOP),) if view.state is State.RECALLED else (Happened(_exit(seen.run), seen.run),)
     return (Happened(_exit(seen.run), seen.run),)
 
 
 def _displaced(view: View, run: Observed, now: dt.datetime) -> bool:
-    """Whether a running service was evicted and its controller's new pod finds no place on its node: a drain."""
+    """Whether a running service was evicted (by a drain), and its controller's new pod finds no place on its node."""
     ran = view.started_at is not None and run.phase is Phase.PENDING
     return ran and run.displaced_at is not None and now - run.displaced_at > DISPLACED
 
@@ -264,7 +263,7 @@ GONE = {"recalled": Event.GONE_RECALLED, "cancelled": Event.GONE_CANCELLED, "exp
 
 def _stopping(view: View, seen: Seen | None) -> tuple[Step, ...]:
     if seen is None:
-        return (Stop(view.grace),)  # at once; it may exist unrecorded if the process that created it was killed
+        return (Stop(view.grace),)  # at once; it may exist without a record if the process that created it was killed
     if seen.run is None:
         sure = view.created_at is None or seen.at > view.created_at + SURE
         return (Happened(GONE[view.stop_cause]),) if sure else ()

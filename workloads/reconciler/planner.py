@@ -1,7 +1,6 @@
-"""Acts on hints as they arrive: plans pool groups, and hands every changed claim to the workers.
-
-It does what the workers' periodic tasks do, only at once: any number of these may run, or none. One loop takes hints, so a
-burst of submissions is answered by as few passes as there were rounds, and what a pass admitted is started while the next plans.
+"""Act on hints as they arrive: plan pool groups, and hand every changed claim to the workers.
+It does at once what the periodic tasks do later: any number of planners may run, or none. One loop takes the hints, so a burst
+of submissions needs only one pass for each round, and what a pass admitted is started while the next one plans.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from workloads.runtime.base import Look
 
 log = structlog.get_logger(__name__)
 WAIT = 1.0  # s for the first hint
-SHORT, LONGEST_REST = 0.3, 2.0  # s; of passes, and between two of them
-BURST, LONGEST_BURST = 4, 2.0  # after a pass that admitted so many, hints gather while more come, so many s at most
+SHORT, LONGEST_REST = 0.3, 2.0  # s; a short pass, and the longest pause between two passes
+BURST, LONGEST_BURST = 4, 2.0  # after so many changed claims, hints are collected while more come; at most s
 GATHER = 0.05  # s without another hint: the burst is over
-UNWELL = 15.0  # s after a failure in which this process does not announce itself
+UNWELL = 15.0  # s after a failure in which this process does not announce that it takes hints
 
 
 class Planner(threading.Thread):
@@ -39,7 +38,7 @@ class Planner(threading.Thread):
         self.closing, self.workers = closing, workers
         self._rest = 0.0  # s before the next hints are taken
         self._burst = False  # more hints are on their way
-        self._well_from = 0.0  # monotonic; the workers do all of it while this one only fails
+        self._well_from = 0.0  # monotonic time; until then the periodic tasks do its work
 
     def run(self) -> None:
         while not self.closing.is_set():
@@ -52,7 +51,7 @@ class Planner(threading.Thread):
             except redis.RedisError as error:
                 log.warning("hints.away", error=str(error))
                 self.closing.wait(WAIT)
-            except Exception:  # the beat does what is left undone here
+            except Exception:  # the periodic tasks do what is left undone here
                 log.exception("planner.failed")
                 self._well_from = time.monotonic() + UNWELL
                 self.closing.wait(WAIT)
@@ -71,24 +70,24 @@ class Planner(threading.Thread):
                 case Look.RUNS | Look.NODES:
                     self.workers.look(Look(name), int(ids["cluster_id"]) if "cluster_id" in ids else None)
         for group in groups:
-            began = time.thread_time()  # what it computes: one that waits for a lock costs others nothing
+            began = time.thread_time()  # CPU time: waiting for a lock costs others nothing
             changed = self._plan(group)
             self._rest = max(self._rest, _rest_after(time.thread_time() - began))
             self._burst = self._burst or len(changed) >= BURST
             self.workers.changed(changed)
 
     def _plan(self, group: int) -> list[str]:
-        """Plans; returns the claims that changed."""
+        """Plan a pool group; returns the public ids of the claims that changed."""
         try:
             with hint_queue.collected() as hints:
                 run_pass(group_id=group)
-        except (Busy, PoolGroup.DoesNotExist) as error:  # somebody else plans it right now, or it is gone
+        except (Busy, PoolGroup.DoesNotExist) as error:  # another process plans it just now, or it is gone
             log.info("plan.left", group=group, error=str(error))
         self.act([hint for hint in hints if "claim" not in hint[1]])
         return [str(ids["claim"]) for _name, ids in hints if "claim" in ids]
 
     def _gather(self) -> None:
-        """Waits a moment for further hints: in a burst one pass for many costs less than many passes."""
+        """Wait a moment for further hints: in a burst one pass for many costs less than many passes."""
         end, before = time.monotonic() + LONGEST_BURST, -1
         self.closing.wait(self._rest)
         while self._burst and time.monotonic() < end and (now := hint_queue.waiting()) != before:
@@ -98,8 +97,8 @@ class Planner(threading.Thread):
 
 
 def _rest_after(took: float) -> float:
-    """The pause after a pass: as long as it has computed, three times as long for a large pool, whose passes cost nearly the
-    same however many claims they admit."""
+    """The pause after a pass: as long as the pass, or three times as long for a large pool, whose passes cost nearly the same
+    however many claims they admit. In seconds."""
     return took if took < SHORT else min(LONGEST_REST, 3 * took)
 
 

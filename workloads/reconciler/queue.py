@@ -1,8 +1,7 @@
-"""A work queue like client-go's: keys that need another look, each of them once.
-
-Three sets hold it together. What is added becomes *dirty*. Whoever takes it makes it *processing* until `done`; added again
-meanwhile it stays dirty and is given out once more after that. So no key is ever in two hands of this process, however often
-and by whomever it is added, and no news is missed. `retry` puts a key back after a pause that doubles with each failure.
+"""A work queue like client-go's: keys that need processing, each of them once.
+An added key becomes *dirty*. Once taken it is *processing* until `done`; if it is added again meanwhile, it stays dirty and is
+handed out once more after that. So no key is ever processed by two threads at once, however often it is added, and no change
+is missed. `retry` puts a key back after a pause that doubles with each failure.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class WorkQueue(Generic[Key]):
     """Thread-safe. Keys are handed out in the order in which they became due."""
 
     def __init__(self) -> None:
-        self._dirty: dict[Key, None] = {}  # to be looked at; a dict keeps their order
+        self._dirty: dict[Key, None] = {}  # to be processed; a dict keeps their order
         self._processing: set[Key] = set()
         self._later: list[tuple[float, int, Key]] = []  # (monotonic time, a number that makes it unique, key): a heap
         self._due: dict[Key, float] = {}  # of what is in the heap, the earliest time
@@ -33,7 +32,7 @@ class WorkQueue(Generic[Key]):
         self._number, self._closed = 0, False
 
     def add(self, key: Key, after: float = 0.0) -> None:
-        """Adds a key, due `after` so many seconds unless it is due sooner anyway."""
+        """Add a key that is due in `after` seconds, unless it is due sooner anyway."""
         with self._changed:
             if after > 0 and key not in self._dirty:
                 self._put_later(key, time.monotonic() + after)
@@ -50,8 +49,8 @@ class WorkQueue(Generic[Key]):
             self._changed.notify_all()
 
     def take(self, most: int = 1) -> list[Key]:
-        """Waits for the first key, then returns up to `most`, which belong to the caller until `done`. Empty once the
-        queue is closed."""
+        """Wait for the first key, then return up to `most` keys, which belong to the caller until `done` or `retry`. Empty once
+        the queue is closed."""
         with self._changed:
             while not self._closed:
                 wait = self._ripen()
@@ -65,7 +64,7 @@ class WorkQueue(Generic[Key]):
             return []
 
     def done(self, key: Key) -> None:
-        """Returns a key; it is due again if it was added in the meantime."""
+        """Give back a processed key; it is due again if it was added in the meantime."""
         with self._changed:
             self._processing.discard(key)
             self._failures.pop(key, None)
@@ -73,7 +72,7 @@ class WorkQueue(Generic[Key]):
                 self._changed.notify()
 
     def retry(self, key: Key) -> None:
-        """Returns a key whose processing failed: it is due after a pause that doubles with each failure in a row."""
+        """Give back a key whose processing failed: it is due after a pause that doubles with each failure in a row."""
         with self._changed:
             self._processing.discard(key)
             self._failures[key] += 1
@@ -83,13 +82,13 @@ class WorkQueue(Generic[Key]):
             self._changed.notify()
 
     def close(self) -> None:
-        """Hands out no further keys."""
+        """Hand out no further keys."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        """How many wait, those that are due later included."""
+        """How many keys wait, including those that are due later."""
         with self._changed:
             return len(self._dirty) + len(self._due)
 
@@ -100,7 +99,7 @@ class WorkQueue(Generic[Key]):
             heapq.heappush(self._later, (at, self._number, key))
 
     def _ripen(self) -> float | None:
-        """Makes due keys available; returns seconds until the next one, None if none waits."""
+        """Make due keys available; returns seconds until the next one, None if none waits."""
         now = time.monotonic()
         while self._later:
             at, _, key = self._later[0]

@@ -1,7 +1,6 @@
-"""Reconciles the database and the cluster, in both directions. The shell around next_steps.next_steps.
-
-No transaction is open while a driver is called. Each thing that happened is one compare-and-set transaction; who loses
-the race does nothing. A process killed between two lines leaves work that the next call finds.
+"""Reconcile the database and the cluster, in both directions. The impure shell around next_steps.next_steps.
+No transaction is open while a driver is called. Each event is recorded in one compare-and-set transaction; the loser of a race
+does nothing. A process killed between two lines leaves work that the next call finds.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ from workloads.runtime.base import (
 
 log = structlog.get_logger(__name__)
 ROUNDS = 6  # more steps in a row than any attempt has
-BATCH, FEW = 64, 4  # at once in one transaction; claims that are read one by one
+BATCH, FEW = 64, 4  # attempts in one transaction; up to so many claims are read one by one
 STARTED_TOGETHER = frozenset({Kind.JOB, Kind.NOTEBOOK})  # others need their department's namespace kept first
 
 
 def reconcile_cluster(cluster: Cluster) -> int:
-    """One listing, and every step that it shows to be due, one attempt after the other. Returns how many took one. For a process
-    that has no workers (workers.py)."""
+    """List the cluster once and take every step that is due, one attempt after the other. Returns how many attempts took one.
+    For processes without workers (workers.py)."""
     sightings = due(cluster)
     work = sort_work(sightings=sightings)
     note_running(work.running)
@@ -71,14 +70,14 @@ def reconcile_cluster(cluster: Cluster) -> int:
     for key, claim in [*work.alone.items(), *((a.submission_id, a.claim.public_id) for a in work.admitted)]:
         try:
             moved += reconcile_claim(claim, sightings[key])
-        except Exception:  # one attempt's trouble is not another's; the next turn tries again
+        except Exception:  # a failure of one attempt must not affect others; the next call tries again
             log.exception("attempt.failed", cluster=cluster.name, attempt=key)
     return moved
 
 
 def due(cluster: Cluster) -> dict[str, Seen]:
-    """One listing: what is to be seen of each attempt for which that means a step, by submission id, those that are over last.
-    Removes the runs of nobody. Empty where the cluster does not answer, which is written down."""
+    """List the cluster once: submission id → sighting, for each attempt with a step due, attempts that are over last. Removes
+    orphaned runs. Empty if the cluster does not answer, which is recorded."""
     driver, began = driver_for(cluster), timezone.now()
     try:
         observed = {run.ref.name: run for run in driver.observe()}
@@ -93,7 +92,7 @@ def due(cluster: Cluster) -> dict[str, Seen]:
     known = viewed(Attempt.objects.filter(cluster=cluster, removed_at=None))
     for attempt in known.exclude(claim__state=ClaimState.PENDING, workload__cancel_requested_at=None).order_by("pk"):
         if attempt.workload.kind == Kind.EXTERNAL and external is None:
-            continue  # nobody knows what it does now
+            continue  # its present state is unknown
         run = observed.pop(attempt.run_name, None) or (external or {}).get(attempt.run_name)
         seen = _seen(began, run if run and run.ref.submission_id == attempt.submission_id else None, silent)
         if next_steps(view_of(attempt), seen, began):
@@ -104,8 +103,8 @@ def due(cluster: Cluster) -> dict[str, Seen]:
 
 @dataclass
 class Work:
-    """What is due: attempts to start together (`admitted`), to record as running together, and claims by submission
-    id that need a look each."""
+    """What is due: attempts to start together (`admitted`), attempts to record as running together, and claims to reconcile one
+    by one (`alone`: key → public id)."""
 
     admitted: list[Attempt] = field(default_factory=list)
     running: list[tuple[Attempt, Observed]] = field(default_factory=list)
@@ -113,8 +112,8 @@ class Work:
 
 
 def sort_work(claims: Collection[str] = (), sightings: Mapping[str, Seen] | None = None) -> Work:
-    """`claims`: public ids of those whose plan has changed; `sightings`: what the cluster tells, by submission id. A run that
-    nobody knows is left to the listing, which knows orphans."""
+    """Sort what is due. `claims`: public ids of claims that the plan changed; `sightings`: by submission id, as the cluster
+    reports them. Runs without an attempt are left to the listing, which removes orphans."""
     sightings, now, work = sightings or {}, timezone.now(), Work()
     for attempt in _of_claims(claims):
         steps = next_steps(view_of(attempt), None, now)
@@ -141,7 +140,7 @@ def _of_claims(claims: Collection[str]) -> Iterable[Attempt]:
 
 
 def note_running(seen: Sequence[tuple[Attempt, Observed]]) -> None:
-    """Records starting attempts whose processes run, with the cluster's facts: one transaction for a batch."""
+    """Record starting attempts whose processes run, with the facts that the cluster reports: one transaction for a batch."""
     for at in range(0, len(seen), BATCH):
         batch = sorted(seen[at : at + BATCH], key=lambda each: each[0].workload_id)
         runs = {attempt.pk: run for attempt, run in batch}
@@ -149,12 +148,12 @@ def note_running(seen: Sequence[tuple[Attempt, Observed]]) -> None:
 
 
 def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
-    """Admits and creates what the plan has just given capacity, at most BATCH: two transactions for all instead of two for each.
-    Returns the claims that are not on their way: True for those that need a look each (the second lock turned them away),
-    False for those whose cluster does not answer.
-
-    Who admits here is the first who may ask the cluster, so the driver need not look whether the run is there already. Killed
-    anywhere, it leaves an admitted attempt, which is looked for and created if it is not there."""
+    """Admit and create attempts that the plan has just given capacity, at most BATCH: two transactions for all instead of two
+    for each.
+    Returns the claims whose runs were not created: True if they must be reconciled one by one (the ResourceQuota refused
+    them), False if their cluster does not answer.
+    No other process can have created a run before its admission here, so the driver need not check whether it exists. If killed
+    anywhere, it leaves an admitted attempt, whose run is looked for and created if it does not exist."""
     moved = transitions.record_events(attempts, State.QUEUED, Event.ADMIT)
     created, left = [], {}
     for attempt, error in zip(moved, creators.map(_create, moved), strict=True):
@@ -172,7 +171,7 @@ def start(attempts: Sequence[Attempt], creators: Executor) -> dict[str, bool]:
 
 
 def _create(attempt: Attempt) -> ClusterError | None:
-    """Creates the run; in a thread of its own, without the database."""
+    """Create the run; in a thread of its own, without the database. Returns the error if it failed."""
     with _about(attempt, "create run"):
         try:
             driver_for(attempt.cluster).ensure(replace(to_start(attempt), untried=True))
@@ -183,7 +182,7 @@ def _create(attempt: Attempt) -> ClusterError | None:
 
 @contextmanager
 def _about(attempt: Attempt, what: str) -> Iterator[None]:
-    """Log lines and spans name the attempt."""
+    """A context in which log lines and spans name the attempt."""
     ids = {"workload": attempt.workload.public_id, "attempt": attempt.number}
     with structlog.contextvars.bound_contextvars(**ids), work(what):
         yield
@@ -196,9 +195,9 @@ def _seen(began: dt.datetime, run: Observed | None, silent: frozenset[str]) -> S
 
 
 def reconcile(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None) -> bool:
-    """Takes every step that is due for one attempt. True if there was one."""
+    """Take every step that is due for one attempt. True if there was one."""
     moved = False
-    if attempt.removed_at is not None:  # somebody else has tidied up after it
+    if attempt.removed_at is not None:  # another process has cleaned up after it
         return False
     with _about(attempt, "reconcile"):
         for _ in range(ROUNDS):
@@ -207,13 +206,13 @@ def reconcile(attempt: Attempt, driver: ClusterDriver, seen: Seen | None = None)
                 break
             moved = True
             if isinstance(steps[-1], Stop | Remove | Forgotten | Ensure):
-                break  # asked of the cluster: the next listing tells
+                break  # requested from the cluster: the next listing shows the result
             attempt = BY_CLAIM.all(attempt.claim.public_id)[0]
     return moved
 
 
 def reconcile_claim(public_id: str, seen: Seen | None = None) -> bool:
-    """Reconciles the attempt of a claim; `seen` None: after a change of the plan, without a listing."""
+    """Reconcile the attempt of a claim; `seen` None: after a change of the plan, without a listing."""
     attempt = BY_CLAIM.first(public_id)
     if attempt is None or (seen is None and attempt.finished_at is not None):
         return False
@@ -257,7 +256,7 @@ def view_of(attempt: Attempt) -> View:
 
 
 def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
-    """Takes one step. False ends the round: a race was lost, or the cluster does not answer."""
+    """Take one step. False ends the round: a race was lost, or the cluster does not answer."""
     ref = ref_of(attempt)
     try:
         match step:
@@ -297,8 +296,9 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
 
 
 def _ensure(attempt: Attempt, driver: ClusterDriver) -> bool:
-    """What the plan admitted, the second lock must let in: it is brought up to date first where nobody would hear of a
-    refusal (a controller makes the pods), else after one. One that still refuses is somebody else's, or lags."""
+    """Create the run. The namespace's ResourceQuota must accept what the plan admitted: it is brought up to date first if the
+    portal would not learn of a refusal (because a controller creates the pods), else after a refusal. If it still refuses, it
+    is not the portal's, or the API server's count lags."""
     try:
         spec = to_start(attempt)
         if attempt.workload.kind in (Kind.DISTRIBUTED, Kind.SERVICE):
@@ -318,19 +318,19 @@ def _again(driver: ClusterDriver, spec: RunSpec) -> bool:
     try:
         driver.ensure(spec)
     except Refused as error:
-        log.warning("cluster.second_lock", run=spec.ref.name, error=error.detail)  # the next turn tries again
+        log.warning("cluster.second_lock", run=spec.ref.name, error=error.detail)  # the next call tries again
         return False
     return True
 
 
 def patience_of(attempt: Attempt) -> dt.timedelta:
-    """How long the cluster may fail to start it before it is given up."""
+    """How long the cluster may fail to start the attempt before it is given up."""
     return dt.timedelta(seconds=attempt.cluster.options.get("give_up_after", Options().give_up_after))
 
 
 def _remove_orphans(driver: ClusterDriver, runs: Iterable[Observed], cluster: Cluster, listed_at: dt.datetime) -> None:
-    """Removes runs with our labels that belong to no attempt (a restored database, a deleted department), unless they
-    were created or removed since the listing. A removal in the future was written by a clock that was ahead."""
+    """Remove runs with the portal's labels that belong to no attempt (a restored database, a deleted department), unless they
+    were created or removed since the listing. A removal time in the future was written by a clock that was ahead."""
     left = {run.ref.submission_id: run for run in runs}
     since = Q(removed_at=None) | Q(removed_at__range=(listed_at, timezone.now()))
     known = Attempt.objects.filter(since, submission_id__in=left)

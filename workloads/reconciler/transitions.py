@@ -1,4 +1,4 @@
-"""Records what happened to an attempt: a compare-and-set of the workload's state, with all its consequences.
+"""Record what happened to an attempt: a compare-and-set of the workload's state, with all its consequences.
 
 Every function is safe to call twice; the second call returns False and changes nothing.
 """
@@ -51,7 +51,7 @@ OUTCOME = {
     Event.GONE_STUCK: "failed",
     Event.REJECT: "rejected",
 }
-OUT_OF_SERVICE = "out_of_service"  # reason of an attempt that ended because of its hardware: it does not count
+OUT_OF_SERVICE = "out_of_service"  # reason of an attempt that ended because of its hardware: it counts as no reclaim
 REASON = {Event.GONE_EXPIRED: "max_runtime", Event.GONE_EXHAUSTED: "max_reclaims", Event.STUCK: "not_started",
           Event.GONE_IDLE: "idle"}  # fmt: skip
 
@@ -65,10 +65,11 @@ def record_event(
     reason: str = "",
     message: str = "",
 ) -> bool:
-    """Moves the workload along the state chart if it is still in the state that the caller saw."""
+    """Move the workload along the state chart. False if it is no longer in the state that the caller saw, or if the state chart
+    has no such transition."""
     workload = attempt.workload
     if event is Event.EXITED_BAD and that_stops(attempt.claim) is not None:
-        event, reason = Event.LOST, OUT_OF_SERVICE  # of a fault of its hardware, as far as anybody can tell
+        event, reason = Event.LOST, OUT_OF_SERVICE  # because of a hardware fault, as far as is known
     elif event is Event.GONE_RECALLED and is_out_of_service(attempt.claim):
         reason = OUT_OF_SERVICE
     elif event is Event.GONE_RECALLED and is_exhausted(workload.reclaims + 1, workload.pool.max_reclaims):
@@ -79,7 +80,7 @@ def record_event(
         state = step(State(workload.state), event)
     except NotPossible:
         return False
-    if event is Event.GONE_STUCK:  # why it could not start, not that it was stopped then
+    if event is Event.GONE_STUCK:  # the reason why it could not start, not that it was stopped
         reason, message = attempt.reason, attempt.message
     observed_reason = run.reason if run else ""
     reason = reason or (observed_reason if event is Event.STUCK else "") or REASON.get(event, "") or observed_reason
@@ -104,7 +105,7 @@ def record_event(
 
 
 def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) -> bool:
-    """The compare-and-set. It includes the attempt's number, so that news of an old attempt changes nothing."""
+    """The compare-and-set. It includes the attempt's number, so that an event of an old attempt changes nothing."""
     return bool(
         Workload.objects.filter(pk=workload.pk, state=workload.state, attempts_made=attempt.number).update(
             state=state, state_since=now, version=F("version") + 1
@@ -113,7 +114,7 @@ def _move(workload: Workload, attempt: Attempt, state: State, now: dt.datetime) 
 
 
 def _note(attempt: Attempt, event: Event, run: Observed | None, now: dt.datetime) -> None:
-    """Records facts of an event that neither stops nor ends the attempt."""
+    """Record the facts of an event that neither stops nor ends the attempt."""
     claim = attempt.claim
     facts: dict[str, Any] = {}
     match event:
@@ -145,10 +146,12 @@ def _stopping(attempt: Attempt, cause: StopCause, now: dt.datetime) -> None:
 def _finish(
     attempt: Attempt, event: Event, state: State, run: Observed | None, reason: str, message: str, now: dt.datetime
 ) -> None:
-    """The attempt is over: its capacity is free in this same transaction, and a recalled one queues again."""
+    """Record that the attempt is over: its capacity is freed in the same transaction, and a recalled one is queued again."""
     workload = attempt.workload
     exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
-    unseen = run is not None and run.started_at is not None and attempt.started_at is None  # over before we looked
+    unseen = (
+        run is not None and run.started_at is not None and attempt.started_at is None
+    )  # over before it was observed
     Attempt.objects.filter(pk=attempt.pk).update(
         **(observed_facts(run, now) if unseen and run else {}),
         finished_at=now,
@@ -171,10 +174,9 @@ def _finish(
 
 
 def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.datetime) -> Attempt:
-    """Queues the next attempt of the same workload with its original queue time.
-
-    It waits longer after each reclaim and each attempt lost before it ran, because a node that refuses pods would
-    otherwise get it back at once.
+    """Queue the next attempt of the same workload. Its claim keeps the original time of submission.
+    It waits longer after each reclaim, and after each attempt that was lost before it ran, because a node that refuses pods
+    would otherwise get it back at once.
     """
     reclaims = workload.reclaims + recalled
     turned_away = 0 if recalled else workload.attempts.filter(outcome="lost", started_at=None).count()
@@ -182,7 +184,7 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
     wait = backoff(times, base)
     Workload.objects.filter(pk=workload.pk).update(reclaims=reclaims)
     fields = claim_fields(workload) | {
-        "public_id": new_id(last.claim.public_id),  # it decides between those that were submitted in the same second
+        "public_id": new_id(last.claim.public_id),  # it orders claims that were submitted in the same second
         "queued_at": now,
         "checkpoint_every": last.claim.checkpoint_every,
         "backoff_until": now + dt.timedelta(seconds=wait) if wait else None,
@@ -192,7 +194,7 @@ def requeue(workload: Workload, last: Attempt, *, recalled: bool, now: dt.dateti
 
 
 def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.datetime) -> Attempt:
-    """Creates an attempt, in the transaction that created its claim."""
+    """Create an attempt; called in the transaction that created its claim."""
     if workload.attempts_made != number:
         Workload.objects.filter(pk=workload.pk).update(attempts_made=number)
     cluster = workload.pool.group.cluster
@@ -205,10 +207,10 @@ def new_attempt(workload: Workload, claim: Claim, *, number: int, now: dt.dateti
         cluster=cluster,
         run_name=f"w-{workload.public_id}-{number}",
         namespace=workload.external.namespace if workload.kind == Kind.EXTERNAL else namespace,
-        submission_id=claim.public_id,  # so that what the plan tells and what the cluster tells name it alike
+        submission_id=claim.public_id,  # so that the plan and the cluster use the same key
         secrets=secrets,
         token_digest=token_digest,
-        notice=workload.pool.notice,  # as they are now; frozen at admission
+        notice=workload.pool.notice,  # the pool's present values; frozen at admission
         grace=workload.pool.grace,
         queued_at=now,
     )
@@ -243,7 +245,7 @@ def record_events(
 
 
 def _move_many(attempts: Sequence[Attempt], state: State, values: Mapping[str, object]) -> list[Attempt]:
-    """Locks in the order of keys, so that two batches never deadlock."""
+    """Lock the rows in the order of keys, so that two batches never deadlock."""
     rows = Workload.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
     made = dict(rows.filter(pk__in=[a.workload_id for a in attempts], state=state).values_list("pk", "attempts_made"))
     moved = [attempt for attempt in attempts if made.get(attempt.workload_id) == attempt.number]
@@ -273,8 +275,8 @@ def _note_many(attempts: list[Attempt], event: Event, now: dt.datetime, runs: Ma
 
 
 def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, Observed]) -> None:
-    """Pods of a node start in the same second: one statement for all attempts with the same facts, another for their
-    claims."""
+    """Record the facts of started attempts: one statement for all attempts with the same facts, because pods of a node start in
+    the same second, and one for all claims with the same start."""
     facts_of = {attempt: observed_facts(runs[attempt.pk], now) for attempt in attempts}
     alike: dict[bytes, list[Attempt]] = defaultdict(list)
     since: dict[dt.datetime, list[int]] = defaultdict(list)
@@ -288,7 +290,7 @@ def _note_started(attempts: list[Attempt], now: dt.datetime, runs: Mapping[int, 
 
 
 def record_announced(attempt: Attempt, at: dt.datetime | None, *, now: dt.datetime) -> bool:
-    """Records that the container can read the reclaim time (or that there is none any more)."""
+    """Record that the container can read the reclaim time, or, with `at` None, that there is none any more."""
     return bool(Attempt.objects.filter(pk=attempt.pk).update(announced_at=now if at else None))
 
 
@@ -308,11 +310,11 @@ def record_ranks(attempt: Attempt, run: Observed) -> None:
 
 
 ONE_CHECKPOINT = dt.timedelta(seconds=60)
-"""Files that are written so soon after each other are one checkpoint."""
+"""Files written within this time of each other are one checkpoint."""
 
 
 def record_checkpoint(attempt: Attempt, at: dt.datetime) -> bool:
-    """Records when the newest checkpoint was saved, and how long after the one before: the plan expects the next one by then."""
+    """Record when the newest checkpoint was saved, and how long after the previous one: the plan expects the next one then."""
     values: dict[str, Any] = {"checkpointed_at": at}
     if attempt.checkpointed_at is not None and at - attempt.checkpointed_at >= ONE_CHECKPOINT:
         values["checkpoint_every"] = round((at - attempt.checkpointed_at).total_seconds())
@@ -321,7 +323,7 @@ def record_checkpoint(attempt: Attempt, at: dt.datetime) -> bool:
 
 
 def record_wait(attempt: Attempt, reason: str, message: str) -> bool:
-    """Records why the cluster has not started it, for its page."""
+    """Record why the cluster has not started the run, for the workload's page."""
     live = Attempt.objects.filter(pk=attempt.pk, started_at=None, finished_at=None)
     if not live.update(reason=reason[:60], message=message[:500]):
         return False
@@ -329,7 +331,7 @@ def record_wait(attempt: Attempt, reason: str, message: str) -> bool:
 
 
 def record_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None) -> bool:
-    """Records that the container (by file or API) or the author says that the work is saved. True the first time."""
+    """Record that the container (by file or API) or the author reports the work as saved. True the first time."""
     workload = attempt.workload
     with durable():
         if not Attempt.objects.filter(pk=attempt.pk, ready_at=None, finished_at=None).update(ready_at=now):
@@ -342,7 +344,7 @@ def record_ready(attempt: Attempt, *, now: dt.datetime, by: Actor | None = None)
 
 
 def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: State, reason: str) -> None:
-    """Notifies the author and the department's webhooks."""
+    """Notify the author and the department's webhooks."""
     kind = {
         Event.RECALL: "workload.recalled",
         Event.WITHDRAW: "workload.withdrawn",

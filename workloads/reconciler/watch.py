@@ -1,7 +1,6 @@
-"""Watches the clusters and has changes acted upon. Without it everything is still correct, only slower.
-
-Several copies may run: one of them watches a cluster, the others wait for its lease. The lease is the cluster's row of
-heartbeats, taken and kept by compare-and-set on the database's clock; whoever loses it stops watching.
+"""Watch the clusters and pass changes on. Without it everything is still correct, only slower.
+Several copies may run: one of them watches a cluster, the others wait for its lease. The lease is a row of heartbeats for each
+cluster, taken and kept by compare-and-set on the database's clock; a process that loses it stops watching.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from workloads.clusters.drivers import driver_for
 from workloads.runtime.base import ClusterDriver, ClusterError, Look, Observed
 
 log = structlog.get_logger(__name__)
-POLL = 0.5  # s between looks at a cluster that cannot be watched
-QUIET = 0.5  # s in which many changes become one look
-BEAT = 3.0  # s between two signs of life, and between two tries of those who wait
-EXPIRES = dt.timedelta(seconds=10)  # after the last sign of life somebody else may take over
-LOOK_FOR_NEW = 5.0  # s between two looks for clusters that were added
+POLL = 0.5  # s between two listings of a cluster that cannot be watched
+QUIET = 0.5  # s in which many changes are joined into one listing
+BEAT = 3.0  # s between two renewals of a lease, and between two tries to take it
+EXPIRES = dt.timedelta(seconds=10)  # after the last renewal another process may take over
+LOOK_FOR_NEW = 5.0  # s between two checks for added clusters
 LONG_AGO = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 Sighted = Callable[[Cluster, Observed], None]
 
@@ -44,30 +43,29 @@ class Lease:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{new_id()[-6:]}"
 
     def take(self) -> bool:
-        """Takes or renews the lease. False: another process has it."""
+        """Take or renew the lease. False: another process has it."""
         Heartbeat.objects.get_or_create(name=self.name, defaults={"at": LONG_AGO})
         takeable = Q(data__holder=self.holder) | Q(at__lt=Now() - EXPIRES)
         return bool(Heartbeat.objects.filter(takeable, name=self.name).update(at=Now(), data={"holder": self.holder}))
 
     def give_up(self) -> None:
-        """Releases the lease, so that the next holder need not wait until it expires."""
+        """Release the lease, so that the next holder need not wait until it expires."""
         Heartbeat.objects.filter(name=self.name, data__holder=self.holder).update(at=LONG_AGO)
 
 
 class ClusterWatch(threading.Thread):
-    """One cluster, until `closing` is set. Whatever goes wrong is logged and waited out: no thread of it ends early.
-
-    `sighted` is told of single runs; without it every change of one leads to a listing of all."""
+    """Watches one cluster until `closing` is set. Failures are logged and retried after a pause: none of its threads ends early.
+    `sighted` is called for changes of single runs; without it every change leads to a listing of all runs."""
 
     def __init__(self, cluster: Cluster, closing: threading.Event, sighted: Sighted | None = None) -> None:
         super().__init__(name=f"watch-{cluster.name}", daemon=True)
         self.cluster, self.closing, self.sighted = cluster, closing, sighted
         self.lease = Lease(f"watch:{cluster.name}")
-        self._looks: set[Look] = set()  # that are due
-        self._moved = threading.Event()  # one of them is
+        self._looks: set[Look] = set()  # listings that are due
+        self._moved = threading.Event()  # set when a listing is due
 
     def run(self) -> None:
-        over: threading.Event | None = None  # of the present watch
+        over: threading.Event | None = None  # ends the present watch
         while not self.closing.is_set():
             held = self._held()
             if held and over is None:
@@ -103,7 +101,7 @@ class ClusterWatch(threading.Thread):
     def _watch(self, over: threading.Event) -> None:
         waker = threading.Thread(target=self._wake, args=(over,), name=f"{self.name}-wake", daemon=True)
         waker.start()
-        for look in Look:  # nobody knows since when nobody looked
+        for look in Look:  # the last listing may be long ago
             self._tell(look)
         pause = 1.0
         while not over.is_set():
@@ -117,7 +115,7 @@ class ClusterWatch(threading.Thread):
                 continue
             except (ClusterError, DatabaseError) as error:
                 log.warning("watch.failed", cluster=self.cluster.name, error=str(error))
-            except Exception:  # what a cluster says may be beyond us: the next watch begins with a new listing
+            except Exception:  # a cluster may send anything: the next watch begins with a new listing
                 log.exception("watch.failed", cluster=self.cluster.name)
             finally:
                 connections.close_all()
@@ -138,7 +136,7 @@ class ClusterWatch(threading.Thread):
                 try:
                     while self._looks:
                         wake(self._looks.pop(), cluster_id=self.cluster.pk)
-                except Exception:  # only a hint is lost: the beat looks, too
+                except Exception:  # only a hint is lost: the periodic tasks list, too
                     log.exception("watch.hint_lost", cluster=self.cluster.name)
                 finally:
                     connections.close_all()
@@ -146,7 +144,7 @@ class ClusterWatch(threading.Thread):
 
 
 def _poll(driver: ClusterDriver, tell: Callable[[Look], None], closing: threading.Event) -> None:
-    """For a cluster without a watch: look often, and tell when the picture differs."""
+    """For a cluster without a watch: list it often, and report when the result differs."""
     last = driver.observe()
     while not closing.wait(POLL):
         now = driver.observe()
@@ -156,7 +154,7 @@ def _poll(driver: ClusterDriver, tell: Callable[[Look], None], closing: threadin
 
 
 def watch_all(closing: threading.Event, sighted: Sighted | None = None) -> None:
-    """Watches all active clusters, including ones added later, until `closing` is set."""
+    """Watch all active clusters, including ones added later, until `closing` is set."""
     watches: dict[int, ClusterWatch] = {}
     while not closing.is_set():
         try:

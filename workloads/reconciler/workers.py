@@ -1,8 +1,7 @@
-"""The workers of this process: whatever changed becomes the key of an attempt in one queue, and a few threads take from there.
-
-The plan changes a claim, the watch or a listing tells of a run: both only add its key (an attempt's submission id is its
-claim's id). One key is in one hand at a time, so nobody waits for a clock to know whether somebody else is at it. What is told
-of a run that runs may wait for a moment, for more to come: noted together it costs less.
+"""The workers of this process: every change adds the key of an attempt to one queue, from which a few threads take keys.
+When the plan changes a claim, or the watch or a listing reports a run, only its key is added (an attempt's submission id is its
+claim's id). Each key is processed by one thread at a time, so no lock with a time-out is needed. A report that a run is running
+waits for a moment for further ones: recorded together they cost less.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from workloads.reconciler.reconcile import BATCH, due, note_running, reconcile_c
 from workloads.runtime.base import ClusterError, Look, Observed, Phase
 
 log = structlog.get_logger(__name__)
-WORKERS, LOOKERS = 4, 2  # threads that take keys of attempts; that list clusters
-CREATORS, HANDS = 32, 16  # that create runs; for attempts that need a look each, mostly waiting for the cluster
-GATHER = 0.25  # s that the news of a run that runs waits for more
-RESTS, LONGEST_REST = 9, 30.0  # times as long as a listing took, before the next of its cluster; s
+WORKERS, LOOKERS = 4, 2  # threads that process attempts; threads that list clusters
+CREATORS, HANDS = 32, 16  # threads that create runs; that reconcile attempts one by one, mostly waiting for the cluster
+GATHER = 0.25  # s that a report of a running run waits for further ones
+RESTS, LONGEST_REST = 9, 30.0  # pause after a listing: so many times as long as it took; at most s
 
 
 class Workers:
     def __init__(self) -> None:
         self.attempts: WorkQueue[str] = WorkQueue()
-        self.looks: WorkQueue[tuple[Look, int]] = WorkQueue()  # of a cluster (primary key)
-        self._sightings: dict[str, Seen] = {}  # the newest sighting of each key that is not taken yet
-        self._rests: dict[tuple[Look, int], float] = {}  # until when (monotonic)
+        self.looks: WorkQueue[tuple[Look, int]] = WorkQueue()  # and the cluster's primary key
+        self._sightings: dict[str, Seen] = {}  # the newest sighting of each key that was not taken yet
+        self._rests: dict[tuple[Look, int], float] = {}  # monotonic time before which it is not listed again
         self._guard = threading.Lock()
         self._creators = ThreadPoolExecutor(CREATORS, thread_name_prefix="create")
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="hand")
@@ -51,7 +50,7 @@ class Workers:
             thread.start()
 
     def stop(self) -> None:
-        """Finishes what is under way; what waits is left to the next process."""
+        """Finish what is under way; keys that wait are left to the next process."""
         self.attempts.close()
         self.looks.close()
         for pool in (self._creators, self._hands):
@@ -61,16 +60,16 @@ class Workers:
                 thread.join(5)
 
     def changed(self, claims: Iterable[str]) -> None:
-        """The plan, a person or a deadline changed the attempts of these claims (public ids)."""
+        """Queue the attempts of these claims (public ids), which the plan, a person or a deadline changed."""
         self.attempts.add_all(claims)
 
     def sighted(self, cluster: Cluster, run: Observed) -> None:
-        """The watch reports a run's state. A run that is merely starting is left to the listing."""
+        """Queue a run that the watch reports. A run that is merely starting is left to the listing."""
         if run.phase is not Phase.PENDING or run.reason or run.stopping:
             self._sight(run.ref.submission_id, Seen(timezone.now(), run))
 
     def look(self, what: Look, cluster_id: int | None = None) -> None:
-        """Queues a listing of a cluster, or of all that answer."""
+        """Queue a listing of a cluster, or of all clusters that answer."""
         rows = Cluster.objects.filter(active=True)
         rows = rows.filter(unreachable_since=None) if cluster_id is None else rows.filter(pk=cluster_id)
         for pk in rows.values_list("pk", flat=True):
@@ -94,7 +93,7 @@ class Workers:
                 finish(key)
 
     def _together(self, left: dict[str, Callable[[str], None]], sightings: dict[str, Seen]) -> None:
-        """One round. `left` is what becomes of each key after it; those that are in another thread's hands are taken out."""
+        """One round. `left`: key → how to finish it after the round; keys that are handed to another thread are removed."""
         work = sort_work([key for key in left if key not in sightings], sightings)
         for key, claim in work.alone.items():
             del left[key]
@@ -102,7 +101,7 @@ class Workers:
         note_running(work.running)
         not_created = start(work.admitted, self._creators)
         for key in list(left):
-            if not_created.get(key):  # the second lock is behind: a closer look brings it up to date
+            if not_created.get(key):  # the ResourceQuota is outdated: reconciling it alone updates it
                 del left[key]
                 self._hands.submit(self._alone, key, key, None)
             elif key not in not_created:
@@ -131,7 +130,7 @@ class Workers:
             self._sight(key, seen)
 
     def _carefully(self, act: Callable[[], object]) -> bool:
-        """False where it failed: it is tried again, and the beat looks, too."""
+        """Call `act`; False if it failed. The caller tries again, and so do the periodic tasks."""
         try:
             act()
         except (ClusterError, DatabaseError, Busy) as error:
@@ -141,5 +140,5 @@ class Workers:
             log.exception("worker.failed")
             return False
         finally:
-            connections.close_all()  # a thread that waits needs none
+            connections.close_all()  # a waiting thread needs none
         return True
