@@ -1,5 +1,4 @@
-"""Adding and changing clusters. Connections are tested before they are stored, and their secrets are never shown
-again."""
+"""Add and change clusters. Connections are tested before they are stored, and their secrets are never shown again."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class NoConnection(Invalid):
 
 
 def nodes_of(cluster: Cluster) -> tuple[NodeInfo, ...]:
-    """The connection test: lists the nodes. Works on a row that is not saved. Raises NoConnection, Invalid (options)."""
+    """The connection test: list the nodes. Also works on an unsaved row. Raises NoConnection, Invalid (options)."""
     try:
         if cluster.kind == ClusterKind.KUBERNETES:
             Options.from_operator({"instance": cluster.name} | cluster.options)
@@ -52,14 +51,14 @@ def _bad_options(error: Exception) -> Invalid:
 def try_connection(
     *, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None
 ) -> tuple[NodeInfo, ...]:
-    """Tests a connection without storing it. Raises NoConnection, NotVisible for anybody but operators."""
+    """Test a connection without storing it. Raises NoConnection, Invalid (options), NotVisible for anybody but operators."""
     actor.require_operator()
     kind = ClusterKind.KUBERNETES
     return nodes_of(Cluster(name=name, kind=kind, connection=encrypt(kubeconfig), options=options or {}))
 
 
 def add_cluster(*, actor: Actor, name: str, kubeconfig: str, options: dict[str, Any] | None = None) -> Cluster:
-    """A Kubernetes cluster; an empty kubeconfig means the portal's own service account.
+    """Add a Kubernetes cluster; an empty kubeconfig means the portal's own service account.
 
     Raises Invalid (name), NoConnection, NotVisible for anybody but operators.
     """
@@ -85,7 +84,7 @@ def change_cluster(
     active: bool | None = None,
     seen: str = "",
 ) -> Cluster:
-    """Changes a cluster; None leaves a value. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
+    """Change a cluster; None keeps a value. Raises NoConnection, Conflict, NotVisible for anybody but operators."""
     actor.require_operator()
     before = {"active": cluster.active, "options": cluster.options}
     if kubeconfig is not None:
@@ -146,17 +145,17 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
 
 
 def pinned(cluster: Cluster, node: Node) -> dict[str, str]:
-    """What the operator has pinned for a node: system and product; "": detected."""
+    """The sharing system and product that the operator has pinned for a node; "": detected."""
     return {name: cluster.options.get(key, {}).get(node.name, "") for key, name in PINS.items()}
 
 
-PINS = {"pins": "system", "products": "product"}  # {option of the cluster: what it says of a node}
+PINS = {"pins": "system", "products": "product"}  # {option of the cluster: what it pins for a node}
 
 
 def pin_node(
     *, actor: Actor, node: Node, system: str | None = None, product: str | None = None, seen: str = ""
 ) -> Node:
-    """Pins a node's sharing system and card product; "": detect it, None: leave it.
+    """Pin a node's sharing system and card product; "": detect it, None: keep it.
 
     Raises Invalid (field system or product), Conflict, NotVisible for anybody but operators.
     """

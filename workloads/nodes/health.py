@@ -1,7 +1,7 @@
 """Signs of faulty hardware, from what a cluster reports: they begin and end quarantines (quotas/health/quarantines.py).
 
-Conditions and taints of a node concern the whole node, a card that is unhealthy or missing only that card. Nothing is
-concluded from a node that is lost, drained or held back: its cards may be away because somebody works on it.
+Conditions and taints of a node concern the whole node; an unhealthy or missing card concerns only that card. Nothing is
+concluded from a node that is lost, drained or held back: its cards may be missing because somebody works on it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from quotas.models import Card, Cluster, ClusterKind, Node, Quarantine
 from workloads.runtime.base import NodeInfo, Note, as_json
 from workloads.sharing.api import N_
 
-OF_NODES, OF_CARDS = "node", "card"  # sources, as the names of their signs begin
+OF_NODES, OF_CARDS = "node", "card"  # sources: prefixes of the names of their signs
 UNHEALTHY = Note(N_("the cluster reports the card as unhealthy or missing"))
 
 
 def refresh(cluster: Cluster, infos: Sequence[NodeInfo], *, now: dt.datetime) -> int:
-    """Judges all nodes of a listing, after it has been written. Returns how many nodes changed."""
+    """Judge all nodes of a listing, after it has been written. Returns how many nodes changed."""
     ids = dict(Node.objects.filter(cluster=cluster, present=True).values_list("name", "pk"))
     answers = {
         ids[info.name]: Answer({Sign(fault.name): as_json(fault.reason) for fault in info.faults}, {None})
@@ -32,10 +32,9 @@ def refresh(cluster: Cluster, infos: Sequence[NodeInfo], *, now: dt.datetime) ->
 
 
 def _of_cards(cluster: Cluster) -> dict[int, Answer]:
-    """Answers for nodes with an unhealthy card, or with a card that was not long ago.
-
-    On Kubernetes a card counts again as soon as its device plugin offers it: the plugin decides which one a pod gets, so
-    keeping one back would keep nobody off it.
+    """Answers for nodes with a card that is unhealthy, or was not long ago.
+    On Kubernetes a card counts again as soon as its device plugin offers it: the plugin decides which card a pod gets, so
+    holding one back in the portal would not keep pods off it.
     """
     seen: dict[int, dict[Sign, Reason]] = defaultdict(dict)
     cards = Card.objects.filter(healthy=False, pool__isnull=False, node__cluster=cluster)

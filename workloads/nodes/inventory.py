@@ -1,4 +1,4 @@
-"""The node inventory: what the cluster lists becomes Node and Card rows, and cards find their pools."""
+"""The node inventory: the nodes that the cluster lists become Node and Card rows, and cards are assigned to pools."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from workloads.nodes.pools import (
 )
 from workloads.runtime.base import NodeInfo, Unreachable, as_json
 
-NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a pass reads again what was written
+NOTED = dt.timedelta(minutes=1)  # `seen_at` is written at most this often: a planning pass rereads written rows
 
 
 def refresh(cluster: Cluster) -> int:
-    """Asks the cluster and writes what changed. Returns the number of nodes that changed."""
+    """List the cluster's nodes and write what changed. Returns the number of nodes that changed."""
     now = timezone.now()
     try:
         driver = driver_for(cluster)
@@ -84,7 +84,7 @@ def _facts(node: Node) -> dict[str, object]:
 
 
 def _cards(node: Node, indexes: set[int]) -> list[tuple[Any, ...]]:
-    """Present cards; cards that are no longer listed stay as unhealthy, which is no change."""
+    """The node's cards as tuples. Cards that are no longer listed stay as unhealthy rows; they are left out, as no change."""
     rows = (card for card in node.cards.all() if card.index in indexes or card.healthy)
     return sorted((c.index, c.units, c.cores, c.uuid, c.healthy, c.pool_id or 0) for c in rows)
 
@@ -98,7 +98,7 @@ def _reported_cards(info: NodeInfo, pools: dict[Key, Pool]) -> list[tuple[Any, .
 
 
 def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.datetime) -> None:
-    """Writes one node under the locks of all pools whose capacity it changes, because it may have less than before."""
+    """Write one node under the locks of all pool groups whose capacity it changes, because it may have less than before."""
     old = Pool.objects.filter(cards__node__cluster=cluster, cards__node__name=info.name)
     groups = {*old.values_list("group", flat=True), *(pool.group_id for pool in pools.values())}
     with durable():
@@ -110,7 +110,7 @@ def _write(cluster: Cluster, info: NodeInfo, pools: dict[Key, Pool], now: dt.dat
         )
         before = units_by_pool(node)
         _write_cards(node, info, pools)
-        quarantines.mark(node)  # cards may be new rows
+        quarantines.mark(node)  # the cards may be new rows
         for pool in pools.values():
             least = Card.objects.filter(pool=pool, cores__gt=0).aggregate(least=Min("cores"))["least"]
             Pool.objects.filter(pk=pool.pk).exclude(card_cores=least).update(card_cores=least)
@@ -132,13 +132,13 @@ def _write_cards(node: Node, info: NodeInfo, pools: dict[Key, Pool]) -> None:
         update_fields=["pool", "units", "cores", "uuid", "healthy"],
     )  # fmt: skip
     unlisted = Card.objects.filter(node=node).exclude(index__in=by_index)
-    if info.offers:  # of another kind than the node is now: nothing waits for them
+    if info.offers:  # cards of a kind that the node no longer has: they will not come back
         unlisted.exclude(pool__in=pools.values()).delete()
     unlisted.update(healthy=False)
 
 
 def _lost(node: Node, now: dt.datetime) -> bool:
-    """Marks a node that the cluster no longer lists. Its claims remain until their runs are known to have ended."""
+    """Mark a node that the cluster no longer lists. Its claims remain until their runs are known to have ended."""
     groups = sorted(set(node.cards.filter(pool__isnull=False).values_list("pool__group", flat=True)))
     with durable():
         for group_id in groups:

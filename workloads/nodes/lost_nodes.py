@@ -1,4 +1,4 @@
-"""Nodes that do not answer. Their runs may still be running, so they are given up only on the operator's word: the
+"""Nodes that do not answer. Their runs may still be running, so they are given up only if the operator decided so: by the
 cluster's option `lost_after`, the taint node.kubernetes.io/out-of-service, or removing the node."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from quotas.models import Cluster, Node
 
-NOT_READY = "not ready since "  # of the inventory's notes; what follows is the cluster's own time
+NOT_READY = "not ready since "  # prefix of the inventory's note; the cluster's own time follows
 
 
 def given_up(cluster: Cluster, *, now: dt.datetime) -> frozenset[str]:

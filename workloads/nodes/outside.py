@@ -1,7 +1,6 @@
-"""Pods that the portal did not start: what they use of a node and its cards is no capacity while they exist.
-
-Each look at the cluster says all of them anew, and only what differs is written: a look that is lost or killed anywhere is
-made up for by the next. Nothing here ever touches such a pod.
+"""Pods that the portal did not start: what they use of a node and its cards is not available while they exist.
+Each listing of the cluster has all of them, and only differences are written: the next listing makes up for one that was lost
+or killed anywhere. Nothing here ever changes such a pod.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from workloads.sharing import SYSTEMS
 from workloads.sharing.outside import Offered, Part, Slot, parts, put_on_cards, requests, wants_a_gpu
 
 BY_CLAIM = frozenset({"dra", "dra-mig"})  # systems whose devices are allocated to a claim, which several pods may share
-FOR_GOOD = ("DaemonSet", "Node")  # who made a pod that is on every node, or a part of the node itself
+FOR_GOOD = ("DaemonSet", "Node")  # owners of pods that are on every node, or part of the node itself
 
 
 def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
-    """Records what outside pods use. Returns the number of nodes where that changed."""
+    """Record what outside pods use. Returns the number of nodes where that changed."""
     there: dict[str, list[base.OutsidePod]] = defaultdict(list)
     for pod in _uncounted(cluster, list(pods)):
         there[pod.node].append(pod)
@@ -43,7 +42,8 @@ def refresh(cluster: Cluster, pods: Iterable[base.OutsidePod]) -> int:
 
 
 def _uncounted(cluster: Cluster, pods: list[base.OutsidePod]) -> list[base.OutsidePod]:
-    """Without those that a claim counts: what the portal admitted. What another database admitted is counted here."""
+    """The pods without those that a claim counts, because the portal admitted them. Pods that were admitted with another
+    database are not left out."""
     admitted = {pod.admitted for pod in pods if pod.admitted}
     if not admitted:
         return pods
@@ -54,7 +54,8 @@ def _uncounted(cluster: Cluster, pods: list[base.OutsidePod]) -> list[base.Outsi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """Outside use of one node: of the node itself, by card (units, percent of compute), and by (uid, pool) the pods."""
+    """Outside use of one node. `beside`: of the node itself; `cards`: index → (units, percent of compute);
+    `pods`: (uid, pool id) → (namespace, name, kind of owner, units)."""
 
     beside: dict[str, Any]
     cards: dict[int, tuple[int, int]]
@@ -68,7 +69,7 @@ def _known(node: Node) -> Seen:
 
 
 def _ours(cluster: Cluster) -> Mapping[tuple[str, int], int]:
-    """(node, card) → units that the portal's own work occupies or has reserved there."""
+    """(node, card) → units that the portal's own claims occupy or have reserved there."""
     used = Counter[tuple[str, int]]()
     for claim in Claim.objects.filter(pool__group__cluster=cluster, state__in=LIVE_CLAIMS):
         places = (claim.reserved or {}).get("places") if claim.state not in OCCUPYING else claim.placement
@@ -90,7 +91,10 @@ def _seen(cluster: Cluster, node: Node, pods: list[base.OutsidePod], ours: Mappi
     for pod in sorted(pods, key=lambda pod: pod.uid) if pools else ():
         for key, part in _parts(cluster, node, pod, pools):
             if key in BY_CLAIM and part.device:
-                if (key, part.device) in claimed:  # pods that share a claim have its device once, all together
+                if (
+                    key,
+                    part.device,
+                ) in claimed:  # pods that share a resource claim use its device together: counted once
                     part = dataclasses.replace(part, units=0)
                 claimed.add((key, part.device))
             parts[pod.uid, pools[key].pk].append(part)
@@ -126,7 +130,7 @@ def _parts(cluster: Cluster, node: Node, pod: base.OutsidePod, pools: Mapping[st
 
 
 def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int]) -> dict[str, Any]:
-    """CPU, memory and pods that outside pods use together; every pod of the kubelet counts."""
+    """Resources of the node that all outside pods use together: CPU, memory, pods, devices, MIG instances."""
     total: dict[str, float] = {}
     for pod in pods:
         for name, amount in requests(pod.pod).items():
@@ -144,7 +148,7 @@ def _beside(node: Node, pods: list[base.OutsidePod], instances: Mapping[str, int
 
 
 def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
-    """CPU and memory of permanent pods (DaemonSets), which do not come with any card."""
+    """CPU and memory of permanent pods (such as those of DaemonSets), which are there whatever cards are used."""
     cpu = memory = 0.0
     for pod in pods:
         if pod.owner_kind in FOR_GOOD:
@@ -155,7 +159,7 @@ def _standing(pods: list[base.OutsidePod]) -> dict[str, int]:
 
 
 def _write(node: Node, seen: Seen) -> None:
-    """Under the locks of all pools that win or lose by it: it may have less to give than a moment ago."""
+    """Write the use under the locks of all pool groups with cards there, because the node may have less capacity than before."""
     groups = sorted({card.pool.group_id for card in node.cards.all() if card.pool is not None})
     with durable():
         for group_id in groups:

@@ -1,7 +1,6 @@
 """Which pool a node's cards belong to: that of their product and sharing system on their cluster.
-
-A kind of capacity seen for the first time makes a pool of its own, which nobody is promised anything of yet; or waits
-for its operator to make one, where the cluster's option `new_pools` is "ask".
+For a new kind of cards a pool is created, without any guaranteed quota; if the cluster's option `new_pools` is "ask", the
+cards wait until an operator creates one.
 """
 
 from __future__ import annotations
@@ -26,12 +25,14 @@ from workloads.sharing import SYSTEMS
 from workloads.sharing.mig import labelled_table, slices
 
 Key = tuple[str, str, int]
-"""(product, sharing system, replicas of a card, its slices where they are derived, MiB of one whose product is not known, or
-0): alike for a request."""
+"""(product, sharing system, units per card or 0): the same for cards that are interchangeable for a request. The units count
+for replicas, for slices of an unknown MIG product, and for the MiB of an unknown product."""
 
 
 def key_of(kind: Offer | Pool) -> Key:
-    guessed = kind.unit == "slice" and (kind.mig or "") not in KNOWN  # by what it is cut into, and so by node
+    guessed = (
+        kind.unit == "slice" and (kind.mig or "") not in KNOWN
+    )  # derived from the node's instances, and so different by node
     counts = kind.unit == "replica" or guessed or (kind.unit == "MiB" and not kind.product)
     return kind.product, kind.sharing, kind.units_per_card if counts else 0
 
@@ -42,7 +43,7 @@ def pools_of(cluster: Cluster) -> dict[Key, Pool]:
 
 
 def servable(info: NodeInfo) -> tuple[Offer, ...]:
-    """Offers that can form a pool; MIG cards with unknown profiles cannot."""
+    """The node's offers that can form a pool; MIG cards with unknown profiles cannot."""
     return tuple(offer for offer in info.offers if offer.unit != "slice" or offer.mig)
 
 
@@ -54,7 +55,7 @@ def ensure_pools(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> di
         key = key_of(offer)
         if not offer.product:
             if key in known and Card.objects.filter(pool=known[key], node__name=info.name).exists():
-                by_key[key] = known[key]  # it stays where it is, held back; nothing else joins it
+                by_key[key] = known[key]  # the node stays in its pool, held back; no other joins it
             continue
         if key not in known and (unnamed := _named(offer, info, known)) is not None:
             known[key] = unnamed
@@ -68,8 +69,8 @@ def ensure_pools(cluster: Cluster, info: NodeInfo, known: dict[Key, Pool]) -> di
 
 
 def _named(offer: Offer, info: NodeInfo, known: dict[Key, Pool]) -> Pool | None:
-    """The pool without a product that the node's cards are in, now that the product is known: with its quotas it becomes
-    that product's. Should there be another product in it, that one's cards leave it."""
+    """The pool without a product that the node's cards are in, if there is one. Now that the product is known, the pool and its
+    quotas become that product's; cards of any other product leave it."""
     for key, pool in known.items():
         if pool.product or pool.sharing != offer.sharing or pool.units_per_card != offer.units_per_card:
             continue
@@ -84,7 +85,7 @@ def _named(offer: Offer, info: NodeInfo, known: dict[Key, Pool]) -> Pool | None:
 
 
 def _the_only(cluster: Cluster, offer: Offer, beside: Pool | None) -> Pool:
-    """The pool for what was found. Several processes may be looking at the same nodes: one of them makes it."""
+    """The pool for the offer, created if needed. Several processes may find the same nodes: only one of them creates it."""
     with durable():
         Cluster.objects.select_for_update(no_key=True, of=("self",)).get(pk=cluster.pk)
         pool = pools_of(cluster).get(key_of(offer))
@@ -110,7 +111,7 @@ def memory_of(offer: Offer) -> int | None:
 
 
 def cores_of(cards: Iterable[CardInfo]) -> int | None:
-    """Percent of compute that each of these cards gives out, the least where they differ; None: it is not limited."""
+    """Percent of compute that each of these cards offers, the least if they differ; None: compute is not limited."""
     return min((card.cores for card in cards if card.cores), default=None)
 
 
@@ -120,14 +121,14 @@ def _free_slug(slug: str) -> str:
 
 
 def _free_name(offer: Offer, cluster: Cluster) -> str:
-    """People choose pools by name: those of several clusters must not be called the same."""
+    """A name that no other pool has: people choose pools by name, and several clusters may have the same kind of cards."""
     replicas = f" × {offer.units_per_card}" if offer.unit == "replica" else ""
     name = f"{offer.product} ({offer.sharing}{replicas})"
     return f"{name}, {cluster.name}" if Pool.objects.filter(name=name).exists() else name
 
 
 def _into_one_group(pools: list[Pool]) -> None:
-    """Merges the groups of pools that turned out to share a node."""
+    """Merge the groups of pools that turned out to share a node."""
     groups = sorted({pool.group_id for pool in pools})
     with durable():
         for group_id in groups:
@@ -139,7 +140,7 @@ def _into_one_group(pools: list[Pool]) -> None:
 
 
 def note_shares(cluster: Cluster) -> None:
-    """Records how much CPU and memory come with a card of each pool: an even share of the node with the least, after
+    """Record how much CPU and memory come with a card of each pool: an even share of the node that has the least, after
     permanent pods."""
     nodes = Node.objects.filter(cluster=cluster, present=True, held_back="", drained=False)
     least: dict[int, list[tuple[int | None, int | None]]] = {}
@@ -168,9 +169,8 @@ def units_by_pool(node: Node) -> dict[int, int]:
 
 
 def carry_over(before: dict[int, int], after: dict[int, int]) -> None:
-    """Moves nominal capacity with the cards: a pool gains new cards and loses those that moved to another pool.
-
-    Missing cards stay in the nominal capacity. Called under the locks of all groups.
+    """Move nominal capacity with the cards: a pool gains new cards and loses those that moved to another pool.
+    Missing cards stay in the nominal capacity. Called under the locks of all pool groups.
     """
     for pool, units in after.items():
         if units > before.get(pool, 0):
@@ -179,7 +179,7 @@ def carry_over(before: dict[int, int], after: dict[int, int]) -> None:
         Pool.objects.filter(pk=pool).update(nominal=Greatest(F("nominal") - before[pool], 0))
 
 
-# Pools that an operator makes -----------------------------------------------------------------------------------------
+# Pools that an operator creates ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +197,12 @@ class Unpooled:
 
     @property
     def slug(self) -> str:
-        """What it would be called by itself."""
+        """The default slug of a pool for these cards."""
         return slug_of(self.offer)
 
 
 def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
-    """Of nodes with their cards and cluster: what lies idle because it belongs to no pool."""
+    """Kinds of cards that are unused because they belong to no pool. `nodes`: with their cards and cluster."""
     kinds: dict[tuple[Cluster, Key], tuple[Offer, dict[str, int]]] = {}
     for node in nodes:
         cards = [card for card in node.cards.all() if card.pool_id is None]
@@ -223,7 +223,7 @@ def unpooled(nodes: Iterable[Node]) -> list[Unpooled]:
 
 
 def make_pool(*, actor: Actor, kind: Unpooled, name: str, slug: str) -> Pool:
-    """A pool for what was found; the next look at the nodes puts the cards in. Raises NotVisible, Invalid (slug)."""
+    """Create a pool for these cards; the next inventory puts them in. Raises NotVisible, Invalid (slug)."""
     actor.require_operator()
     if slugify(slug) != slug or not slug or len(slug) > 60:
         raise Invalid(N_("Use lowercase letters, digits and hyphens."), field="slug")

@@ -1,4 +1,4 @@
-"""Starting and cancelling a change of a node's mode. Each is one transaction with its audit entry."""
+"""Start and cancel a mode change of a node. Each is one transaction with its audit entry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TooLate(Problem):
 
 
 def keeper_of(node: Node) -> Keeper:
-    """Who changes the node. Raises NoKeeper where nobody can."""
+    """The interface that changes the node. Raises NoKeeper if the portal cannot change it."""
     try:
         keeper = keeper_for(node.cluster)
         keeper.labels(node.name)
@@ -50,7 +50,7 @@ def keeper_of(node: Node) -> Keeper:
 
 
 def check_start(node: Node, target: Target) -> None:
-    """Raises what `start` would raise: Invalid, NoKeeper, ChangeUnderWay. For a check before asking for confirmation."""
+    """Raise what `start` would raise: Invalid, NoKeeper, ChangeUnderWay. For a check before the confirmation."""
     check_target(node, target)
     keeper_of(node)
     if live(node) is not None:
@@ -58,7 +58,7 @@ def check_start(node: Node, target: Target) -> None:
 
 
 def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
-    """Takes the node out of service and begins the notice of its workloads; the reconciler does the rest.
+    """Take the node out of service and begin the notice of its workloads; the periodic task does the rest.
 
     Raises NotVisible for anybody but operators, Invalid, NoKeeper, ChangeUnderWay.
     """
@@ -97,7 +97,7 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
 
 
 def cancel(*, actor: Actor, change: ModeChange) -> ModeChange:
-    """Cancels a change: before anything is written the workloads may stay; after that the node is changed back.
+    """Cancel a change: until something is written, the workloads may stay; after that the node is changed back.
 
     Raises NotVisible for anybody but operators, TooLate.
     """

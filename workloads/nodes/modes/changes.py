@@ -1,7 +1,6 @@
-"""Moves mode changes from stage to stage. The shell around mode_lifecycle.due.
-
-The row is the truth: each stage is one compare-and-set, what is written to the cluster may be written again, and no
-transaction is open while the cluster is asked. A process killed between two lines leaves work that the next tick finds.
+"""Move mode changes from stage to stage. The impure shell around mode_lifecycle.due.
+The row is the truth: each stage is entered by one compare-and-set, writes to the cluster may be repeated, and no transaction
+is open during a request to the cluster. A process killed between two lines leaves work that the next tick finds.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from workloads.nodes.modes.recipes import MIG_STATE, Target, is_as_wanted, recip
 from workloads.runtime.base import ClusterError
 
 log = structlog.get_logger(__name__)
-NOTICED_WITHIN = dt.timedelta(minutes=1)  # until then "failed" may be what an earlier change left
+NOTICED_WITHIN = dt.timedelta(minutes=1)  # until then "failed" may be left from an earlier change
 ROUNDS = 8  # more stages in a row than any change has
 
 
@@ -39,7 +38,7 @@ class StageFailed(Exception):
 
 
 def advance_all(*, now: dt.datetime | None = None) -> int:
-    """Advances every live change as far as possible; returns how many moved.
+    """Advance every live change as far as possible; returns how many moved.
 
     Raises StageFailed after all have had their turn, so that the scheduled job is shown as failed.
     """
@@ -47,7 +46,7 @@ def advance_all(*, now: dt.datetime | None = None) -> int:
     for change in ModeChange.objects.filter(finished_at=None).select_related("node__cluster"):
         try:
             moved += advance(change, now=now)
-        except Exception as error:  # one node's trouble is not another's; the next tick tries again
+        except Exception as error:  # a failure of one node must not affect others; the next tick tries again
             log.exception("mode_change.failed", node=change.node.name, stage=change.stage)
             failed.append(f"{change.node.name}: {_named(error.__cause__ or error)}")
     if failed:
@@ -56,7 +55,7 @@ def advance_all(*, now: dt.datetime | None = None) -> int:
 
 
 def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
-    """Advances one change; True if it reached another stage.
+    """Advance one change; True if it reached another stage.
 
     Raises StageFailed on an unexpected error, which is then shown on the change's page; the stage's deadline and a
     cancellation have been applied by then.
@@ -69,7 +68,9 @@ def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
         except Exception as error:
             trouble = error
             _say(change, f"internal error: {_named(error)}")
-            if change.deadline is None:  # it would wait for work that must not be stopped: an error must end
+            if (
+                change.deadline is None
+            ):  # set while it waits for non-preemptible work; but an error must not last forever
                 change.deadline = at + PATIENCE[Stage(change.stage)]
                 ModeChange.objects.filter(pk=change.pk, deadline=None).update(deadline=change.deadline)
             facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
@@ -94,7 +95,7 @@ def _overdue(change: ModeChange, now: dt.datetime) -> bool:
 
 
 def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
-    """Does what the stage requires, as far as possible now, and returns what is known afterwards."""
+    """Do what the stage requires, as far as possible now, and return what is known afterwards."""
     stage = Stage(change.stage)
     cancelled = change.cancel_requested_at is not None
     overdue = _overdue(change, now)
@@ -106,7 +107,7 @@ def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
     try:
         written = change.written_at is not None or _write(change, keeper_for(change.node.cluster), now=now)
         if stage is not Stage.APPLYING and written:
-            change.node.cluster.refresh_from_db()  # declared nodes stand in its options
+            change.node.cluster.refresh_from_db()  # declared nodes are in its options
             inventory.refresh(change.node.cluster)
     except ClusterError as error:
         _say(change, str(error))
@@ -132,12 +133,12 @@ def live(node: Node) -> ModeChange | None:
 
 
 def still_there(change: ModeChange) -> list[Claim]:
-    """The claims it waits for."""
+    """The claims that the change waits for."""
     return list(on_node(change.node)) if change.stage == Stage.DRAINING else []
 
 
 def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
-    """Begins the notice of claims that have none yet. True while the node is not empty."""
+    """Begin the notice of claims that have none yet. True while the node is not empty."""
     with durable():
         for group_id in groups_of(change.node):
             locked_group(group_id)
@@ -151,12 +152,12 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
 
 
 def outside_there(change: ModeChange) -> int:
-    """Outside pods with a GPU, which it waits for too."""
+    """Number of outside pods with a GPU, which the change waits for too."""
     return OutsidePod.objects.filter(node=change.node).count() if change.stage == Stage.DRAINING else 0
 
 
 def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.datetime | None:
-    """When the node must be empty; None if something on it must not be stopped, such as `others`: outside pods, which
+    """When the node must be empty; None if something on it must not be stopped. `others`: whether there are outside pods, which
     the portal never touches."""
     if others or not all(claim.preemptible for claim in left):
         return None
@@ -168,7 +169,7 @@ def deadline_of(left: Sequence[Claim], *, others: bool, now: dt.datetime) -> dt.
 
 
 def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
-    """Writes the next part of this stage; True when all parts are written. Each part is checked before it is written."""
+    """Write the next part of this stage; True when all parts are written. Each part is checked before it is written."""
     node, back = change.node.name, change.stage == Stage.REVERTING
     target = Target.from_json(change.target)
     entry = None if back else recipe(target, change.before["labels"]).entry
@@ -195,7 +196,7 @@ def _write(change: ModeChange, keeper: Keeper, *, now: dt.datetime) -> bool:
 
 
 def _state(change: ModeChange, *, now: dt.datetime) -> str:
-    """mig-manager's state of this change; "" if it is not involved or has not looked yet."""
+    """mig-manager's state of this change; "" if mig-manager is not involved or has not begun."""
     if not any(name.startswith("nvidia.com/mig.") for name in change.labels):
         return ""
     state = str(change.node.labels.get(MIG_STATE, ""))
@@ -224,7 +225,7 @@ def _is_as_before(change: ModeChange) -> bool:
 
 
 def _say(change: ModeChange, message: str) -> None:
-    """Shows what the change waits for. While it is being reverted, the reason for that comes first."""
+    """Record what the change waits for, to be shown. While it is being reverted, the reason for that comes first."""
     text = message
     if change.stage == Stage.REVERTING and message not in change.message:
         text = f"{change.message}; {message}" if change.message else message
@@ -239,7 +240,7 @@ def _say(change: ModeChange, message: str) -> None:
 
 
 def record_event(change: ModeChange, event: Event, *, now: dt.datetime, message: str = "") -> bool:
-    """Applies an event to the change by compare-and-set, with all consequences. False if another process was faster."""
+    """Apply an event to the change by compare-and-set, with all consequences. False if another process was faster."""
     try:
         stage = step(Stage(change.stage), event)
     except NotPossible:

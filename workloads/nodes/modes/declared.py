@@ -1,6 +1,5 @@
-"""Declared nodes of an embedded cluster: changing one's mode changes its declaration, by the same labels and texts.
-
-What device plugin and mig-manager do on a real node is done here at once, so nothing is ever pending.
+"""Declared nodes of an embedded cluster: a mode change changes the declaration, by the same labels and configurations.
+What the device plugin and mig-manager do on a real node is done here at once, so nothing is ever pending.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from workloads.sharing.timeslicing import SUFFIX
 
 CONFIGS = "configurations"  # key of the cluster's options: {"plugin": {…}, "mig": {…}}
 SHAPE = ("sharing", "unit", "units_per_card", "mig", "instances")
-ORIGINAL = "original"  # key of a declaration: the node object that it was declared by
+ORIGINAL = "original"  # key of a declaration: the Node object from which it was made
 PRODUCT = "nvidia.com/gpu.product"
 WRITTEN_BY_PLUGINS = (
     MIG_STATE, "nvidia.com/mig.strategy", "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas",
 )  # fmt: skip
-OF_MEMORY = {  # system: the label and value by which its plugin is put on a node
+OF_MEMORY = {  # system → the label and value that select a node for its plugin
     "memory": ("gpushare", "true"), "hami": ("gpu", "on"), "ack": (ACK, "cgpu"), "ack-core": (ACK, "core_mem"),
 }  # fmt: skip
 STRATEGIES = {"timeSlicing": ("timeslicing", "time-slicing"), "mps": ("mps", "mps")}
@@ -74,13 +73,13 @@ class DeclaredKeeper:
 
 
 def name_of(declared: Mapping[str, Any]) -> str:
-    """The name of a declared node, which stands in its object where it is declared by one."""
+    """The name of a declared node, which is in its Node object if it is declared by one."""
     name: str = declared["object"]["metadata"]["name"] if "object" in declared else declared["name"]
     return name
 
 
 def _find(options: dict[str, Any], node: str) -> dict[str, Any]:
-    """The declaration of a node, always with `labels`. Raises Refused where there is none."""
+    """The declaration of a node, always with `labels`. Raises Refused if there is none."""
     declared = next((each for each in options.get("nodes", ()) if name_of(each) == node), None)
     if declared is None:
         raise Refused(f"{node} is not declared: it is this machine, whose cards stay whole", code="unsupported")
@@ -88,8 +87,8 @@ def _find(options: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def _of_object(node: dict[str, Any]) -> dict[str, Any]:
-    """A machine that was declared as its kubelet tells of it, as the other declarations are written; ORIGINAL keeps the
-    object, to which it goes back."""
+    """The plain declaration for a node that was declared by a Node object. ORIGINAL keeps the object, so that the node can be
+    changed back to it. Raises Refused."""
     info = sharing.discover(node)
     if info is None or not info.cards:
         raise Refused(f"{node['metadata']['name']} shows no card", code="unsupported")
@@ -100,13 +99,13 @@ def _of_object(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def table_key(product: str) -> str:
-    """The product of a card, whatever is shared of it now."""
+    """The product of a card, however it is shared now."""
     return product.partition(SINGLE)[0].removesuffix(SUFFIX)
 
 
 def redeclared(node: dict[str, Any], configs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """The declaration that its labels ask for. Raises Refused for a configuration that is not there, or cards whose
-    memory no label says where memory is given out."""
+    """The declaration that the node's labels select. Raises Refused if a configuration does not exist, or if memory is shared
+    and no label has the memory of the cards."""
     labels: dict[str, str] = node["labels"]
     if (original := node.get(ORIGINAL)) and _chosen(labels) == _chosen(original["metadata"]["labels"]):
         return {"object": original}
@@ -126,12 +125,12 @@ def redeclared(node: dict[str, Any], configs: Mapping[str, Mapping[str, str]]) -
 
 
 def _chosen(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that somebody set, without those that plugins write about what they found."""
+    """The labels that were set to choose a mode, without those in which plugins report what they found."""
     return {name: value for name, value in labels.items() if name not in {*WRITTEN_BY_PLUGINS, PRODUCT}}
 
 
 def _memory(system: str, name: str, labels: Mapping[str, str], count: int) -> dict[str, Any]:
-    """Cards given out in MiB, as what the system's plugin counts them in; with compute where it limits that too."""
+    """Cards shared in MiB, in steps of the system's plugin; with compute if the system limits that too."""
     memory = labelled_memory(labels)
     about = SYSTEMS[system].ABOUT
     each = memory // about.step * about.step

@@ -1,4 +1,4 @@
-"""What an operator may make of a node, as a form."""
+"""The form for a node's mode."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ModeForm(forms.Form):
         return data
 
     def target(self) -> Target:
-        """What a valid form means."""
+        """The target that a valid form describes."""
         data = self.cleaned_data
         return target_of(
             self.node, mode=data["mode"], replicas=data["replicas"] or 0, rename=data["rename"],

@@ -12,16 +12,16 @@ from workloads.runtime.base import Refused
 
 
 class Keeper(Protocol):
-    """All calls may be repeated. Raises Unreachable, Refused (which right is missing)."""
+    """Changes nodes. All calls may be repeated, and may raise Unreachable or Refused (with the missing right)."""
 
     def labels(self, node: str) -> dict[str, str]: ...
 
     def set_labels(self, node: str, labels: Mapping[str, str | None]) -> None:
-        """None takes a label away."""
+        """None removes a label."""
         ...
 
     def may_write(self, which: str) -> bool:
-        """Whether the cluster's options name a place for this configuration ("plugin", "mig")."""
+        """Whether the cluster's options name a ConfigMap for this configuration ("plugin", "mig")."""
         ...
 
     def config(self, which: str) -> dict[str, str]: ...
@@ -29,13 +29,13 @@ class Keeper(Protocol):
     def write_config(self, which: str, data: Mapping[str, str]) -> None: ...
 
     def restarted(self, which: str, node: str, since: dt.datetime) -> bool:
-        """Restarts what reads the configuration on this node; True once it has restarted since then, or if nothing
-        reads it there."""
+        """Restart the pods that read the configuration on this node; True once they have restarted since then, or if there are
+        none."""
         ...
 
 
 def keeper_for(cluster: Cluster) -> Keeper:
-    """Raises Refused where nodes cannot be changed from here."""
+    """The interface to the cluster's nodes. Raises Refused if the portal cannot change them."""
     if cluster.kind == ClusterKind.EMBEDDED:
         from workloads.nodes.modes.declared import DeclaredKeeper
 

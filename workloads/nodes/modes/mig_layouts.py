@@ -1,10 +1,9 @@
-"""Which layout each card of a node that MIG cuts should get, so that the queue is served best.
-
-Each gets the layout with which, in this order, most slices of claims inside their department's guarantee are served; then most
-slices of the others; then the fewest cards are cut anew; then the most slices are usable at all. Only full layouts are
-considered, and the one a card has. The choice is exact: a dynamic programme over the cards, whose state is how many of each
-profile are served so far; of two states that serve alike the better one goes on. Beyond STATES of them, more than any queue
-seen makes, the least promising are dropped.
+"""Which MIG layout each card of a node should get, so that the queue is served best.
+The layouts are chosen so that, in this order, most slices of claims within their department's guaranteed quota are served; then
+most slices of other claims; then the fewest cards are repartitioned; then most slices are usable. Only full layouts are
+considered, and the present one. The choice is exact: a dynamic programme over the cards, whose state is how many instances of
+each profile are served so far; of two ways to the same state the better one is kept. Beyond STATES states, more than any known
+queue leads to, the least promising are dropped.
 """
 
 from collections import Counter
@@ -23,7 +22,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Instances of one profile that are asked for: by claims `inside` their department's guarantee, and by others."""
+    """Requested instances of one profile: by claims `inside` their department's guaranteed quota, and by others."""
 
     profile: str
     inside: int = 0
@@ -32,8 +31,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One layout for each card, by index. `inside` and `other` are slices of the demand served; `changed` are the cards
-    whose layout is another than before; `config` names the configuration where all cards get the same."""
+    """One layout for each card, by index. `inside` and `other`: served slices of the demand; `changed`: indexes of the cards
+    whose layout differs from the present one; `config`: name of the configuration if all cards get the same layout."""
 
     layouts: tuple[Layout, ...]
     inside: int
@@ -43,12 +42,12 @@ class Proposal:
 
     @property
     def instances(self) -> dict[str, int]:
-        """All cards together."""
+        """The instances of all cards together."""
         return instances_of(self.layouts)
 
 
 def instances_of(layouts: Iterable[Layout]) -> dict[str, int]:
-    """What cards of these layouts have in all: {profile: how many}."""
+    """The instances of cards with these layouts: {profile: how many}."""
     total: Counter[str] = Counter()
     for layout in layouts:
         total.update(dict(layout))
@@ -59,18 +58,18 @@ def layout_of(counts: Mapping[str, int]) -> Layout:
     return tuple(sorted((profile, count) for profile, count in counts.items() if count > 0))
 
 
-# What a card can look like ---------------------------------------------------------------------------------------------
+# Layouts of a card -----------------------------------------------------------------------------------------------------
 
 
 def full_placements(product: str, profiles: Iterable[str]) -> tuple[frozenset[Place], ...]:
-    """Every way to place instances of these profiles on one card so that no more of them fits. Raises KeyError for a product
-    or profile that is not known."""
+    """Every way to place instances of these profiles on one card so that no further one fits. Raises KeyError for an unknown
+    product or profile."""
     return _full_placements(product, tuple(sorted(set(profiles))))
 
 
 @cache
 def _full_placements(product: str, profiles: tuple[str, ...]) -> tuple[frozenset[Place], ...]:
-    """From the left: at each slice an instance starts, or none does; kept if in the end none fits."""
+    """From the left, an instance starts at each slice, or none does; a placement is kept if no further instance fits."""
     table = {name: PRODUCTS[product][name] for name in profiles}
     places = [(name, start) for name, profile in table.items() for start in profile.starts]
     width = max((start + table[name].size for name, start in places), default=0)
@@ -99,14 +98,14 @@ def _fits(table: Mapping[str, Profile], place: Place, chosen: Iterable[Place]) -
 
 @cache
 def full_layouts(product: str, *, media: bool = False) -> tuple[Layout, ...]:
-    """Every full layout of one card; those with a media engine only when `media` is asked for."""
+    """Every full layout of one card; profiles with a media engine are included only if `media`."""
     names = [name for name, profile in PRODUCTS[product].items() if media or not profile.media]
     placements = full_placements(product, names)
     return tuple(sorted({layout_of(Counter(name for name, _ in places)) for places in placements}))
 
 
 def uniform_layout(product: str, profile: str) -> Layout:
-    """As many instances of one profile as a card takes."""
+    """The layout with as many instances of one profile as fit on a card."""
     table = PRODUCTS[product]
     return ((profile, 1 if table[profile].media else len(table[profile].starts)),)
 
@@ -126,17 +125,17 @@ def may_stand(product: str, layout: Layout) -> bool:
     return True
 
 
-# Which of them ---------------------------------------------------------------------------------------------------------
+# Choosing among them ---------------------------------------------------------------------------------------------------
 
 
 Served = tuple[int, ...]
-"""How many instances of each demanded profile."""
+"""How many instances of each demanded profile are served."""
 Value = tuple[int, int]
-"""(minus the cards cut anew, slices usable): more is better among layouts that serve alike."""
+"""(minus the number of repartitioned cards, usable slices): the larger is better among layouts that serve the same."""
 
 
 def propose(product: str, cards: Sequence[Layout], demand: Sequence[Demand]) -> Proposal:
-    """The best layout of each card, every full layout allowed. Raises KeyError for an unknown product or profile."""
+    """The best layout for each card, out of all full layouts. Raises KeyError for an unknown product or profile."""
     media = any(PRODUCTS[product][each.profile].media for each in demand)
     most = tuple(each.inside + each.other for each in demand)
     states: dict[Served, tuple[Value, tuple[Layout, ...]]] = {(0,) * len(demand): ((0, 0), ())}
@@ -163,7 +162,7 @@ def propose(product: str, cards: Sequence[Layout], demand: Sequence[Demand]) -> 
 def propose_named(
     product: str, cards: Sequence[Layout], demand: Sequence[Demand], named: Mapping[str, Layout]
 ) -> Proposal:
-    """The best of the configurations that give every card the same layout. Raises ValueError when there is none."""
+    """The best of the configurations that give every card the same layout. Raises ValueError if there is none."""
     proposals = []
     for config, layout in sorted(named.items()):
         served = tuple(dict(layout).get(each.profile, 0) * len(cards) for each in demand)
@@ -178,7 +177,7 @@ def propose_named(
 def _options(
     product: str, present: Layout, demand: Sequence[Demand], most: Served, *, media: bool
 ) -> list[tuple[Served, Value, Layout]]:
-    """What one card may become: what it then serves, how good that is, and the layout; the best of those that serve alike."""
+    """The possible layouts of one card, as (what it serves, value, layout); of layouts that serve the same, only the best."""
     best: dict[Served, tuple[Value, Layout]] = {}
     for layout in filter(None, (present, *full_layouts(product, media=media))):
         counts = dict(layout)
@@ -191,7 +190,7 @@ def _options(
 
 
 def _worth(product: str, served: Served, demand: Sequence[Demand]) -> tuple[int, int]:
-    """Slices served of claims inside their guarantee, and of others."""
+    """(served slices of claims within guaranteed quota, served slices of others)."""
     inside = other = 0
     for count, each in zip(served, demand, strict=True):
         size, first = PRODUCTS[product][each.profile].size, min(count, each.inside)

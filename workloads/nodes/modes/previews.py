@@ -1,4 +1,4 @@
-"""Preview of a mode change: who must leave, what is written, and what pools lose and gain."""
+"""Preview of a mode change: which workloads must leave, what is written, and what pools lose and gain."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from workloads.sharing.mig import table_of as table_of_product
 
 @dataclass(frozen=True, slots=True)
 class Leaver:
-    """A claim on the node; `by`: when SIGTERM would be sent. None: it must not be stopped, so the change waits for
-    it."""
+    """A claim on the node. `by`: when SIGTERM would be sent; None: it must not be stopped, so the change waits for it."""
 
     claim: Claim
     by: dt.datetime | None
@@ -44,16 +43,16 @@ class Leaver:
 @dataclass(frozen=True, slots=True)
 class Preview:
     leavers: tuple[Leaver, ...]
-    outside: int  # pods with a GPU that the portal did not start: it waits for them, too
+    outside: int  # pods with a GPU that the portal did not start: the change waits for them, too
     empty_by: dt.datetime | None  # None: the node is empty, or something on it must not be stopped
     labels: dict[str, str | None]
     entry: ConfigEntry | None
     diff: tuple[str, ...]
-    fault: str  # why it cannot be begun; ""
+    fault: str  # why the change cannot start; "": it can
 
 
 def preview(node: Node, target: Target, keeper: Keeper) -> Preview:
-    """Raises ClusterError where the cluster cannot be asked."""
+    """The preview. Raises ClusterError if the cluster cannot be queried."""
     now = timezone.now()
     leavers = tuple(Leaver(c, _by(c, now)) for c in on_node(node))
     ends = [each.by + dt.timedelta(seconds=each.claim.grace) for each in leavers if each.by is not None]
@@ -91,8 +90,7 @@ def target_of(
     node: Node, *, mode: str, replicas: int = 0, rename: bool = True, config: str = "",
     layouts: Sequence[Mapping[str, int]] = (),
 ) -> Target:  # fmt: skip
-    """The target that an operator's choice means; a proposal is computed from the present queue. Raises Invalid
-    (mode, config)."""
+    """The target of an operator's choice; a best layout is computed from the present queue. Raises Invalid (mode, config)."""
     table = table_of(node)
     if mode not in modes_of(node):
         raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=mode)
@@ -114,7 +112,7 @@ def target_of(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A pool that loses capacity; `short`: how many guaranteed units would exceed what is left."""
+    """A pool that loses capacity. `short`: by how many units the guaranteed quota would exceed what is left."""
 
     pool: Pool
     before: int
@@ -133,7 +131,7 @@ def losses(node: Node, target: Target) -> list[Loss]:
 
 
 def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
-    """What the change breaks: who has to leave, who starts later, and pools with more guaranteed than is left."""
+    """What the change breaks: claims that must leave, claims that start later, and pools with more guaranteed than is left."""
     leaving = [claim for claim in on_node(node) if claim.preemptible and claim.state == ClaimState.HOLDING]
     text = _("%(pool)s would have %(left)s, which is %(short)s less than guaranteed to departments.")
     short = [
@@ -151,7 +149,7 @@ def breaks_of(actor: Actor, node: Node, target: Target) -> list[Break]:
 
 
 def check_target(node: Node, target: Target) -> None:
-    """Raises Invalid if the node cannot have this mode."""
+    """Raise Invalid if the node cannot have this mode."""
     if target.mode not in MODES:
         raise Invalid(N_("There is no mode %(mode)s."), field="mode", mode=target.mode)
     if target.mode in ("timeslicing", "mps") and not 2 <= target.replicas <= 128:
@@ -176,11 +174,11 @@ def check_target(node: Node, target: Target) -> None:
         raise Invalid(N_("Specify a layout for each of the %(cards)s cards."), field="layouts", cards=card_count(node))
 
 
-# MIG: what would serve the queue --------------------------------------------------------------------------------------
+# MIG: layouts that serve the queue ------------------------------------------------------------------------------------
 
 
 def table_of(node: Node) -> str | None:
-    """The table of MIG profiles of the node's cards."""
+    """The key of the MIG profile table for the node's cards; None if it is unknown."""
     return table_of_product(node.product, labelled_memory(node.labels))
 
 
@@ -189,7 +187,7 @@ def card_count(node: Node) -> int:
 
 
 def present_layouts(node: Node, table: str) -> tuple[Layout, ...]:
-    """What each card is now, where that is known: evenly cut, or as the last change left it; else () for each."""
+    """The present layout of each card, if it is known: evenly partitioned, or as the last change left it; else () for each."""
     cards = card_count(node)
     counts = {profile: count for profile, count in node.instances.items() if profile in PRODUCTS[table]}
     if cards and counts and all(count % cards == 0 for count in counts.values()):
@@ -204,8 +202,8 @@ def present_layouts(node: Node, table: str) -> tuple[Layout, ...]:
 
 
 def demand_on(node: Node, table: str) -> list[Demand]:
-    """What waits for MIG instances of this product, and what runs on the node and would queue again: by profile, inside
-    the departments' guarantees and beyond them."""
+    """The demand for MIG instances of this product, by profile, within guaranteed quota and beyond it: from claims that wait,
+    and from those that run on the node and would be queued again."""
     inside, other = Counter[str](), Counter[str]()
     for pool in Pool.objects.filter(mig=table, group__cluster=node.cluster_id).select_related("group__cluster"):
         snapshot = load_snapshot(pool.group, now=timezone.now())
@@ -228,7 +226,7 @@ def demand_on(node: Node, table: str) -> list[Demand]:
 
 
 def proposal_for(node: Node, table: str, *, each_its_own: bool) -> Proposal:
-    """The best cut for the queue; all cards alike unless mig-manager's configuration may be written."""
+    """The best layouts for the queue. `each_its_own`: separately for each card; else one named configuration for all cards."""
     cards, demand = present_layouts(node, table), demand_on(node, table)
     if each_its_own:
         return propose(table, cards, demand)

@@ -1,12 +1,11 @@
-"""What has to be written for a node to share its cards in another way, and how one sees that it does. PURE.
-
-| mode | written | sign that it is there |
+"""What to write so that a node shares its cards in another way, and how to recognize that it does. PURE.
+| mode | written | sign of success |
 |---|---|---|
-| whole | mig.config all-disabled, no device-plugin.config, what the other modes set taken back | system `whole` |
+| whole | mig.config all-disabled, no device-plugin.config, the other modes' labels undone | system `whole` |
 | timeslicing, mps | a key of the device plugin's ConfigMap, its pod on the node restarted, | that system, with so many |
 | | `nvidia.com/device-plugin.config` | replicas of each card |
 | mig | `nvidia.com/mig.config`; where each card gets a layout of its own, | `mig.config.state` success, and |
-| | a key in mig-manager's ConfigMap first | exactly the instances asked for |
+| | a key in mig-manager's ConfigMap first | exactly the requested instances |
 | memory, hami, ack, ack-core | the labels of its node, NVIDIA's device plugin off | that system |
 
 A mode is the key of the system (workloads.sharing.SYSTEMS) that its nodes run.
@@ -29,7 +28,7 @@ from workloads.nodes.modes.mig_layouts import Layout, instances_of, layout_of, u
 PLUGIN_CONFIG, PLUGIN = "nvidia.com/device-plugin.config", "nvidia.com/gpu.deploy.device-plugin"
 MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 ACK = "ack.node.gpu.schedule"
-# Labels by which a mode is chosen: what another mode set is taken back. None: the label goes.
+# Labels that choose a mode: those that another mode set are reset. None: the label is removed.
 PLAIN: dict[str, str | None] = {
     PLUGIN_CONFIG: None, PLUGIN: "true", MIG_CONFIG: "all-disabled", "gpushare": None, "gpu": None, ACK: None,
 }  # fmt: skip
@@ -51,7 +50,7 @@ BALANCED: dict[str, dict[str, int]] = {  # gpu-operator's all-balanced
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an operator wants of a node. `mode` is a key of MODES; the others where the mode has them."""
+    """The mode that an operator wants for a node. `mode`: one of MODES; the other fields are used where the mode has them."""
 
     mode: str
     replicas: int = 0
@@ -62,7 +61,7 @@ class Target:
 
     @property
     def instances(self) -> dict[str, int]:
-        """mig: what the node will have in all."""
+        """mig: the instances of the whole node."""
         return instances_of(self.layouts)
 
     def as_json(self) -> dict[str, Any]:
@@ -78,7 +77,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One key of a ConfigMap; `which` is "plugin" or "mig": the cluster's options say where that is."""
+    """One key of a ConfigMap. `which`: "plugin" or "mig"; the cluster's options name its ConfigMap."""
 
     which: str
     key: str
@@ -87,7 +86,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Written in this order: the entry, then the restart of what reads it on this node, then the labels."""
+    """Carried out in this order: write the entry, restart the pods that read it on this node, write the labels."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
     entry: ConfigEntry | None = None
@@ -97,10 +96,10 @@ MODES = ("whole", "timeslicing", "mps", "mig", "memory", "hami", "ack", "ack-cor
 
 
 def recipe(target: Target, present: Mapping[str, str]) -> Recipe:
-    """What leads from a node with the labels `present` to the target. Raises ValueError for what cannot be meant."""
+    """What changes a node with the labels `present` to the target. Raises ValueError for an impossible target."""
     wanted = PLAIN | _labels(target)
     if not any(key.startswith("nvidia.com/mig.") for key in present) and target.mode != "mig":
-        del wanted[MIG_CONFIG]  # no mig-manager has ever been here
+        del wanted[MIG_CONFIG]  # mig-manager has never run on the node
     labels = {key: value for key, value in sorted(wanted.items()) if present.get(key) != value}
     if PLUGIN not in present and labels.get(PLUGIN) == "true":
         del labels[PLUGIN]
@@ -133,13 +132,13 @@ def _entry(target: Target) -> ConfigEntry | None:
 
 
 def plugin_key(target: Target) -> str:
-    """The same for every node that is shared alike."""
+    """The key of the plugin's ConfigMap, the same for all nodes with the same sharing."""
     renamed = "-renamed" if target.rename else ""
     return f"{target.mode}-{target.replicas}{renamed}"
 
 
 def plugin_text(target: Target) -> str:
-    """The device plugin's configuration. Asking for several replicas is refused: they would not be several cards."""
+    """The device plugin's configuration. A pod may request only one replica, because several would not be several cards."""
     if target.replicas < 2:
         raise ValueError("a card is shared by 2 or more")
     sharing = {"timeslicing": "timeSlicing", "mps": "mps"}[target.mode]
@@ -156,12 +155,12 @@ def plugin_text(target: Target) -> str:
 
 
 def mig_key(target: Target) -> str:
-    """Named by its content, so that the same layouts share an entry."""
+    """The name of mig-manager's entry, derived from its content, so that the same layouts share an entry."""
     return f"portal-{hashlib.sha256(repr(target.layouts).encode()).hexdigest()[:10]}"
 
 
 def mig_text(target: Target) -> str:
-    """The entry of mig-parted's configuration: cards of one layout together."""
+    """The entry of mig-parted's configuration, with cards of the same layout together."""
     lines = [f"  {mig_key(target)}:"]
     for layout in dict.fromkeys(target.layouts):
         cards = ", ".join(str(i) for i, each in enumerate(target.layouts) if each == layout)
@@ -174,9 +173,8 @@ def mig_text(target: Target) -> str:
 
 
 def with_entry(entry: ConfigEntry, data: Mapping[str, str]) -> dict[str, str]:
-    """The ConfigMap's data with the entry in it; the rest stays as it is, to the letter.
-
-    Raises ValueError where an entry of that name says something else: other nodes may be using it.
+    """The ConfigMap's data with the entry added; the rest stays exactly as it is.
+    Raises ValueError if an entry of that name has another content, because other nodes may be using it.
     """
     if entry.which == "plugin":
         if data.get(entry.key, entry.text) != entry.text:
@@ -210,7 +208,7 @@ def is_as_wanted(
     target: Target, *, system: str, held_back: str, labels: Mapping[str, str], instances: Mapping[str, int],
     units_per_card: int,
 ) -> bool:  # fmt: skip
-    """Whether a node, as the inventory found it, is what was asked for, and serves."""
+    """Whether a node, as the inventory found it, has the target mode and takes pods."""
     if system != target.mode or held_back:
         return False
     if target.mode == "mig":
