@@ -1,1 +1,1 @@
-"""Who may open a notebook or a service, and the proxy that leads there."""
+"""Access to notebooks and services, and the proxy to them."""

@@ -1,9 +1,9 @@
 """Access to notebooks and services: a one-use ticket from the portal is exchanged for a cookie on the notebook's own
 origin.
 
-Each request shows the cookie, and the right is asked for again (at most RECHECK seconds old): signed in, still a member
-who may submit, the author or the notebook is shared, and this attempt still runs; a service is its whole department's.
-What passes requests on is workloads/notebooks/proxy.py.
+Each request carries the cookie, and the right is checked again (at most every RECHECK seconds): the reader is signed in, is
+still a member who may submit, is the author or the notebook is shared, and this attempt still runs; a service is open to its
+whole department. The requests are passed on by workloads/notebooks/proxy.py.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from workloads.runtime.base import ClusterError, base_path
 
 TICKET_LIFE = 30  # seconds
 ENTER_PATH = "/enter"
-COMES_UP = dt.timedelta(minutes=5)  # after its container began; a large image may need that long to listen
-RECHECK = 3.0  # seconds an answer about a right is believed
+COMES_UP = dt.timedelta(minutes=5)  # after its container started; the server of a large image may need that long
+RECHECK = 3.0  # seconds that the result of a check is reused
 _answers: dict[str, tuple[float, Seat | Problem]] = {}
 
 
@@ -77,7 +77,7 @@ class FromElsewhere(Problem):
 
 @dataclass(frozen=True)
 class Holder:
-    """Whom a ticket or cookie was issued to, for which attempt. It ends with the portal session `session`."""
+    """The user and attempt for which a ticket or cookie was issued. It ends with the portal session `session`."""
 
     user: int
     session: str
@@ -97,18 +97,18 @@ class Seat:
     host: str
     port: int
     headers: tuple[tuple[bytes, bytes], ...]
-    young: bool = False  # its server may still be on its way up
+    young: bool = False  # its server may still be starting
 
 
 def origin_of(workload: str) -> str:
-    """An origin of its own for each notebook, where NOTEBOOK_URL has a `*`."""
+    """The origin of a notebook; each has its own if NOTEBOOK_URL has a `*`."""
     return str(settings.NOTEBOOK_URL).replace("*", workload)
 
 
 @require_POST
 @login_required
 def open_notebook(request: HttpRequest, department: str, workload: str) -> HttpResponse:
-    """The "Open" button: redirects to the notebook's origin with a ticket that works once."""
+    """The "Open" button: redirect to the notebook's origin with a ticket that works once."""
     actor = actor_of(request)
     row = Workload.objects.filter(department=department_for(actor, department), public_id=workload).first()
     if row is None:
@@ -129,7 +129,7 @@ def issue_ticket(actor: Actor, session: str, workload: str) -> str:
 
 
 def redeem(ticket: str) -> Holder:
-    """The ticket's holder. Raises NoTicket, also the second time: only one caller's delete succeeds."""
+    """The ticket's holder. Raises NoTicket for an invalid or used ticket: only one caller's delete succeeds."""
     key = f"notebook-ticket:{ticket}"
     holder = cache.get(key)
     if not holder or not cache.delete(key):
@@ -150,7 +150,7 @@ def unseal(cookie: str) -> Holder:
 
 
 def running_attempt(actor: Actor, workload: str) -> Attempt:
-    """Raises NotVisible, Forbidden, NotYours, NotRunning."""
+    """The running attempt that the actor may open. Raises NotVisible, Forbidden, NotYours, NotRunning."""
     served = Workload.objects.filter(public_id=workload, kind__in=[Kind.NOTEBOOK, Kind.SERVICE])
     notebook = visible(actor, served.select_related("department")).first()
     if notebook is None:
@@ -167,7 +167,7 @@ def running_attempt(actor: Actor, workload: str) -> Attempt:
 
 
 def seat_of(cookie: str) -> Seat:
-    """The address to connect to, checked in the database and the cluster, or cached for moments. Raises Problem."""
+    """The seat of the cookie's holder, checked in the database and the cluster, or cached for RECHECK seconds. Raises Problem."""
     now = time.monotonic()
     asked, answer = _answers.get(cookie, (-RECHECK, NoTicket()))
     if now - asked >= RECHECK:
@@ -177,7 +177,7 @@ def seat_of(cookie: str) -> Seat:
             answer = problem
         for old in [key for key, (at, _) in list(_answers.items()) if now - at >= RECHECK]:
             _answers.pop(old, None)
-        if not isinstance(answer, StillStarting | Unanswered):  # those are asked again at once
+        if not isinstance(answer, StillStarting | Unanswered):  # those are checked again at once
             _answers[cookie] = (now, answer)
     if isinstance(answer, Problem):
         raise answer

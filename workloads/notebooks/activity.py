@@ -1,7 +1,6 @@
-"""Whether people work in notebooks, as their Jupyter servers say: kernels that compute, and messages of kernels and terminals.
-
-The servers run what their users please, so an answer is limited in size and time, and one that cannot be read says nothing.
-Output of a terminal counts like input: Jupyter does not tell them apart.
+"""Whether people work in notebooks, as reported by their Jupyter servers: computing kernels, messages of kernels and terminals.
+The servers run any code of their users, so answers are limited in size and time, and an unreadable answer counts as none.
+Output of a terminal counts like input: Jupyter does not distinguish them.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from workloads.models import Attempt
 from workloads.runtime.base import ClusterDriver, ClusterError, RunRef, base_path
 
 AT_ONCE = 8
-DEADLINE = 4.0  # s for a server
+DEADLINE = 4.0  # s for each server
 LARGEST = 1 << 20  # bytes of an answer
 COMPUTING = frozenset({"busy", "restarting", "autorestarting"})
 log = structlog.get_logger(__name__)
 
 
 class NotSaid(Exception):
-    """The server did not answer, or not as Jupyter does."""
+    """The server did not answer, or its answer is not Jupyter's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Server:
 
 
 def activity_of(attempts: Sequence[Attempt]) -> dict[int, Activity]:
-    """Id of an attempt → what its server says; those that say nothing are missing."""
+    """Id of an attempt → the activity that its server reports; attempts without an answer are missing."""
     servers = [server for attempt in attempts if (server := _server(attempt)) is not None]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="notebooks") as threads:
         answers = threads.map(_ask, servers)
@@ -66,7 +65,7 @@ def _server(attempt: Attempt) -> Server | None:
 
 
 def _ask(server: Server) -> Activity | None:
-    """Runs in a thread of its own and touches no database."""
+    """The activity of one server; None without an answer. Runs in a thread of its own and does not use the database."""
     try:
         address = server.driver.endpoint(server.ref)
         if address is None:
@@ -85,7 +84,7 @@ def _ask(server: Server) -> Activity | None:
 
 
 def _rows(answer: safe_http.Answer, *, missing: bool) -> list[dict[str, Any]]:
-    """The list that was answered. `missing`: 404 means that there are none, because the server has no such thing."""
+    """The list in the answer. `missing`: 404 means that there are none, because the server lacks this feature. Raises NotSaid."""
     if missing and answer.status == 404:
         return []
     if answer.status != 200:
@@ -100,7 +99,7 @@ def _rows(answer: safe_http.Answer, *, missing: bool) -> list[dict[str, Any]]:
 
 
 def read(kernels: Sequence[dict[str, Any]], terminals: Sequence[dict[str, Any]]) -> Activity:
-    """What lists of kernels and terminals say. Raises NotSaid for one without the fields that Jupyter gives."""
+    """The activity in lists of kernels and terminals. Raises NotSaid if one lacks a field of Jupyter's."""
     times = []
     for row in (*kernels, *terminals):
         try:

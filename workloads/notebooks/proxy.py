@@ -1,9 +1,8 @@
-"""The notebooks' and services' origin: passes HTTP and WebSockets on to the one server that the reader's cookie opens.
-
-A notebook server shows whatever its user's code makes, so nothing of the portal may be within reach of it:
-- it never sees a cookie of the portal or the reader's cookie for it, and cannot set those names;
-- the secret that opens it is added here and never told to the browser;
-- with that secret the server trusts every request, so this is where requests from other origins are refused.
+"""The origin of notebooks and services: pass HTTP and WebSockets on to the one server that the reader's cookie opens.
+A notebook server shows any output of its user's code, so nothing of the portal may be within its reach:
+- it never receives a cookie of the portal or the reader's cookie for it, and cannot set cookies with those names;
+- the secret that opens it is added here and never sent to the browser;
+- with that secret the server trusts every request, so requests from other origins are refused here.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ NOT_PASSED_ON = HOP_BY_HOP | {
     b"origin",
     b"referer",
     b"forwarded",
-    b"proxy",  # many programs take it for the variable HTTP_PROXY
+    b"proxy",  # many programs read it as the variable HTTP_PROXY
 }
 NOT_PASSED_BACK = HOP_BY_HOP | {
     b"set-cookie",
@@ -52,7 +51,7 @@ NOT_PASSED_BACK = HOP_BY_HOP | {
     b"x-frame-options",
 }
 IN_ITS_OWN_FRAMES = [(b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN")]
-"""What its server says of itself counts too: of several policies the strictest holds."""
+"""The server's own policy counts too: of several policies the strictest holds."""
 FRAMES = frozenset({b"iframe", b"frame", b"embed", b"object", b"fencedframe"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ _clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
 
 
 def cookie_name() -> str:
-    """The prefix makes browsers refuse it from anybody but this very host over HTTPS."""
+    """The cookie's name. Its prefix makes browsers accept the cookie only from this very host over HTTPS."""
     return "__Host-notebook" if settings.NOTEBOOK_URL.startswith("https://") else "notebook"
 
 
@@ -98,7 +97,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def enter(scope: Scope, send: Send) -> None:
-    """Exchanges the ticket for the cookie; the address with the ticket stays in no history."""
+    """Exchange the ticket for the cookie; by a redirect, so that the address with the ticket stays in no history."""
     ticket = parse_qs(scope["query_string"].decode("latin1")).get("ticket", [""])[0]
     holder = await look(lambda: access.redeem(ticket))
     value = await look(lambda: access.seal(holder))
@@ -109,7 +108,8 @@ async def enter(scope: Scope, send: Send) -> None:
 
 
 def refuse_other_origins(scope: Scope, headers: dict[bytes, bytes], holder: Holder) -> None:
-    """Raises FromElsewhere, NoTicket. Browsers tell the origin of writes and sockets; links may come from anywhere."""
+    """Raise FromElsewhere or NoTicket for requests from other origins. Browsers send the origin of writes and sockets; links
+    may come from anywhere."""
     own = access.origin_of(holder.workload)
     if headers.get(b"host", b"").decode("latin1").lower() != own.split("://")[1].lower():
         raise NoTicket
@@ -169,8 +169,8 @@ def raw_path(scope: Scope) -> bytes:
 
 
 def upstream_headers(scope: Scope, seat: Seat) -> list[tuple[bytes, bytes]]:
-    """What the server behind gets. Nothing that it could take for our word: WSGI and CGI read X_Forwarded_User as they read
-    X-Forwarded-User, so no name with an underscore is passed on."""
+    """The headers that the server behind gets. None of the browser's may look like one of the portal's: WSGI and CGI read
+    X_Forwarded_User like X-Forwarded-User, so no name with an underscore is passed on."""
     forwarded = [
         (name, value)
         for name, value in scope["headers"]
@@ -202,7 +202,7 @@ def own_cookies(given: Iterable[str]) -> list[str]:
 
 
 def body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
-    """None where there is none: an empty stream would be sent as a chunked body."""
+    """The request's body; None if it has none, because an empty stream would be sent as a chunked body."""
     names = {name for name, _ in scope["headers"]}
     if not names & {b"content-length", b"transfer-encoding"}:
         return None
@@ -220,7 +220,8 @@ def body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
 
 
 def client() -> httpx.AsyncClient:
-    """One an event loop. It waits as long as a kernel thinks, follows nothing, and reads no proxy from the environment."""
+    """The client, one for each event loop. It has no time-out for reading, because a kernel may compute for long, follows no
+    redirects, and reads no proxy from the environment."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:
         _clients.clear()
@@ -241,7 +242,7 @@ async def redirect(send: Send, path: str, more: Iterable[tuple[bytes, bytes]] = 
 
 
 def page_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
-    """The portal's page of the workload whose origin or path this is; else the portal."""
+    """The URL of the portal's page of the workload with this origin or path; else that of the portal."""
     for text, shape in (
         (headers.get(b"host", b"").decode("latin1").lower(), str(settings.NOTEBOOK_URL).split("://")[1]),
         (scope["path"], "/notebooks/*/"),

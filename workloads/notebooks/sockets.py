@@ -1,4 +1,4 @@
-"""WebSockets to a notebook server, in both directions. The right is checked again while they are open."""
+"""WebSockets to a notebook server, in both directions. The reader's right is checked again while they are open."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def pass_socket(
 
 
 async def both_ways(receive: Receive, send: Send, upstream: ClientConnection, cookie: str) -> int | None:
-    """The code to close the reader's side with; None when the reader has gone."""
+    """Pass messages on until one side closes. Returns the code to close the reader's side with; None if the reader has gone."""
     ways = [
         asyncio.create_task(way) for way in (to_notebook(receive, upstream), to_reader(send, upstream), watch(cookie))
     ]
@@ -97,7 +97,7 @@ async def to_reader(send: Send, upstream: ClientConnection) -> int | None:
 
 
 async def watch(cookie: str) -> int | None:
-    """Ends when the reader's right, or the attempt, has ended."""
+    """Return when the reader's right, or the attempt, has ended."""
     while True:
         await asyncio.sleep(RECHECK)
         try:
@@ -105,10 +105,10 @@ async def watch(cookie: str) -> int | None:
         except Problem as problem:
             if problem.status < 500:
                 return NOT_ALLOWED
-        except DatabaseError as error:  # the right cannot be checked: the connection goes on until the database is back
+        except DatabaseError as error:  # the right cannot be checked: the connection stays until the database is back
             log.warning("notebook.database_away", error=str(error))
 
 
 def sendable(code: int | None) -> int:
-    """Some codes only ever describe, and must not be sent."""
+    """The close code to send: some codes are only for local use and must not be sent."""
     return 1000 if code in {None, 1005} else INTERNAL if code in {1006, 1015} else int(code or 1000)
