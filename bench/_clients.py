@@ -77,7 +77,7 @@ class Requests:
         try:
             wait(f"{len(names)} pods", lambda: all(name in self.seen for name in names), seconds)
         except SystemExit:
-            told_missing([name for name in names if name not in self.seen])
+            show_missing([name for name in names if name not in self.seen])
             raise
         return max(self.seen[name] for name in names)
 
@@ -175,7 +175,7 @@ class Portal:
         return str(json.loads(answer.data)["id"])
 
 
-def told_missing(names: list[Pod]) -> None:
+def show_missing(names: list[Pod]) -> None:
     """Prints the states of the workloads of which no pod was seen."""
     from django.db.models import Count
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 
-def made() -> None:
+def start() -> None:
     """Starts the servers and sets Django up. Ends the process if one of the two is not installed."""
     from tests import servers
 

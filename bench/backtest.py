@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     from django.db import connection
     from django.utils import timezone
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
     runs.Beat = Watched  # type: ignore[misc]
     began = time.process_time()
-    runs.go_on(now=now)
+    runs.run_next(now=now)
     took, row = time.process_time() - began, type(row).objects.get()
     silent = max(later - before for before, later in pairwise(beats))
     print(

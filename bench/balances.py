@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     from bench.usage_report import fill
 
     fill(given.rows, given.departments, given.people, cards=given.running)

@@ -30,7 +30,7 @@ WARM = 64  # workloads before anything is measured
 RESTING = 0.25  # below this many CPU seconds a second, all processes together are at rest
 
 
-def told(name: str, seconds: list[float]) -> None:
+def show_times(name: str, seconds: list[float]) -> None:
     p95 = statistics.quantiles(seconds, n=20)[18]
     print(
         f"{name:44} p50 {statistics.median(seconds) * 1000:6.0f} ms  p95 {p95 * 1000:6.0f} ms  ({len(seconds)})",
@@ -56,7 +56,7 @@ def latency(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
         measure("bare", partial(bare, api, f"bare-{number}"))
     print("(a) request → pod there, idle")
     for who, name in (("portal", "portal"), ("kueue", "Kueue"), ("bare", "bare POST of a pod")):
-        told(f"    {name}", taken[who])
+        show_times(f"    {name}", taken[who])
     stages(api, ours, dict(zip(ours, taken["portal"], strict=True)))
     kueue.clear("k-vision")
 
@@ -86,7 +86,7 @@ def stages(api: Requests, ours: list[Pod], taken: dict[Pod, float] | None = None
         for (_, before), (what, at) in pairwise(known):
             parts.setdefault(what, []).append(at - before)
     for what, seconds in parts.items():
-        told(f"      {what}", seconds)
+        show_times(f"      {what}", seconds)
 
 
 @contextlib.contextmanager
@@ -246,8 +246,8 @@ def reclaim(api: Requests, portal: Portal, kueue: Kueue, count: int) -> None:
                 name = kueue.submit("k-small-vision", f"own-{number}", SMALLS["kueue"])
             taken[who].append(api.await_pods([name], 60) - began)
             time.sleep(1)
-    told("    portal", taken["portal"])
-    told("    Kueue", taken["kueue"])
+    show_times("    portal", taken["portal"])
+    show_times("    Kueue", taken["kueue"])
     stages(api, ours, dict(zip(ours, taken["portal"], strict=True)))
 
 

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     from quotas.planning.run_pass import run_pass
     from tests import builders as make
 

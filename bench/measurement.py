@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     from tests.workloads.measurement import bed
 
     mood = bed.Mood()

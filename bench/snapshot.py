@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     pool = seed(given.departments)
     for part in (8, 4, 2, 1):
         fill(pool, given.running // part, given.pending // part)

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     from bench import _database
 
-    _database.made()
+    _database.start()
     end = fill(given.rows, given.departments, given.people)
     from django.utils import timezone
 

@@ -127,7 +127,7 @@ def backtest(*, tick: bool = False, **_: Any) -> None:
     """Plays one backtest, which may take minutes; others that tick meanwhile find it under way."""
     with claimed_tick("workloads.backtest", tick=tick) as run:
         if run:
-            runs.go_on(now=timezone.now())
+            runs.run_next(now=timezone.now())
 
 
 @shared_task(name="workloads.clean_up")

@@ -68,7 +68,7 @@ class Logger(threading.Thread):
         self.news = threading.Condition()
         self.error: Exception | None = None
 
-    def tell(self, attempts: int, final: bool) -> None:
+    def update(self, attempts: int, final: bool) -> None:
         with self.news:
             self.known, self.final = attempts, final
             self.news.notify_all()
@@ -129,15 +129,15 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _said(workload: Json) -> tuple[str, str, bool]:
+def _reported(workload: Json) -> tuple[str, str, bool]:
     """What must change for another line: the state, the sentence, or whether there is an estimate of the start."""
     return workload["state"], workload["verdict"]["title"], bool(workload.get("estimate"))
 
 
-def tell(workload: Json, before: Json | None) -> None:
+def report(workload: Json, before: Json | None) -> None:
     """Prints a line if the workload has changed in a way that matters to a person."""
     verdict = workload["verdict"]
-    if before is not None and _said(before) == _said(workload):
+    if before is not None and _reported(before) == _reported(workload):
         return
     lines = " ".join([*verdict["lines"], *verdict["advice"]]) if workload["state"] in {"queued", "recalled"} else ""
     when = f" ({workload['reclaim_at']})" if workload["reclaim_at"] else ""
@@ -162,16 +162,16 @@ def follow(
             if before is not None:
                 workload = portal.workload(identity, wait=WAIT, version=before["version"])
             if not quiet:
-                tell(workload, before)
+                report(workload, before)
             before = workload
             if logger:
-                logger.tell(len(workload["attempts"]), workload["final"])
+                logger.update(len(workload["attempts"]), workload["final"])
         except Signalled:
             say(f"stopping {identity}; a second signal leaves at once")
             portal.stop(identity)
             workload = before = portal.workload(identity)
             if logger:
-                logger.tell(len(workload["attempts"]), workload["final"])
+                logger.update(len(workload["attempts"]), workload["final"])
         except Lost as lost:
             raise Lost(f"{lost}; the workload goes on, see: gpuq wait {identity}") from lost
         except Refused:

@@ -96,7 +96,7 @@ class BacktestForm(AmountsForm):
         rules = {name: self._rule(name) for name in self.rules.changed_data}
         values = {"departments": departments, "pools": {self.pool.slug: rules} if rules else {}}
         return draft.text_of(
-            _together({name: each for name, each in values.items() if each}, self.cleaned_data["configuration"])
+            _merged({name: each for name, each in values.items() if each}, self.cleaned_data["configuration"])
         )
 
     def _rule(self, name: str) -> Any:
@@ -109,12 +109,12 @@ class BacktestForm(AmountsForm):
 LABELS = {"guaranteed": _("Guaranteed"), "borrow_limit": _("Borrow limit"), "lend_limit": _("Lend limit")}
 
 
-def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Both mappings merged; `other` takes precedence."""
     both = dict(one)
     for name, value in other.items():
         value_of_one = both.get(name)
         both[name] = (
-            _together(value_of_one, value) if isinstance(value_of_one, dict) and isinstance(value, dict) else value
+            _merged(value_of_one, value) if isinstance(value_of_one, dict) and isinstance(value, dict) else value
         )
     return both

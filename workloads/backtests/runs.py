@@ -159,7 +159,7 @@ class NotOurs(Exception):
     """The backtest was cancelled, or taken over by another worker."""
 
 
-def go_on(*, now: dt.datetime) -> None:
+def run_next(*, now: dt.datetime) -> None:
     """Runs the oldest backtest that waits or whose worker is lost. Only one runs at a time, as each takes a whole processor."""
     live = Backtest.objects.filter(LIVE)
     abandoned = Q(state=BacktestState.RUNNING, beat_at__lt=now - SILENT)

@@ -199,8 +199,8 @@ def differences(wishes: Iterable[Wish]) -> list[Change]:
     for wish in wishes:
         section = SECTIONS[wish.section]
         now, values = section.merged(wish.key, wish.values or {})
-        before = None if now is None else _told(section, wish.key, now, units)
-        changes += _changed(section.place(wish.key), before, _told(section, wish.key, values, units))
+        before = None if now is None else _written(section, wish.key, now, units)
+        changes += _changed(section.place(wish.key), before, _written(section, wish.key, values, units))
     return changes
 
 
@@ -247,7 +247,7 @@ def as_file(state: State) -> dict[str, Any]:
     top: dict[str, Any] = {"apiVersion": API_VERSION} | {name: {} for name in TOP[2:-1]} | {"group_rules": []}
     for name, section in SECTIONS.items():
         for key, values in sorted(state[name].items()):
-            entry = _told(section, key, values, units)
+            entry = _written(section, key, values, units)
             if name == "group_rules":
                 top[name].append(entry)
                 continue
@@ -263,7 +263,7 @@ def _units() -> Mapping[str, Pool]:
     return {pool.slug: pool for pool in Pool.objects.all()}
 
 
-def _told(section: Section, key: Key, values: Values, units: Mapping[str, Pool]) -> Any:
+def _written(section: Section, key: Key, values: Values, units: Mapping[str, Pool]) -> Any:
     """The entry as the file writes it."""
     pool = units.get(section.pool_of(key, values, values))
     fields: dict[str, Any] = section.shape(context={"pool": pool}).to_representation(values)
@@ -430,7 +430,7 @@ def _write(actor: Actor, todo: Sequence[Wish], before: State, faults: Faults) ->
         needs = [(name, key) for name, key in SECTIONS[wish.section].needs(wish.key, wish.values or {})
                  if (key,) not in before[name] and (name, key) != wish.name]  # fmt: skip
         if not any(each in faults.entries for each in needs):
-            _tell(wish, error, faults)
+            _add_refusal(wish, error, faults)
 
 
 def _refusal(actor: Actor, wish: Wish) -> Exception | None:
@@ -449,7 +449,7 @@ def _refusal(actor: Actor, wish: Wish) -> Exception | None:
     return None
 
 
-def _tell(wish: Wish, error: Exception, faults: Faults) -> None:
+def _add_refusal(wish: Wish, error: Exception, faults: Faults) -> None:
     section = SECTIONS[wish.section]
     names = {str(each.source): name for name, each in section.shape().fields.items()}
     match error:
@@ -473,7 +473,7 @@ def _require_reached(wishes: Iterable[Wish], after: State, faults: Faults) -> No
         wrong = {name: now.get(name) for name, value in (wish.values or {}).items() if now.get(name) != value}
         if not wrong:
             continue
-        entry = _told(SECTIONS[wish.section], wish.key, now, units)
+        entry = _written(SECTIONS[wish.section], wish.key, now, units)
         names = {str(each.source): name for name, each in SECTIONS[wish.section].shape().fields.items()}
         for name in wrong:
             value = document.in_line(entry[names[name]] if isinstance(entry, dict) else entry)
@@ -491,7 +491,7 @@ def _changes(before: State, after: State) -> Iterator[Change]:
         for key in sorted(before[name].keys() | after[name].keys()):
             old, new = before[name].get(key), after[name].get(key)
             if old != new:
-                was, now = (None if each is None else _told(section, key, each, units) for each in (old, new))
+                was, now = (None if each is None else _written(section, key, each, units) for each in (old, new))
                 yield from _changed(section.place(key), was, now)
 
 

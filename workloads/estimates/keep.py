@@ -34,7 +34,7 @@ AFRESH = dt.timedelta(seconds=45)
 COMPARED = dt.timedelta(days=30)
 LEARNED = dt.timedelta(days=14)  # past estimates that correct new ones; older ones were under another load
 TIMES = ("low", "median", "high")
-TOLD = (*TIMES, "latest", "basis", "why")
+SHOWN = (*TIMES, "latest", "basis", "why")
 TRAITS = (
     "author__username",
     "department__slug",
@@ -200,7 +200,7 @@ def _write(group: PoolGroup, by_claim: Estimates, corrections: Mapping[str, Corr
         if id in rows
     ]
     StartEstimate.objects.bulk_create(
-        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "played", *TOLD]
+        new, update_conflicts=True, unique_fields=["attempt"], update_fields=["made_at", "played", *SHOWN]
     )
     first = {f"first_{name}": F(name) for name in ("made_at", "played", *TIMES)}
     ranges = [row.attempt for row in new if is_range(row)]
@@ -216,7 +216,7 @@ def _row(attempt: Attempt, raw: Estimate | NoEstimate, each: Estimate | NoEstima
 
 
 def columns_of(each: Estimate | NoEstimate) -> dict[str, Any]:
-    """The columns that are shown, by the names of TOLD."""
+    """The columns that are shown, by the names of SHOWN."""
     if isinstance(each, NoEstimate):
         return {"why": each.why}
     at = {name: getattr(each, name) for name in (*TIMES, "latest")}

@@ -106,7 +106,7 @@ def row_of(pool: Pool, department: Department | None) -> IdlePolicy:
     return stored or IdlePolicy(pool=pool, department=department, version=0)
 
 
-def refuse_wrong(pool: Pool, department: Department | None, rules: Rules) -> None:
+def check_rules(pool: Pool, department: Department | None, rules: Rules) -> None:
     """Raises Invalid for numbers out of range, Loosens for a department's rule that is looser than the wider one."""
     for kind, rule in rules.items():
         if kind not in ASKED_HERE:
@@ -157,7 +157,7 @@ def set_policy(
         Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
         row = row_of(pool, department)
         check_fresh(row.version, expected_version)
-        refuse_wrong(pool, department, rules)
+        check_rules(pool, department, rules)
         before, after = row.rules, as_json(rules)
         if not row.version:
             row = IdlePolicy.objects.create(pool=pool, department=department, rules=after)

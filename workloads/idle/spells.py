@@ -60,7 +60,9 @@ def warn(attempt: Attempt, rule: Rule, since: dt.datetime, *, now: dt.datetime) 
         spell = IdleSpell.objects.create(
             attempt=attempt, since=since, warned_at=now, stops_at=stops_at, rule=rule.as_json()
         )
-        _tell(spell, "workload.idle_warned" if stops_at else "workload.idle_noticed", below=rule.below, since_at=since)
+        _notify(
+            spell, "workload.idle_warned" if stops_at else "workload.idle_noticed", below=rule.below, since_at=since
+        )
     return True
 
 
@@ -81,7 +83,7 @@ def _end(spell: IdleSpell, why: SpellEnd, *, now: dt.datetime) -> bool:
     if not rows.update(ended_at=now, end=why):
         return False
     if why is not SpellEnd.GONE:
-        _tell(spell, "workload.idle_withdrawn", end=why.value)
+        _notify(spell, "workload.idle_withdrawn", end=why.value)
     return True
 
 
@@ -115,7 +117,7 @@ def remind(spell: IdleSpell, *, now: dt.datetime) -> bool:
     with durable():
         if not live().filter(pk=spell.pk, reminded_at=None, stop_decided_at=None).update(reminded_at=now):
             return False
-        _tell(spell, "workload.idle_warned", below=rule.below, since_at=spell.since)
+        _notify(spell, "workload.idle_warned", below=rule.below, since_at=spell.since)
     return True
 
 
@@ -162,7 +164,7 @@ def _changed(spell: IdleSpell, kind: str, **facts: Any) -> None:
     emit(kind, department=workload.department, workload=workload.public_id, attempt=spell.attempt.number, **facts)
 
 
-def _tell(spell: IdleSpell, kind: str, **facts: Any) -> None:
+def _notify(spell: IdleSpell, kind: str, **facts: Any) -> None:
     workload = spell.attempt.workload
     facts = {name: value.isoformat() if isinstance(value, dt.datetime) else value for name, value in facts.items()}
     if spell.stops_at is not None:

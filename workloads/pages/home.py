@@ -88,7 +88,7 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         "stopping": count[State.STOPPING],
         "live": live,
         "more": count.total() - len(live),
-        "places": _places(all_live) if count.total() > len(live) else (),
+        "places": _by_department(all_live) if count.total() > len(live) else (),
         "ended": lately,
         "failed": ended.filter(state=State.FAILED).count() if lately else 0,
         "owned": [each for each in available if each.is_owned],
@@ -132,7 +132,7 @@ def urgent_first(live: QuerySet[Workload]) -> QuerySet[Workload]:
     return live.alias(warned=Exists(warned), place=place).order_by("place", "-public_id")
 
 
-def _places(live: QuerySet[Workload]) -> list[tuple[Department, int]]:
+def _by_department(live: QuerySet[Workload]) -> list[tuple[Department, int]]:
     """(department, number of these workloads in it), by name."""
     count = dict(live.order_by().values_list("department").annotate(Count("pk")))
     return [(each, count[each.pk]) for each in Department.objects.filter(pk__in=count).order_by("name")]

@@ -247,7 +247,7 @@ def _preview(
     context: dict[str, Any] = {"form": form, "pool": pool}
     if form.is_valid():
         try:
-            policies.refuse_wrong(pool, department, form.rules())
+            policies.check_rules(pool, department, form.rules())
         except Problem as problem:
             form.add_error(None, problem.detail)
     if form.is_valid():

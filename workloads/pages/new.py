@@ -53,7 +53,7 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
     if request.method == "POST":
         form = WorkloadForm(request.POST, actor=actor, department=dept)
         if request.POST.get("check"):  # without scripts, a button requests the panel
-            form.tells = False
+            form.submitting = False
             return page(request, dept, form, **answer(actor, dept, form))
         workload = submitted(request, actor, dept, form)
         if workload is not None:
@@ -118,7 +118,7 @@ def presets_of(department: Department) -> QuerySet[Preset]:
 def submitted(request: HttpRequest, actor: Actor, department: Department, form: WorkloadForm) -> Workload | None:
     """Submits a valid form: the new workload, or None with the errors in the form. Raises Forbidden, NotVisible."""
     if not form.is_valid():
-        form.say_all()
+        form.check_all()
         return None
     try:
         workload = actions.submit(
@@ -152,7 +152,7 @@ def verdict(request: HttpRequest, department: str) -> HttpResponse:
     missing = [name for name in LATER if not filled.get(name, "").strip()]
     filled.update({name: LATER[name] for name in missing})
     form = WorkloadForm(filled, actor=actor, department=dept)
-    form.tells = False
+    form.submitting = False
     context = {"department": dept, "form": form, "panel": True, **answer(actor, dept, form)}
     context["inside"] = settings_inside(form)
     if filled.get("kind") in set(Kind.values) - WITH_COMMAND:

@@ -85,7 +85,7 @@ def _save(request: HttpRequest, department: str) -> HttpResponse:
     if not filled.get("name", "").strip():  # a template may be kept before its workloads have a name
         filled["name"] = filled.get("template_title", "")
     form, saved = WorkloadForm(filled, actor=actor, department=dept), None
-    form.tells = False
+    form.submitting = False
     if naming.is_valid() & form.is_valid():
         name = naming.cleaned_data["template_title"]
         try:

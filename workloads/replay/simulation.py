@@ -212,7 +212,7 @@ class Simulation:
                 progress(percent / 100)
         self._pass_time(self._end)
         for work in self._live.values():
-            self._no_more_entitled(work)
+            self._end_entitlement(work)
             if work.claim.state is not ClaimState.PENDING:  # its work so far is not lost
                 self._lose(work, min(self._now, work.makes_progress_at) - work.started_at)
         return self._outcome
@@ -243,7 +243,7 @@ class Simulation:
     def _count_loans(self, pool: PoolId, lately: Decaying[DepartmentId], since: int, until: int) -> None:
         """Counts what departments borrow and lend from `since` until `until`, as the portal does from its ledger."""
         if pool not in self._loans:
-            self._loans[pool] = loans_in_use(self._as_it_is(), pool)
+            self._loans[pool] = loans_in_use(self._present(), pool)
         for hour, seconds in Decaying.by_hours(since, until):
             lately.pass_to(hour)
             for loan in self._loans[pool]:
@@ -255,7 +255,7 @@ class Simulation:
     def _happen(self, event: Event) -> None:
         work = event.work
         if work is None and event.kind == "turn":
-            self._turn_to()
+            self._change_departments()
         elif work is None:
             self._plan()
         elif event.version == work.version:
@@ -270,7 +270,7 @@ class Simulation:
         work.claim = claim = replace(claim, notice=notice, grace=grace)
         self._outcome.records.append(record)
         self._changed = True
-        record.job = replace(record.job, request=_asked_again(claim))
+        record.job = replace(record.job, request=_requeued(claim))
         if claim.state is ClaimState.PENDING:
             self._expect(self._now, "arrive", work)
             return
@@ -303,7 +303,7 @@ class Simulation:
 
     def _start(self, work: Work, decision: Decision) -> None:
         claim, pool, settings = work.claim, self._pools[work.claim.pool], self._rules.settings
-        self._no_more_entitled(work)
+        self._end_entitlement(work)
         work.record.broken |= work.promised is not None and self._now > work.promised + self._assumed.between_passes
         work.promised = None
         work.version += 1
@@ -428,7 +428,7 @@ class Simulation:
         leaving = sum(claim.units for claim in claims if claim.state is ClaimState.LEAVING)
         self._free[pool] = ledger.capacity - sum(charges.values()) - leaving
 
-    def _turn_to(self) -> None:
+    def _change_departments(self) -> None:
         """Replaces the departments by those of the calendar at this time."""
         if self._calendar is None:
             return
@@ -458,12 +458,12 @@ class Simulation:
             self._carry_out(decision)
         self._idle = [*self._idle_by_rule(plan)]
 
-    def _as_it_is(self) -> Snapshot:
+    def _present(self) -> Snapshot:
         return replace(self._rules, now=self._now, claims=tuple(work.claim for work in self._live.values()))
 
     def _snapshot(self) -> Snapshot:
         """The present snapshot with balances; queues the recalls that are due and includes them."""
-        snapshot = self._as_it_is()
+        snapshot = self._present()
         if self._lately:
             for lately in self._lately.values():
                 lately.pass_to(self._now // 3600)
@@ -534,9 +534,9 @@ class Simulation:
     def _not_entitled(self, work: Work) -> None:
         if work.record.inside is None:
             work.record.inside = False
-        self._no_more_entitled(work)
+        self._end_entitlement(work)
 
-    def _no_more_entitled(self, work: Work) -> None:
+    def _end_entitlement(self, work: Work) -> None:
         """Ends its wait inside the guaranteed quota: it starts, or is not inside any more."""
         if work.entitled_since is None:
             return
@@ -577,7 +577,7 @@ class Simulation:
             yield Idle(pool, "too_little_for_anybody", DepartmentId(""), units)
 
 
-def _asked_again(claim: Claim) -> Claim:
+def _requeued(claim: Claim) -> Claim:
     """The claim as it is queued again after it was stopped."""
     return replace(
         claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, reserved=None, placement=None,

@@ -21,7 +21,7 @@ from workloads.sharing.api import NONE
 
 class AmountFields(forms.Form):
     becomes = ""  # the amount it is rounded up to, as text; "" if the written one is exact
-    tells = True  # False: the form is not being submitted, so a rounded amount or an empty secret is not an error yet
+    submitting = True  # otherwise a rounded amount or an empty secret is not an error yet
     units_per_pod = LineInput(label=_("Amount"), required=False, max_length=LONGEST)
     cores_per_pod = forms.IntegerField(label=_("Compute share (%)"), required=False, min_value=1, max_value=100)
     profile = forms.ChoiceField(label=_("MIG profile"), required=False)
@@ -71,7 +71,7 @@ class AmountFields(forms.Form):
         except Invalid as error:
             self.add_error("units_per_pod", error.detail)
             return
-        if self.becomes and self.tells and data.get("became") != f"{text} → {self.becomes}":
+        if self.becomes and self.submitting and data.get("became") != f"{text} → {self.becomes}":
             again = gettext("Submit again to accept.")
             self.add_error("units_per_pod", f"{self.becomes_sentence} {again}")
         data["units_per_pod"], data["profile"] = asked.units, asked.profile

@@ -113,12 +113,12 @@ class WorkloadForm(AmountFields, SetupFields):
 
     def clean_secret_env(self) -> dict[str, str]:
         given: dict[str, str] = self.cleaned_data["secret_env"]
-        if self.tells and (empty := [name for name, value in given.items() if not value]):
+        if self.submitting and (empty := [name for name, value in given.items() if not value]):
             text = _("%(names)s: the value is missing. Fill it in, or delete the line.")
             raise ValidationError(text, code="empty", params={"names": ", ".join(empty)})
         return given
 
-    def say_all(self) -> None:
+    def check_all(self) -> None:
         """Validates the parsed fields even if others could not be parsed, so that all errors are shown at once.
 
         The others get values that break no rule, and no further error.

@@ -41,10 +41,10 @@ def amount_of(pod: Json, offer: Offered, settings: Settings, product: str = "") 
         amount = Amount(total)
     elif len(parts) > 1 and any(part.units != offer.units_per_card for part in parts):
         return None  # a part of each of several cards
-    return amount if _is_its_way(pod, amount, offer, settings, product) else None
+    return amount if _covers(pod, amount, offer, settings, product) else None
 
 
-def _is_its_way(pod: Json, amount: Amount, offer: Offered, settings: Settings, product: str) -> bool:
+def _covers(pod: Json, amount: Amount, offer: Offered, settings: Settings, product: str) -> bool:
     """Whether the sharing system's own manifest would use all of the pod's GPU resources: others would not be charged."""
     names = {name for name, value in requests(pod).items() if value > 0 and GPU_RESOURCE.match(name)}
     request = Request(

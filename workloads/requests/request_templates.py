@@ -75,7 +75,7 @@ def save_template(
     row = RequestTemplate(department=department, person=None if shared else actor.user, body=body)
     row.name = _checked(name)
     with durable():
-        beside = _beside(row)
+        beside = _siblings(row)
         _refuse_taken(row, beside)
         if beside.count() >= MOST:
             raise TooMany(most=MOST)
@@ -94,7 +94,7 @@ def rename_template(*, actor: Actor, template: RequestTemplate, name: str, seen:
     require_change(actor, template)
     name = _checked(name)
     with durable():
-        beside = _beside(template)
+        beside = _siblings(template)
         before = beside.filter(pk=template.pk).values_list("name", flat=True).first()
         if before is None:
             raise NotVisible
@@ -125,7 +125,7 @@ def _checked(name: str) -> str:
     return name
 
 
-def _beside(template: RequestTemplate) -> QuerySet[RequestTemplate]:
+def _siblings(template: RequestTemplate) -> QuerySet[RequestTemplate]:
     """The templates among which its name must be unique. Locks the department, so that none is added concurrently."""
     Department.objects.select_for_update(no_key=True).get(pk=template.department_id)
     return RequestTemplate.objects.filter(department=template.department_id, person=template.person_id)

@@ -109,7 +109,7 @@ def refuse_used_up(actor: Actor, *, now: dt.datetime) -> None:
             raise TokenUsedUp(EACH_MONTH, **numbers, resets_at=use.resets_at, until=clock_of(use.resets_at))
 
 
-def said_before(actor: Actor, request: WorkloadRequest, *, now: dt.datetime) -> Iterator[str]:
+def token_sentences(actor: Actor, request: WorkloadRequest, *, now: dt.datetime) -> Iterator[str]:
     """Sentences for a verdict: what the token has used, and the most that this request would use."""
     for use in uses_of(actor, now=now):
         yield use.sentence

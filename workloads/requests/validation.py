@@ -141,14 +141,14 @@ def _environment(request: WorkloadRequest) -> list[Invalid]:
                         name=name,
                     )
                 )
-            elif not can_arrive(getattr(request, field_name)[name]):
+            elif not is_passable(getattr(request, field_name)[name]):
                 errors.append(Invalid(NOT_A_TEXT, field=field_name, name=name))
-    if any(not can_arrive(word) for word in request.command):
+    if any(not is_passable(word) for word in request.command):
         errors.append(Invalid(NO_WORD, field="command"))
     return errors
 
 
-def can_arrive(text: str) -> bool:
+def is_passable(text: str) -> bool:
     """Whether the text can be passed to a process: it has no NUL and no half of a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 

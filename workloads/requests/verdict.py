@@ -41,7 +41,7 @@ from workloads.lifecycle import State
 from workloads.models import Workload
 from workloads.requests.offered_amounts import OfferedAmount
 from workloads.requests.request import WorkloadRequest, claim_fields
-from workloads.requests.token_budgets import refuse_used_up, said_before
+from workloads.requests.token_budgets import refuse_used_up, token_sentences
 from workloads.requests.validation import check
 from workloads.requests.what_you_get import above_share
 
@@ -181,7 +181,7 @@ def refuse_impossible(workload: Workload, request: WorkloadRequest, *, now: dt.d
     _possible[shape] = time.monotonic() + STALE
 
 
-def which_limit(reasons: Sequence[Reason], largest: int, pods: int, units: Callable[[int], str]) -> list[str]:
+def limit_sentences(reasons: Sequence[Reason], largest: int, pods: int, units: Callable[[int], str]) -> list[str]:
     """Sentences that tell two limits apart: the most that the department's quota allows, and the most that the nodes can give
     to one request. Empty unless both are shown."""
     ceiling = next((reason.ceiling for reason in reasons if isinstance(reason, AboveCeiling)), None)
@@ -259,7 +259,7 @@ def verdict_of(
             above_share(request),
             *_balances(department, request.pool, facts, asked, now),
             *near,
-            *said_before(actor, request, now=now),
+            *token_sentences(actor, request, now=now),
         ],
     )
     rule = Policies().effective(request.pool.pk, department.pk, request.kind)
@@ -271,7 +271,7 @@ def verdict_of(
     )  # fmt: skip
 
 
-ASKING = 0.4  # s that the verdicts on all other amounts may take together: each costs a planning pass
+STEPS_TIME = 0.4  # s that the verdicts on all other amounts may take together: each costs a planning pass
 
 
 def _steps(
@@ -282,7 +282,7 @@ def _steps(
     claim: Callable[[WorkloadRequest], e.Claim],
 ) -> Iterator[Step]:
     """A step for each amount. Amounts that could never run are left out, except the requested one."""
-    until = time.monotonic() + ASKING
+    until = time.monotonic() + STEPS_TIME
     for offered in amounts:
         if offered.is_of(request):
             answer: engine.Verdict | None = facts
@@ -405,7 +405,7 @@ class Words:
         return title, [*lines, self._quota()]
 
     def cannot(self) -> tuple[str, list[str]]:
-        which = which_limit(self.facts.reasons, self.facts.largest or 0, self.pods, self._units)
+        which = limit_sentences(self.facts.reasons, self.facts.largest or 0, self.pods, self._units)
         lines = [
             explain.sentence(reason, _, self.reader)
             for reason in self.facts.reasons

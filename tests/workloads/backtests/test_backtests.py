@@ -54,7 +54,7 @@ class World(Past):
 
     def played(self, **asked: Any) -> Backtest:
         row = self.ask(**asked)
-        runs.go_on(now=timezone.now())
+        runs.run_next(now=timezone.now())
         row.refresh_from_db()
         return row
 
@@ -244,20 +244,20 @@ def test_who_was_killed_is_followed_by_the_next_beat_and_after_some_tries_it_fai
     with monkeypatch.context() as patch:
         patch.setattr(Simulation, "play", killed)
         with pytest.raises(SystemExit):
-            runs.go_on(now=timezone.now())
+            runs.run_next(now=timezone.now())
     row.refresh_from_db()
     assert (row.state, row.tries) == ("running", 1)
-    runs.go_on(now=timezone.now())  # somebody may be playing it still
+    runs.run_next(now=timezone.now())  # somebody may be playing it still
     row.refresh_from_db()
     assert (row.state, row.tries) == ("running", 1)
     later = timezone.now() + runs.SILENT + dt.timedelta(seconds=1)
-    runs.go_on(now=later)
+    runs.run_next(now=later)
     row.refresh_from_db()
     assert (row.state, row.tries) == ("done", 2)
     Backtest.objects.update(
         state="running", tries=runs.MOST_TRIES, beat_at=world.now - dt.timedelta(hours=1), ended_at=None
     )
-    runs.go_on(now=timezone.now())
+    runs.run_next(now=timezone.now())
     row.refresh_from_db()
     assert (row.state, row.why["params"]) == ("failed", {"tries": runs.MOST_TRIES})
 
@@ -274,7 +274,7 @@ def test_who_lost_a_run_to_another_worker_or_to_a_cancel_writes_nothing(world: W
 
     with monkeypatch.context() as patch:
         patch.setattr(Simulation, "play", cancelled_meanwhile)
-        runs.go_on(now=timezone.now())
+        runs.run_next(now=timezone.now())
     row.refresh_from_db()
     assert (row.state, row.result) == ("cancelled", None)
     with pytest.raises(runs.IsOver):
@@ -300,7 +300,7 @@ def test_what_takes_too_long_or_fails_says_so(world: World, monkeypatch: Any) ->
     world.departments["nlp"].quotas.all().delete()
     Workload.objects.filter(department__slug="nlp").delete()
     monkeypatch.setattr(draft, "PARTS", {})
-    runs.go_on(now=timezone.now())
+    runs.run_next(now=timezone.now())
     row.refresh_from_db()
     assert (row.state, "draft names something" in row.why["message"]) == ("failed", True)
 
@@ -451,7 +451,7 @@ def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(worl
         f"{world.departments['nlp'].name} · Weight", f"{vision} · {pool} · Guaranteed", f"{vision} · {pool} · Lend limit",
         f"{pool} · Fairness over time: half-life", f"{pool} · Notice",
     }  # fmt: skip
-    runs.go_on(now=timezone.now())
+    runs.run_next(now=timezone.now())
     assert "Who gains, who loses" in client.get(reverse("workloads:backtest", args=[row.public_id])).content.decode()
     assert row.public_id in client.get(reverse("workloads:backtests")).content.decode()
 

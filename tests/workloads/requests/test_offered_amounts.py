@@ -46,7 +46,7 @@ def test_own_quota_only_asks_each_amount_without_a_loan(world: World) -> None:
 
 
 def test_what_cannot_be_asked_in_time_is_offered_without_a_word(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ASKING", -1)
+    monkeypatch.setattr(module, "STEPS_TIME", -1)
     assert steps(world, units_per_pod="2") == {"1": ("", False), "2": ("now", True), "4": ("", False), "8": ("", False)}
 
 
