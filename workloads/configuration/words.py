@@ -1,4 +1,4 @@
-"""Values of the configuration in the reader's words."""
+"""Values of the configuration in words, in the reader's language."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNSET: tuple[Any, ...] = (None, "", [], {})
 
 
 def value_in_words(section: str, name: str, text: str | None, pool: Pool | None) -> str:
-    """A value of the configuration; as it is written there if it is not understood any more."""
+    """A value of the configuration in words; as it is written there if it cannot be parsed any more."""
     raw = document.read(text).values if text else None
     if raw in UNSET:
         return ""

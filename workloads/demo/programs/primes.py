@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A short job with a result: counts primes, tells its progress, writes result.json. Standard library only."""
+"""A short job with a result: counts primes, prints its progress, writes result.json. Standard library only."""
 
 from __future__ import annotations
 
