@@ -288,7 +288,7 @@ def end_unbacked_tokens(user: User) -> int:
         if token.department_id is not None and token.holder_id != person.pk:
             services.setdefault(token.department_id, []).append(token)
     for tokens in services.values():
-        _tell_owners(person, tokens)
+        _notify_owners(person, tokens)
     return ended
 
 
@@ -296,7 +296,7 @@ def _is_still_backed(token: ApiToken) -> bool:
     return is_backed(token) and bool(Actor(token.holder).rights_in(token.department_id))
 
 
-def _tell_owners(person: User, tokens: Sequence[ApiToken]) -> None:
+def _notify_owners(person: User, tokens: Sequence[ApiToken]) -> None:
     department = tokens[0].department
     if department is not None:
         names_of = ", ".join(f"{token.holder.username}: {token.name}" for token in tokens)

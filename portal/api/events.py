@@ -27,7 +27,7 @@ from portal.server.streams import Standing
 
 STREAM = "text/event-stream"
 CHUNK = 200
-OLDER_SOON = 0.1  # s to wait for an older transaction that is about to commit; doubles until it does
+FIRST_PAUSE = 0.1  # s to wait for an older transaction that is about to commit; doubles until it does
 STILL_HERE = b": still here\n\n"
 Position = tuple[int, int]
 
@@ -123,7 +123,7 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
 
     Ends when the reader loses the right to read them, or the process stops.
     """
-    spoke, pause = time.monotonic(), OLDER_SOON
+    last_sent, pause = time.monotonic(), FIRST_PAUSE
     with streams.bell() as event:
         while not event_bell.closing.is_set():
             batch = await streams.look(lambda: feed.after(position))  # noqa: B023
@@ -131,10 +131,10 @@ async def batches(feed: Feed, position: Position) -> AsyncGenerator[list[Event],
                 return
             rows, position, soon = batch
             now = time.monotonic()
-            if rows or now - spoke >= streams.KEEP_ALIVE:
+            if rows or now - last_sent >= streams.KEEP_ALIVE:
                 yield rows
-                spoke = now
-            pause = min(pause * 2, streams.LOOK_EVERY) if soon and not rows else OLDER_SOON
+                last_sent = now
+            pause = min(pause * 2, streams.LOOK_EVERY) if soon and not rows else FIRST_PAUSE
             await streams.wait_for_ring(event, pause if soon else streams.LOOK_EVERY)
 
 

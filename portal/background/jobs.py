@@ -20,7 +20,7 @@ from portal.models import JobRun
 AHEAD = 60  # s by which the clocks of several machines may differ
 LONGEST_REST = dt.timedelta(seconds=30)
 LONGEST_RUN = dt.timedelta(minutes=10)  # after that another process may run the job
-GOES_ON = 20  # s for which an announcement of a run counts
+FLAG_LASTS = 20  # s for which an announcement of a run counts
 log = structlog.get_logger(__name__)
 
 
@@ -82,13 +82,13 @@ def _announced_as_running(job: str, *, announce: bool) -> Iterator[None]:
     """Announces in Redis that the run continues, so that other processes can distinguish it from a killed one."""
     over = threading.Event()
 
-    def tell() -> None:
+    def renew() -> None:
         while not over.is_set():
-            set_flag(_running_flag(job), GOES_ON)
-            over.wait(GOES_ON / 4)
+            set_flag(_running_flag(job), FLAG_LASTS)
+            over.wait(FLAG_LASTS / 4)
 
     if announce and settings.REDIS_URL:
-        threading.Thread(target=tell, daemon=True).start()
+        threading.Thread(target=renew, daemon=True).start()
     try:
         yield
     finally:

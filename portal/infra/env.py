@@ -61,6 +61,6 @@ def locale() -> str:
     return next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
 
 
-def passed_on(more: dict[str, str]) -> dict[str, str]:
+def with_own(more: dict[str, str]) -> dict[str, str]:
     """The environment for a child process: that of this process, and `more`."""
     return {**os.environ, **more}

@@ -159,10 +159,10 @@ def _started(program: str, options: list[str] | None, **pipes: Any) -> subproces
     (_psql, *where), variables = DatabaseClient.settings_to_cmd_args_env(connection.settings_dict, [])
     database = where.pop()
     command = [path, *where, *options, f"--dbname={database}"]
-    return subprocess.Popen(command, env=env.passed_on(variables or {}), **pipes)  # noqa: S603
+    return subprocess.Popen(command, env=env.with_own(variables or {}), **pipes)  # noqa: S603
 
 
-def need_postgres() -> None:
+def require_postgres() -> None:
     """Raises Refused on SQLite."""
     if connection.vendor != "postgresql":
         raise Refused(
@@ -170,7 +170,7 @@ def need_postgres() -> None:
         )
 
 
-def others() -> int:
+def other_sessions() -> int:
     """The number of sessions of the same role on this database, except this process's own. Waits a moment for those that are
     ending."""
     connection.close()

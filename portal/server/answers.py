@@ -67,7 +67,7 @@ def keep() -> None:
         close_old_connections()
 
 
-def keep_for_ever() -> None:
+def keep_regularly() -> None:
     """Calls `keep` every few seconds: the body of one thread in each web process."""
     while True:
         time.sleep(EVERY)

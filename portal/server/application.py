@@ -36,7 +36,7 @@ def end_with(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-threading.Thread(target=answers.keep_for_ever, name="answers", daemon=True).start()
+threading.Thread(target=answers.keep_regularly, name="answers", daemon=True).start()
 
 if (server := multiprocessing.parent_process()) is not None:  # one of several that portal.server.serve started
     threading.Thread(target=end_with, args=(server,), name="end-with-parent", daemon=True).start()

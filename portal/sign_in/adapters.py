@@ -69,12 +69,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         guess = Guess(request, name)
         if not guess.allowed():
             raise ValidationError(too_many(guess.wait()), code=TOO_MANY)
-        user = self._who(request, name, str(credentials.get("password") or ""))
+        user = self._user_with(request, name, str(credentials.get("password") or ""))
         if user is not None:
             guess.succeeded()
         return user
 
-    def _who(self, request: HttpRequest, name: str, password: str) -> AbstractBaseUser | None:
+    def _user_with(self, request: HttpRequest, name: str, password: str) -> AbstractBaseUser | None:
         """The person with this password: the portal's own are tried first, then each directory. Raises ValidationError."""
         user = authenticate(request, username=name, password=password)
         if user is not None and may_use_password(user):

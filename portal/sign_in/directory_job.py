@@ -27,7 +27,7 @@ from portal.sign_in import group_rules
 from portal.sign_in.claims import groups_of
 from portal.sign_in.directory_login import account_of, directories
 
-TOLD_AFTER = dt.timedelta(minutes=30)  # without a reading; if there never was one, operators are notified at once
+NOTIFY_AFTER = dt.timedelta(minutes=30)  # without a reading; if there never was one, operators are notified at once
 MANY = 5  # people; fewer may lose all their groups at once, unless nobody at all is left
 GONE = "gone"  # in an account's extra_data: the entry was missing at the last reading
 log = structlog.get_logger(__name__)
@@ -76,7 +76,7 @@ def read(directory: Directory, *, sure: bool = False) -> int:
     for account in accounts:
         person = persons[account.pk]
         if person is None:
-            _leave(account, asked)
+            _mark_gone(account, asked)
         else:
             account_of(directory, person)
         if seen.get(account.pk) != (groups := _groups(directory, person)):
@@ -111,7 +111,7 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
             if row.told_at is not None:
                 notices.tell("directory.read_again", to=User.operators(), directory=directory.label)
             row.told_at = None
-        elif row.told_at is None and (row.losing or row.read_at is None or tried_at - since >= TOLD_AFTER):
+        elif row.told_at is None and (row.losing or row.read_at is None or tried_at - since >= NOTIFY_AFTER):
             if row.losing:
                 notices.tell(
                     "directory.too_many_lose", to=User.operators(), directory=directory.label, people=row.losing
@@ -125,7 +125,7 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
         row.save()
 
 
-def _leave(account: SocialAccount, asked: dt.datetime) -> None:
+def _mark_gone(account: SocialAccount, asked: dt.datetime) -> None:
     """Records that the entry is gone or may not log in any more. A person without another way to log in is logged out, and
     their tokens end."""
     with durable():

@@ -48,7 +48,7 @@ def authenticate(login: str, password: str) -> User | None:
             down = down or problem
             continue
         if person is not None:
-            return _arrived(directory, person, asked)
+            return _logged_in(directory, person, asked)
     if down is not None:
         raise down
     return None
@@ -64,7 +64,7 @@ def _answering(directory: Directory) -> Iterator[None]:
         raise DirectoryDown(directory=directory.label) from error
 
 
-def _arrived(directory: Directory, person: Person, asked: dt.datetime) -> User:
+def _logged_in(directory: Directory, person: Person, asked: dt.datetime) -> User:
     account = account_of(directory, person)
     if account.pk is None:
         identities.create(account)
@@ -98,7 +98,7 @@ def admits(user: User) -> bool:
     Raises DirectoryDown."""
     asked = timezone.now()
     for directory, person in _entries(user):
-        _arrived(directory, person, asked)
+        _logged_in(directory, person, asked)
         user.refresh_from_db(fields=["sessions_ended"])  # losing a group has changed it
         return True
     return False

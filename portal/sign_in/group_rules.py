@@ -177,8 +177,8 @@ def everybody() -> list[tuple[User, dict[str, list[str]]]]:
 
 def groups_of(user: User) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    heard = SeenGroups.objects.filter(account__user=user).exclude(account__provider__in=ended())
-    for row in heard.select_related("account"):
+    reported = SeenGroups.objects.filter(account__user=user).exclude(account__provider__in=ended())
+    for row in reported.select_related("account"):
         groups.setdefault(row.account.provider, []).extend(row.groups)
     return groups
 
@@ -189,9 +189,9 @@ def configured() -> set[str]:
 
 def note_missing(now: dt.datetime) -> None:
     """Stores since when providers that have reported groups are not configured, and notifies operators of new ones."""
-    heard = set(SeenGroups.objects.values_list("account__provider", flat=True).distinct())
-    MissingProvider.objects.filter(Q(provider__in=configured()) | ~Q(provider__in=heard)).delete()
-    for provider in sorted(heard - configured()):
+    reported = set(SeenGroups.objects.values_list("account__provider", flat=True).distinct())
+    MissingProvider.objects.filter(Q(provider__in=configured()) | ~Q(provider__in=reported)).delete()
+    for provider in sorted(reported - configured()):
         with durable():
             _row, new = MissingProvider.objects.get_or_create(provider=provider, defaults={"since": now})
             if new:

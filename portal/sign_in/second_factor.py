@@ -56,7 +56,7 @@ def required(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
-def take_away(*, actor: Actor, user: User) -> int:
+def remove(*, actor: Actor, user: User) -> int:
     """Removes the second factor of somebody who has lost it, and ends their sessions. For operators. Returns how many
     authenticators there were. Raises NotVisible."""
     actor.require_operator()

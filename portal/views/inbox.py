@@ -78,14 +78,14 @@ def _list_of(request: HttpRequest, rows: QuerySet[InboxItem]) -> ListState:
         Filter("kind", _("Kind"), "kind", _title),
         department_filter(rows),
     ]
-    return ListState(request.GET, columns, searched=_saying, moment="created_at", filters=filters)
+    return ListState(request.GET, columns, searched=_containing, moment="created_at", filters=filters)
 
 
 def _title(kind: str) -> str:
     return _(notices.KINDS[kind].title) if kind in notices.KINDS else kind
 
 
-def _saying(word: str) -> Q:
+def _containing(word: str) -> Q:
     """Selects items whose sentence, in the reader's language, or whose facts contain the word."""
     kinds = [kind for kind, known in notices.KINDS.items() if word.lower() in known.words.lower()]
     return Q(kind__in=kinds) | Q(data__icontains=word) | Q(department__name__icontains=word) | Q(workload=word.lower())

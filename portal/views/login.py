@@ -104,7 +104,7 @@ class Logout(LogoutView):
         return response
 
 
-class RefusedAgain:
+class RefusedWith422:
     """A view that shows a refused form again with 422."""
 
     def form_invalid(self, form: Any) -> HttpResponse:
@@ -123,7 +123,7 @@ class ForgottenForm(forms.Form):
 
 
 @method_decorator(never_cache, name="dispatch")
-class Forgotten(RefusedAgain, allauth_views.PasswordResetView):  # type: ignore[misc]
+class Forgotten(RefusedWith422, allauth_views.PasswordResetView):  # type: ignore[misc]
     """The form for an e-mail address. The response is the same whether an account has it or not."""
 
     template_name = "portal/password_forgotten.html"
@@ -175,7 +175,7 @@ class NewPasswordForm(allauth_forms.ResetPasswordKeyForm):  # type: ignore[misc]
 
 
 @method_decorator(never_cache, name="dispatch")
-class NewPassword(RefusedAgain, allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
+class NewPassword(RefusedWith422, allauth_views.PasswordResetFromKeyView):  # type: ignore[misc]
     """The page behind the mailed link, which works once and for a limited time."""
 
     template_name = "portal/password_new.html"

@@ -241,7 +241,7 @@ def _change(actor: Actor, row: User, change: str, seen: str) -> str:
         case "sessions":
             user_actions.end_sessions(actor=actor, user=row)
         case "second_factor":
-            second_factor.take_away(actor=actor, user=row)
+            second_factor.remove(actor=actor, user=row)
         case "operator" | "no_operator":
             user_actions.set_operator(actor=actor, user=row, operator=change == "operator", seen=seen)
     return ""

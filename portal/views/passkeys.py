@@ -16,7 +16,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
 from portal.errors import Busy
-from portal.views.second_factor import Asks
+from portal.views.second_factor import SecurityView
 
 own_page = method_decorator([login_required, never_cache], name="dispatch")
 
@@ -46,7 +46,7 @@ class Login(views.LoginWebAuthnView):  # type: ignore[misc]  # allauth has no ty
 
 
 @own_page
-class Add(Asks, views.AddWebAuthnView):  # type: ignore[misc]
+class Add(SecurityView, views.AddWebAuthnView):  # type: ignore[misc]
     template_name = "portal/passkey_add.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -57,19 +57,19 @@ class Add(Asks, views.AddWebAuthnView):  # type: ignore[misc]
 
 
 @own_page
-class Rename(Asks, views.EditWebAuthnView):  # type: ignore[misc]
+class Rename(SecurityView, views.EditWebAuthnView):  # type: ignore[misc]
     template_name = "portal/passkey_rename.html"
     success_url = reverse_lazy("mfa_index")
 
 
 @own_page
-class Remove(Asks, views.RemoveWebAuthnView):  # type: ignore[misc]
+class Remove(SecurityView, views.RemoveWebAuthnView):  # type: ignore[misc]
     template_name = "portal/passkey_remove.html"
     success_url = reverse_lazy("mfa_index")
 
 
 @own_page
-class Confirm(Asks, views.ReauthenticateWebAuthnView):  # type: ignore[misc]
+class Confirm(SecurityView, views.ReauthenticateWebAuthnView):  # type: ignore[misc]
     """Requires a passkey again before sign-in settings are changed, for people without a password."""
 
     template_name = "portal/passkey_confirm.html"

@@ -40,7 +40,7 @@ def _provider(request: HttpRequest, key: str) -> tuple[Saml, Any]:
 
 
 @contextlib.contextmanager
-def _told_as_values() -> Iterator[None]:
+def _as_value_errors() -> Iterator[None]:
     """Turns the library's exceptions about metadata and responses into ValueError."""
     from onelogin.saml2.errors import OneLogin_Saml2_Error
 
@@ -55,7 +55,7 @@ def begin(request: HttpRequest, key: str) -> HttpResponse:
     _saml, provider = _provider(request, key)
 
     def view(request: HttpRequest) -> HttpResponse:
-        with _told_as_values():
+        with _as_value_errors():
             redirect: HttpResponse = provider.redirect_from_request(request)
         return redirect
 
@@ -94,7 +94,7 @@ def finish(request: HttpRequest, organization_slug: str) -> HttpResponse:
         response = _checked(sent, provider)
         asked = response.get_last_response_in_response_to()
         if not asked:
-            _accept_unasked(saml, response)
+            _accept_unsolicited(saml, response)
             if request.user.is_authenticated:  # an unsolicited response must not change who is logged in
                 return redirect(decode_relay_state(sent.POST.get("RelayState")) or "portal:home")
         login = provider.sociallogin_from_response(request, response)
@@ -114,7 +114,7 @@ def _checked(request: HttpRequest, provider: Any) -> Any:
     """The response, after checking that the provider has signed it and that it is meant for us. Raises ValueError."""
     from allauth.socialaccount.providers.saml.utils import build_auth
 
-    with _told_as_values():
+    with _as_value_errors():
         response = build_auth(request, provider)
         response.process_response()
     if response.get_errors() or not response.is_authenticated():
@@ -122,7 +122,7 @@ def _checked(request: HttpRequest, provider: Any) -> Any:
     return response
 
 
-def _accept_unasked(saml: Saml, response: Any) -> None:
+def _accept_unsolicited(saml: Saml, response: Any) -> None:
     """Accepts an unsolicited response: a login that began at the provider. It answers no request, so only the assertion's id
     shows whether it was used before. Raises ProviderBegan if such logins are not allowed, and ValueError for one that was used
     before or stolen: if only the assertion is signed, somebody could have removed from the rest that it answers another
@@ -188,7 +188,7 @@ def metadata(request: HttpRequest, organization_slug: str) -> HttpResponse:
         config = build_sp_config(request, provider.app.settings, organization_slug)
         del config["singleLogoutService"]  # logging out here does not log out at the provider
         security = {"allowSingleLabelDomains": True, "wantAssertionsEncrypted": bool(saml.own_key)}
-        with _told_as_values():
+        with _as_value_errors():
             facts = {"strict": True, "sp": config, "security": security}
             settings = OneLogin_Saml2_Settings(settings=facts, sp_validation_only=True)
             return HttpResponse(settings.get_sp_metadata(), content_type="text/xml")

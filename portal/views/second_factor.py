@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 
 from portal.errors import N_, Busy, Problem
 from portal.sign_in import second_factor
-from portal.views.login import RefusedAgain
+from portal.views.login import RefusedWith422
 
 
 class NoPassword(Problem):
@@ -28,7 +28,7 @@ class NoPassword(Problem):
     message = N_("You log in through an identity provider, which asks for a second factor if it has one for you.")
 
 
-class Asks(RefusedAgain):
+class SecurityView(RefusedWith422):
     """A view of these forms. Refuses with Busy without the cache, which has the codes that were used."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -60,7 +60,7 @@ def named(form: Any) -> Any:
 
 
 @method_decorator(never_cache, name="dispatch")
-class Authenticate(Asks, base.AuthenticateView):  # type: ignore[misc]  # allauth has no types
+class Authenticate(SecurityView, base.AuthenticateView):  # type: ignore[misc]  # allauth has no types
     """The second factor at login, after the password."""
 
     template_name = "portal/login_second_factor.html"
@@ -92,32 +92,32 @@ class Index(base.IndexView):  # type: ignore[misc]
 
 
 @own_page
-class Activate(Asks, totp.ActivateTOTPView):  # type: ignore[misc]
+class Activate(SecurityView, totp.ActivateTOTPView):  # type: ignore[misc]
     template_name = "portal/second_factor_app.html"
 
 
 @own_page
-class Deactivate(Asks, totp.DeactivateTOTPView):  # type: ignore[misc]
+class Deactivate(SecurityView, totp.DeactivateTOTPView):  # type: ignore[misc]
     template_name = "portal/second_factor_remove.html"
 
 
 @own_page
-class Codes(Asks, codes.ViewRecoveryCodesView):  # type: ignore[misc]
+class Codes(SecurityView, codes.ViewRecoveryCodesView):  # type: ignore[misc]
     template_name = "portal/second_factor_codes.html"
 
 
 @own_page
-class NewCodes(Asks, codes.GenerateRecoveryCodesView):  # type: ignore[misc]
+class NewCodes(SecurityView, codes.GenerateRecoveryCodesView):  # type: ignore[misc]
     template_name = "portal/second_factor_new_codes.html"
 
 
 @own_page
-class Confirm(Asks, account_views.ReauthenticateView):  # type: ignore[misc]
+class Confirm(SecurityView, account_views.ReauthenticateView):  # type: ignore[misc]
     """Requires the password again before sign-in settings are changed."""
 
     template_name = "portal/confirm_password.html"
 
 
 @own_page
-class ConfirmByCode(Asks, base.ReauthenticateView):  # type: ignore[misc]
+class ConfirmByCode(SecurityView, base.ReauthenticateView):  # type: ignore[misc]
     template_name = "portal/confirm_password.html"

@@ -27,7 +27,7 @@ def begin(request: HttpRequest, provider: Workplace) -> HttpResponse:
         known = ProviderAdapter(request).get_provider(request, provider=provider.key)
         wanted = known.get_redirect_from_request_kwargs(request)
         state = known.stash_redirect_state(request, wanted["process"], wanted.get("next_url"))
-        return redirect(provider.login_page(address_back(provider), state))
+        return redirect(provider.login_page(callback_url(provider), state))
 
     return answer(request, provider.key, view)
 
@@ -41,7 +41,7 @@ def callback(request: HttpRequest, provider: Workplace) -> HttpResponse:
     return answer(request, provider.key, OAuth2CallbackView.adapter_view(Adapter(request, provider)))
 
 
-def address_back(provider: Workplace) -> str:
+def callback_url(provider: Workplace) -> str:
     return str(settings.BASE_URL) + reverse("openid_connect_callback", args=[provider.key])
 
 
@@ -64,7 +64,7 @@ class Adapter(OAuth2Adapter):  # type: ignore[misc]  # allauth has no types
     def complete_login(self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any) -> Any:
         """Completes the login. Raises ValueError for people outside the organisation, and for a subject with unprintable
         characters."""
-        claims = person_of(self.workplace, kwargs["response"]["code"], address_back(self.workplace))
+        claims = person_of(self.workplace, kwargs["response"]["code"], callback_url(self.workplace))
         if not claims["sub"].isprintable() or len(claims["sub"]) > LONGEST_SUBJECT:
             raise ValueError("the subject is too long, or has characters that cannot be seen")
         login = self.get_provider().sociallogin_from_response(request, cleaned({"userinfo": claims}))

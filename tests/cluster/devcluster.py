@@ -107,7 +107,7 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
                 raise SystemExit("a cluster without a real node is running: stop it first")
             return info
         _stop()
-        if arguments.real_node and (other := real_node.of_somebody_else()):
+        if arguments.real_node and (other := real_node.other_process()):
             raise SystemExit(f"a real node of somebody else runs on this machine (process {other}); one a machine")
         state = Path(tempfile.mkdtemp(prefix="gpu-quota-portal-cluster-"))
         state.chmod(0o755)  # pods reach their volumes through it

@@ -166,7 +166,7 @@ def bring(state: Path, archive: Path) -> None:
     sh(*ctr(state / "node"), "images", "import", archive)
 
 
-def of_somebody_else() -> int | None:
+def other_process() -> int | None:
     """The process id of another real node on this machine, started from another cache; None if there is none."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -87,7 +87,7 @@ class Connection:
     def _groups(self, dn: str, login: str, attributes: Attributes) -> set[str]:
         about = self.directory
         if about.groups_attribute:
-            return {_named(about.group_name, each) for each in _texts(attributes, about.groups_attribute)}
+            return {_group_name(about.group_name, each) for each in _texts(attributes, about.groups_attribute)}
         names: set[str] = set()
         todo, seen = [(dn, login)] if about.group_base else [], {dn}
         while todo:
@@ -121,10 +121,10 @@ class Connection:
             )
         except ldap.SIZELIMIT_EXCEEDED as error:
             if not most:
-                raise away(self.directory, error) from error
+                raise _failure(self.directory, error) from error
             return [(base, {})]  # there are more than that
         except ldap.LDAPError as error:
-            raise away(self.directory, error, base) from error
+            raise _failure(self.directory, error, base) from error
         entries = [(dn, attributes) for dn, attributes in rows if dn is not None]  # None: referrals to other servers
         return [each for each in entries if not below or each[0].casefold() != base.casefold()]
 
@@ -137,7 +137,7 @@ def connected(directory: Directory) -> Iterator[Connection]:
         try:
             connection.simple_bind_s(directory.bind_dn, directory.bind_password)
         except ldap.LDAPError as error:
-            raise away(directory, error, directory.bind_dn or "an anonymous bind") from error
+            raise _failure(directory, error, directory.bind_dn or "an anonymous bind") from error
         yield Connection(directory, connection)
     finally:
         _close(connection)
@@ -160,7 +160,7 @@ def password_is_right(directory: Directory, dn: str, password: str) -> bool:
     except tuple(getattr(ldap, name) for name in REFUSED):
         return False
     except ldap.LDAPError as error:
-        raise away(directory, error) from error
+        raise _failure(directory, error) from error
     finally:
         _close(connection)
     return True
@@ -180,7 +180,7 @@ def _open(directory: Directory) -> Any:
         if directory.start_tls:
             connection.start_tls_s()
     except (ldap.LDAPError, ValueError, OSError) as error:
-        raise away(directory, error) from error
+        raise _failure(directory, error) from error
     return connection
 
 
@@ -189,7 +189,7 @@ def _close(connection: Any) -> None:
         connection.unbind_s()
 
 
-def away(directory: Directory, error: Exception, about: str = "") -> DirectoryAway:
+def _failure(directory: Directory, error: Exception, about: str = "") -> DirectoryAway:
     """The error as one line: the server's address, `about`, and the message of the library or server."""
     details = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     words = [str(details.get(key, "")) for key in ("desc", "info")] if details else [str(error)]
@@ -216,7 +216,7 @@ def _subject(name: str, attributes: Attributes) -> str:
     return _text(attributes, name)
 
 
-def _named(group_name: str, dn: str) -> str:
+def _group_name(group_name: str, dn: str) -> str:
     """The name of the group with this DN: the DN's first value or, if `group_name` is DN, the whole."""
     if group_name == DN:
         return dn

@@ -19,7 +19,7 @@ from portal.infra.providers.workplaces import DINGTALK, FEISHU, Workplace
 PATIENCE = 8.0  # s for each answer
 DEEPEST = 20  # levels of departments
 Json = dict[str, Any]
-NOT_TOLD = {"_claim_names": {"groups": "not told"}}
+UNKNOWN_GROUPS = {"_claim_names": {"groups": "not told"}}
 """Claims that mark the person's groups as unknown (portal/sign_in/claims.py)."""
 
 
@@ -27,7 +27,7 @@ class ServiceRefused(ValueError):
     """The service refused the request. The message has its error code, and no secret."""
 
 
-class NotOfUs(ValueError):
+class NotAMember(ValueError):
     """The person is not in the organisation, or does not work there any more."""
 
 
@@ -35,7 +35,7 @@ def person_of(provider: Workplace, code: str, back: str) -> Json:
     """The claims of the person who has returned with the code: sub, name, preferred_username, email and groups. `back`: the
     redirect address.
 
-    Raises NotOfUs, ServiceRefused, OSError (no answer).
+    Raises NotAMember, ServiceRefused, OSError (no answer).
     """
     with Client(provider) as client:
         if provider.service == FEISHU:
@@ -85,7 +85,7 @@ def _feishu(client: Client, provider: Workplace, code: str, back: str) -> Json:
     token = _needed(client.api("POST", "/open-apis/authen/v2/oauth/token", json=exchange), "access_token")
     who = client.api("GET", "/open-apis/authen/v1/user_info", headers=_bearer(token)).get("data") or {}
     if provider.tenant and who.get("tenant_key") != provider.tenant:
-        raise NotOfUs(f"of the tenant {who.get('tenant_key')}, not {provider.tenant}")
+        raise NotAMember(f"of the tenant {who.get('tenant_key')}, not {provider.tenant}")
     email = who.get("enterprise_email") or who.get("email") or ""
     claims = {
         "sub": _needed(who, "union_id"), "name": who.get("name") or "", "email": email,
@@ -106,10 +106,10 @@ def _feishu(client: Client, provider: Workplace, code: str, back: str) -> Json:
         row = (client.contacts("GET", path, headers=headers, params=ids).get("data") or {}).get("user") or {}
         status = row.get("status") or {}
         if any(status.get(flag) for flag in ("is_frozen", "is_resigned", "is_exited")):
-            raise NotOfUs("frozen, or has left")
+            raise NotAMember("frozen, or has left")
         return claims | {"groups": _groups(provider, row["department_ids"], department, root="0")}
     except (ServiceRefused, KeyError):  # the app may not read contacts
-        return claims | NOT_TOLD
+        return claims | UNKNOWN_GROUPS
 
 
 def _dingtalk(client: Client, provider: Workplace, code: str) -> Json:
@@ -128,9 +128,9 @@ def _dingtalk(client: Client, provider: Workplace, code: str) -> Json:
     try:
         member = result("/topapi/user/getbyunionid", {"unionid": union})
     except ServiceRefused as refused:
-        raise NotOfUs(f"not in the organisation's contacts: {refused}") from None
+        raise NotAMember(f"not in the organisation's contacts: {refused}") from None
     if member.get("contact_type") != 0:
-        raise NotOfUs("an external contact")
+        raise NotAMember("an external contact")
     row = result("/topapi/v2/user/get", {"userid": _needed(member, "userid")})
 
     def department(each: str) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def _dingtalk(client: Client, provider: Workplace, code: str) -> Json:
     try:
         return claims | {"groups": _groups(provider, row["dept_id_list"], department, root="1")}
     except (ServiceRefused, KeyError):
-        return claims | NOT_TOLD
+        return claims | UNKNOWN_GROUPS
 
 
 def _wecom(client: Client, provider: Workplace, code: str) -> Json:
@@ -154,12 +154,12 @@ def _wecom(client: Client, provider: Workplace, code: str) -> Json:
     who = client.api("GET", "/cgi-bin/auth/getuserinfo", params={**token, "code": code})
     userid = who.get("userid") or who.get("UserId")
     if not userid:
-        raise NotOfUs("no member of the organisation")
+        raise NotAMember("no member of the organisation")
     claims = {"sub": str(userid), "preferred_username": str(userid), "name": "", "email": ""}
     try:
         row = client.contacts("GET", "/cgi-bin/user/get", params={**token, "userid": userid})
         if row.get("status") in (2, 5):
-            raise NotOfUs("disabled, or has left")
+            raise NotAMember("disabled, or has left")
         claims |= {"name": row.get("name") or "", "email": row.get("biz_mail") or row.get("email") or ""}
         rows: dict[str, Json] = {}
         if provider.department_names:
@@ -171,7 +171,7 @@ def _wecom(client: Client, provider: Workplace, code: str) -> Json:
 
         return claims | {"groups": _groups(provider, row["department"], department, root="1")}
     except (ServiceRefused, KeyError):
-        return claims | NOT_TOLD
+        return claims | UNKNOWN_GROUPS
 
 
 def _groups(

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         if file.exists():
             raise CommandError(f"{file} is there already.")
         try:
-            backups.need_postgres()
+            backups.require_postgres()
             about = backups.manifest(now.isoformat())
             backups.dump(file, about)
         except backups.Refused as error:

@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, path: Path, force: bool, other_keys: bool, **options: Any) -> None:
         try:
-            backups.need_postgres()
+            backups.require_postgres()
             with path.open("rb") as file:
                 about = backups.read_manifest(file)
                 self.refuse(about, force=force, other_keys=other_keys)
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         tables = connection.introspection.table_names()
         if not force and tables and (User._meta.db_table not in tables or User.objects.exists()):
             raise backups.Refused("The database is not empty. --force replaces all of it.")
-        if sessions := backups.others():
+        if sessions := backups.other_sessions():
             raise backups.Refused(
                 f"{sessions} other sessions use the database: stop web, worker, beat and watcher first, and what else uses it."
             )

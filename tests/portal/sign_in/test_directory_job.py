@@ -218,7 +218,7 @@ def test_a_login_meanwhile_says_more_than_the_job(corp: Slapd) -> None:
     account = SocialAccount.objects.get(user=mia)
     group_rules.signed_in(account, [], timezone.now() - dt.timedelta(hours=1))
     assert by_rules() == {"mia"}
-    directory_job._leave(account, timezone.now() - dt.timedelta(hours=1))
+    directory_job._mark_gone(account, timezone.now() - dt.timedelta(hours=1))
     assert "gone" not in SocialAccount.objects.get(user=mia).extra_data
 
 
