@@ -1,4 +1,4 @@
-"""Plain builders for engine tests: a pool, departments and claims in one line each, and a plan carried out."""
+"""Plain builders for engine tests: a pool, departments and claims in one line each, and applying a plan."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -80,13 +80,13 @@ def answers(snapshot: Snapshot) -> dict[str, Decision]:
 
 
 def is_overdrawn(ledger: Ledger, department: Any) -> bool:
-    """Whether the department, or one above it, has passed what it may use."""
+    """Whether the department, or one above it, uses more than it may."""
     upwards = ledger[department].upwards()
     return any(ledger.available(each.id) < 0 for each in upwards) or ledger.root.usage > ledger.root.promised
 
 
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The world once the plan is written down: who was admitted holds, who was told leaves, who may stay stays."""
+    """The snapshot after the plan is applied: admitted claims hold, victims are leaving, withdrawn ones stay."""
     decided = {decision.claim: decision for decision in plan.decisions}
     told = {victim: decision for decision in plan.decisions for victim in decision.victims}
     pools = {pool.id: pool for pool in snapshot.pools}
@@ -118,7 +118,7 @@ def _answered(claim: Claim, decision: Decision, now: int) -> Claim:
 
 
 def plain(decision: Decision) -> dict[str, Any]:
-    """A decision as the worked examples of docs/quota-rules*.md show it: reasons by their code only."""
+    """A decision in the form of the worked examples in docs/quota-rules*.md: reasons by code only."""
     return {
         "decision": str(decision.decision),
         "own": decision.own,

@@ -1,4 +1,4 @@
-"""What may stand where GPUQ_URL points, as a small server of its own, and gpuq as a process in front of it."""
+"""A small server for GPUQ_URL, which may answer anything, and gpuq as a process that calls it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Front:
     url: str = ""
     status: int = 200
     body: bytes = b""
-    next_bodies: list[bytes] = field(default_factory=list)  # of the next answers, before `body` is always the answer
+    next_bodies: list[bytes] = field(default_factory=list)  # bodies of the next responses; then always `body`
     headers: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Front:
 
 @contextlib.contextmanager
 def front() -> Iterator[Front]:
-    """Answers whatever its fields say, and remembers what it was asked."""
+    """A server that answers with the values of its fields, and records its requests."""
     told = Front()
 
     class Handler(BaseHTTPRequestHandler):
@@ -72,7 +72,7 @@ class Ran:
 
 
 def gpuq(*words: str, **environment: str) -> Ran:
-    """Runs the command to its end with an environment of its own. A test of this package fails where it waits: 60 s."""
+    """Runs the command to its end with a separate environment. Fails after 60 s, so that a test in this package cannot hang."""
     keep = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "VIRTUAL_ENV"}}
     given = keep | {"PYTHONPATH": str(HOME), "GPUQ_TOKEN": TOKEN, "GPUQ_DEPARTMENT": "vision"} | environment
     begun = time.monotonic()

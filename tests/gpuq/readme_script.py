@@ -1,4 +1,4 @@
-"""The API guide's way for pipelines without gpuq, as it stands there."""
+"""Runs the script for pipelines without gpuq that the API guide shows."""
 
 from __future__ import annotations
 

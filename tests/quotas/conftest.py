@@ -1,4 +1,4 @@
-"""Two departments that own half a pool each, and the operator; files whose numbers differ have their own."""
+"""Two departments that own half a pool each, and the operator; files that need other numbers have their own fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTP server that keeps what it is sent, for tests of webhooks; or one that is slow in each way there is."""
+"""A real HTTP server that records its requests, for tests of webhooks; it can also be slow in several ways."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW_BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 
 
 def gone(connection: socket.socket) -> bool:
-    """Whether the other side has closed it."""
+    """Whether the other side has closed the connection."""
     try:
         return connection.recv(1) == b""
     except TimeoutError:
@@ -27,7 +27,7 @@ class Receiver:
         self.received: list[tuple[str, dict[str, str], bytes]] = []  # path, headers, body
         self.status, self.answer = 200, b'{"errcode":0,"code":0}'
         self.location = self.packed = ""
-        self.manner = ""  # silent: never answers; head, body: a byte of it now and then, for ever
+        self.manner = ""  # silent: never answers; head, body: sends it byte by byte without end
         self.at_once = self.most_at_once = 0
         self.counting = threading.Lock()
         self.over = threading.Event()
@@ -43,7 +43,7 @@ class Receiver:
                 try:
                     self.be_slow()
                     self.answer()
-                except OSError:  # the other side has hung up
+                except OSError:  # the other side has closed the connection
                     self.close_connection = True
                 finally:
                     with receiver.counting:
@@ -54,7 +54,7 @@ class Receiver:
                     self.be_slow()
 
             def be_slow(self) -> None:
-                """Returns when the receiver is to answer properly after all. Raises OSError once the sender is gone."""
+                """Returns when the receiver should answer properly. Raises OSError when the sender has disconnected."""
                 if not receiver.manner:
                     return
                 self.connection.settimeout(0.1)

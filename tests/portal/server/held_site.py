@@ -15,7 +15,7 @@ from portal.settings import *  # noqa: F403
 
 ROOT_URLCONF = __name__
 SENDER_OF = f"{__name__}.sender_of"
-logins = threading.Event()  # set: passwords are hashed
+logins = threading.Event()  # passwords are hashed once it is set
 closed: list[str] = []
 
 
@@ -71,7 +71,7 @@ def held(request: HttpRequest) -> HttpResponseBase:
 
 
 def deaf(request: HttpRequest) -> HttpResponseBase:
-    """Does not look whether the process ends."""
+    """A stream that does not check whether the process is ending."""
 
     async def body() -> AsyncIterator[bytes]:
         yield b"open\n"

@@ -1,4 +1,4 @@
-"""The real web server as a process of its own, for tests."""
+"""The real web server in a separate process, for tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WebServer:
         return f"http://127.0.0.1:{self.port}"
 
     def terminate(self, number: int = signal.SIGTERM) -> float:
-        """Seconds until it was gone."""
+        """Sends the signal; returns the seconds until the process has ended."""
         begun = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(30)

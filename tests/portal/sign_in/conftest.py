@@ -1,4 +1,4 @@
-"""Somebody with a password, for the tests of what comes beside it or against guessing it."""
+"""A person with a password, for the tests of sign-in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture
 def alice(db: None) -> User:
-    cache.clear()  # failures that other tests counted
+    cache.clear()  # failed logins of other tests
     alice = make.user("alice")
     alice.set_password(PASSWORD)
     alice.save()

@@ -1,4 +1,4 @@
-"""Feishu, DingTalk and WeCom, played: a server that answers as their documents say, and checks what it is sent."""
+"""A simulation of Feishu, DingTalk and WeCom: a server that answers as their documentation says, and checks its requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = dict[str, Any]
 
 @dataclass
 class Played:
-    """Who comes back with the code, and what there is. `tree`: id → (name, parent)."""
+    """The person who returns with the code, and the organisation's departments. `tree`: id → (name, parent)."""
 
     url: str = ""
     person: str = "on_mia"
@@ -27,7 +27,7 @@ class Played:
     tree: dict[str, tuple[str, str]] = field(default_factory=lambda: {"10": ("研发部", ""), "20": ("视觉组", "10")})
     outsider: bool = False
     left: bool = False
-    refuses: str = ""  # the beginning of paths that are not allowed
+    refuses: str = ""  # prefix of paths that are refused
     asked: list[str] = field(default_factory=list)
 
     def answer(self, path: str, query: dict[str, str], body: Answer, headers: dict[str, str]) -> tuple[int, Answer]:

@@ -9,7 +9,7 @@ from tests.architecture.doors import World, all_doors
 
 
 class Forms(HTMLParser):
-    """The forms of a page that POST: where to, and what they would send as they stand."""
+    """The POST forms of a page: their action, and the fields that they would send unchanged."""
 
     def __init__(self, page: str, path: str) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Forms(HTMLParser):
 
 
 def forms_of(world: World, who: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(page, where it goes, what it would send) of every form on every page of this person."""
+    """(page, action, fields) of every form on every page of this person."""
     client = world.client(who)
     for door in all_doors(world):
         if door.is_api or door.name in {"events", "portal:events", "account_logout", "account_login"}:
