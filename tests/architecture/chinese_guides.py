@@ -1,9 +1,10 @@
-"""The Chinese guides (docs/zh) beside the English ones of which they are translations: block by block, section by section.
+"""Compares the Chinese guides (docs/zh) with the English ones of which they are translations: block by block, section by
+section.
 
-    python -m tests.architecture.chinese_guides     says what differs, and stamps the English sections as translated
+    python -m tests.architecture.chinese_guides     prints the differences, and stamps the English sections as translated
 
-A stamp is a digest of an English section. `test_chinese_guides.py` fails for each section whose English words are not
-those of its stamp: whoever changes them changes the Chinese ones, too, and then runs this.
+A stamp is a digest of an English section. `test_chinese_guides.py` fails for each section whose English words do not match its
+stamp: change the Chinese section, too, then run this.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethro
 
 @dataclass
 class Block:
-    """A heading, paragraph, table cell or block of code. `words` are those outside of code, where code is an `x`."""
+    """A heading, paragraph, table cell or block of code. `words` has the text with an `x` for each piece of code."""
 
     kind: str  # such as "h2", "li p", "td", "pre"
     words: str = ""
     code: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)  # emphasised: what pages call something
-    broken: bool = False  # over several lines
+    labels: list[str] = field(default_factory=list)  # emphasised: labels on pages
+    broken: bool = False  # wrapped over several lines
 
 
 @dataclass
@@ -62,7 +63,7 @@ def names() -> list[str]:
 
 
 def parts(source: str) -> list[Part]:
-    """Of a document that begins with a heading."""
+    """The sections of a document that begins with a heading."""
     lines, found, around = source.splitlines(), [], []
     starts: list[int] = []
     for token in _parser.parse(source):
@@ -114,7 +115,7 @@ def of(name: str) -> tuple[list[Part], list[Part]]:
 
 @cache
 def labels() -> dict[str, set[str]]:
-    """What the Chinese pages show for each English sentence."""
+    """English sentence → what Chinese pages show for it."""
     found: dict[str, set[str]] = {}
     with (ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po").open("rb") as file:
         for message in read_po(file):
@@ -124,7 +125,7 @@ def labels() -> dict[str, set[str]]:
 
 
 def differences(name: str, english: list[Part], chinese: list[Part]) -> list[str]:
-    """In which the translation of `name` does not say what the original says, as sentences with the section's title."""
+    """Differences between the translation of `name` and the original, as sentences with the section's title."""
     levels = [[part.blocks[0].kind for part in each] for each in (english, chinese)]
     for theirs, ours in zip_longest(english, chinese):
         if theirs is None or ours is None or theirs.blocks[0].kind != ours.blocks[0].kind:
@@ -184,12 +185,12 @@ def place(link: str, name: str, folder: str) -> str:
 
 
 def stamps(name: str) -> dict[str, str]:
-    """Of each section of the English guide."""
+    """The stamps of the sections of the English guide."""
     return {part.title: hashlib.sha256(part.source.encode()).hexdigest()[:12] for part in of(name)[0]}
 
 
 def changed(name: str) -> list[str]:
-    """The sections of the English guide whose words are not those that were translated."""
+    """The sections of the English guide that were changed after their translation."""
     stamped = json.loads(STAMPS.read_text()).get(name, {})
     return [title for title, stamp in stamps(name).items() if stamped.get(title) != stamp]
 

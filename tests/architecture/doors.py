@@ -1,4 +1,4 @@
-"""Every address of the project, filled with one world's objects, for the walk in test_doors.py."""
+"""Every URL of the project, filled with the ids of one world's objects, for the walk in test_doors.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLACES = {"path": "result.json", "page": "quota-rules", "tag": "workloads"}
 
 @dataclass(frozen=True)
 class Door:
-    """`parts`: the names of its variable parts."""
+    """A URL; `parts` are the names of its variables."""
 
     path: str
     name: str
@@ -53,7 +53,8 @@ class Door:
 
 @dataclass
 class World:
-    """Department vision with people of every role and one thing of every kind; a stranger who owns biology."""
+    """Department vision with people of every role and one object of every kind, and a person without access to it, who owns
+    biology."""
 
     vision: Department
     people: dict[str, User]
@@ -137,7 +138,7 @@ def build() -> World:
 
 
 def decision_of(workload: Workload) -> Decision:
-    """To start it."""
+    """A decision that starts the workload."""
     return Decision.objects.create(
         plan_pass=PlanPass.objects.create(group=workload.pool.group, snapshot=b""),
         kind="admit", claim=workload.attempts.get().claim, department=workload.department, pool=workload.pool, data={},
@@ -145,7 +146,7 @@ def decision_of(workload: Workload) -> Decision:
 
 
 def backtest_of(pool: Pool, author: User) -> str:
-    """One that is done, in which nothing happened."""
+    """A finished backtest in which nothing happened."""
     figures = figures_of(Outcome(0, 86_400, 4, [], []))
     return Backtest.objects.create(
         group=pool.group, author=author, begin=timezone.now() - dt.timedelta(days=1), end=timezone.now(), draft="",
@@ -158,13 +159,13 @@ def saved_of(user: User) -> str:
 
 
 def template_of(workload: Workload) -> RequestTemplate:
-    """The department's, of what the workload asked for."""
+    """A template of the department with the workload's request."""
     body = as_api_call.body_of(actions.request_of(workload))
     return RequestTemplate.objects.create(department=workload.department, name="nightly", body=body)
 
 
 def workload_of(department: Department, pool: Any, author: User) -> Workload:
-    """Running, with its one attempt."""
+    """A running workload with one attempt."""
     image, _new = Image.objects.get_or_create(name="python:3.11", title="Python", interpreter="python")
     workload = Workload.objects.create(
         department=department, author=author, kind="job", name="train", pool=pool, image=image, command=["python"],
@@ -179,7 +180,7 @@ def workload_of(department: Department, pool: Any, author: User) -> Workload:
 
 
 def all_doors(world: World) -> list[Door]:
-    """Raises KeyError for a variable part that the world has no value for: add one."""
+    """All URLs of the project. Raises KeyError for a variable without a value in the world: add one."""
     return [door for door in _walk(get_resolver(), "/", "", world.values) if not door.path.startswith("/admin/")]
 
 
@@ -203,7 +204,7 @@ def _converter(path: str, part: str) -> str:
 
 
 def knock(client: Client, door: Door, method: str) -> HttpResponseBase:
-    """An empty request: whoever answers it with anything about its content has let it in."""
+    """Sends an empty request. A response about its content shows that access was granted."""
     kind = {"content_type": "application/json", "data": "{}"} if door.is_api else {}
     if method in ("GET", "HEAD"):
         return client.get(door.path)

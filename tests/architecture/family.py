@@ -1,4 +1,4 @@
-"""A department with teams, in one of which everything that only its own people may know carries MARK."""
+"""A department with teams; everything in one of them that only its own people may know contains MARK."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.clients import ALL, token_of
 from workloads.models import Attempt, IdleExemption, Image, RequestTemplate, Workload
 
 MARK = "zq7secret"
-PART = "zq7"  # what a reader searches for; the answer may repeat it
+PART = "zq7"  # search text, which the response may repeat
 
 
 @dataclass
 class Family:
-    """`lab` has the teams `vision`, whose work is marked, and `nlp`; `biology` stands beside them."""
+    """`lab` has the teams `vision`, whose workloads are marked, and `nlp`; `biology` is another department."""
 
     departments: dict[str, Department]
     people: dict[str, User]
@@ -34,7 +34,7 @@ class Family:
     marked: list[str] = field(default_factory=list)  # ids of the marked workloads
 
     def client(self, who: str) -> Client:
-        """With a session, or, if there is a token of that name, with the token."""
+        """A client with the token of that name, or with a session of that person."""
         if who in self.tokens:
             return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {self.tokens[who]}"})
         client = Client(raise_request_exception=False)
@@ -42,7 +42,7 @@ class Family:
         return client
 
     def doors(self, *departments: str) -> list[Door]:
-        """Every address, filled with what each of these departments has."""
+        """Every URL, filled with the objects of each of these departments."""
         found = {}
         for values in map(self.values.__getitem__, departments):
             for door in all_doors(World(self.departments["lab"], self.people, values)):
@@ -73,14 +73,14 @@ def build_family() -> Family:
     _work(family, pool, secret[Role.MEMBER])
     for name in departments:
         family.values[name] = _values(family, name, pool)
-    Event.objects.update(tx=1)  # as if committed: a stream tells only what no open transaction can get in front of
+    Event.objects.update(tx=1)  # as if committed: streams send only events that no open transaction can precede
     tokens = {"parents_token": ("parent_owner", "lab"), "operators_token": ("operator", "nlp")}
     family.tokens = {name: token_of(people[who], departments[where], ALL)[1] for name, (who, where) in tokens.items()}
     return family
 
 
 def _work(family: Family, pool: Pool, author: User) -> None:
-    """One workload of vision in each state, and decisions in which its work and nlp's stand on both sides."""
+    """A workload of vision in each state, and decisions with workloads of vision and nlp on both sides."""
     departments, people = family.departments, family.people
     asking = make.claim(departments["nlp"], pool, 4, user=people["sibling_member"], position=2)
     victim = _marked(family, pool, author, 1, ClaimState.LEAVING, borrowed={departments["nlp"]: 1}, held_for=asking)
@@ -141,7 +141,7 @@ def _marked(family: Family, pool: Pool, author: User, number: int, state: str, *
 
 
 def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
-    """What stands in the variable parts of an address for this department. Of vision all is marked."""
+    """The values of URL variables for this department. Those of vision are all marked."""
     here, marked = family.departments[name], name == "vision"
     said = MARK if marked else name
     owner = family.people["team_member"] if marked else family.people["operator"]

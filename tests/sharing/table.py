@@ -31,7 +31,7 @@ def node(
     amounts: Mapping[str, str | None] | None = None,
     usable: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """A node of the kit, changed; None takes a key away. `amounts` is capacity and allocatable, `usable` allocatable."""
+    """A changed node of the kit; None removes a key. `amounts` is capacity and allocatable, `usable` allocatable."""
     changed: dict[str, Any] = deepcopy(NODES[name])
     places = (
         (changed["metadata"]["labels"], labels),
@@ -49,14 +49,14 @@ def node(
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What discovery says of a node: its name in the kit, or a changed one."""
+    """The expected discovery of a node: one of the kit, by name, or a changed one."""
 
     node: str | Mapping[str, Any]
     product: str = ""
     unit: str
     units_per_card: int = 1
     cards: int
-    healthy: int | None = None  # all
+    healthy: int | None = None  # None: all of them
     cores: int | None = None
     instances: Mapping[str, int] = field(default_factory=dict)
     because: str
@@ -69,8 +69,8 @@ class Found:
 class Live:
     """One request through the REST API that runs on a node of a real API server, and one that is refused.
 
-    `node` is one of the kit, or a changed one that is made for the test under a name of its own. `plays` is what the
-    vendor's scheduler or plugin would write on the pod (KWOK has neither): the test writes it.
+    `node` is one of the kit, or a changed one that is created for the test under a unique name. `plays` is what the
+    vendor's scheduler or plugin would write on the pod; the test writes it, because KWOK has neither.
     """
 
     node: str | Mapping[str, Any]
@@ -80,20 +80,20 @@ class Live:
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler: str = "default-scheduler"
     plays: Mapping[str, Any] = field(default_factory=dict)  # {"annotations": …, "labels": …, "devices": …}
-    claims: str = ""  # the selector of the ResourceClaim that Kubernetes made, which its own scheduler serves
-    cards: tuple[str, ...] = ()  # read back
+    claims: str = ""  # selector of the ResourceClaim that Kubernetes creates and its own scheduler allocates
+    cards: tuple[str, ...] = ()  # as read back from the pod
     bad: Mapping[str, Any]
     blamed: str
     said: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    system: str = ""  # of the pool, where it is not the table's
+    system: str = ""  # of the pool, if it is not the table's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """A node that is held back, what is said to who asks for it all the same, and how it looks once it serves again.
+    """A node that is held back, the error for requests for it, and the node after the repair.
 
-    `pool` is false where there is nothing to ask for. `mended` is merged into the node; {}: it stays as it is.
+    `pool` False: it has no pool to request. `mended` is merged into the node; {}: it stays as it is.
     """
 
     node: str
@@ -110,7 +110,7 @@ class Table:
     asked: tuple[tuple[Mapping[str, Any], PodPatch], ...]  # fields of Request → what it adds to the pod
     refused: tuple[
         tuple[Mapping[str, Any], tuple[str, str]], ...
-    ]  # fields of Request → (field, code) of the only problem
+    ]  # fields of Request → (field, code) of the only expected problem
     read: tuple[tuple[Mapping[str, Any], tuple[Held, ...]], ...]  # pod → what it holds
     settings: Settings = field(default_factory=Settings)
     live: tuple[Live, ...] = ()

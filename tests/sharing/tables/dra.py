@@ -21,7 +21,7 @@ def devices(count: int) -> dict[str, Any]:
 
 
 def sliced(**changes: Any) -> dict[str, Any]:
-    """The node with its slice's spec changed."""
+    """The node, with a changed spec of its ResourceSlice."""
     changed = deepcopy(NODES[NAME])
     changed["resourceSlices"][0]["spec"].update(changes)
     return changed
@@ -43,7 +43,7 @@ CLAIM = {
 
 
 def by_another_driver() -> dict[str, Any]:
-    """The claim with a device that is no GPU: a network card, say."""
+    """The claim, with a device that is not a GPU, such as a network card."""
     changed = deepcopy(CLAIM)
     changed["status"]["allocation"]["devices"]["results"][0]["driver"] = "dra.net"
     return changed
