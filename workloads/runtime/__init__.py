@@ -1,1 +1,1 @@
-"""The contract between the portal and whatever runs its workloads, and what follows from it alone."""
+"""The contract between the portal and the clusters that run its workloads, and code that depends on it alone."""

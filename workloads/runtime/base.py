@@ -1,34 +1,31 @@
-"""The contract between the portal and whatever runs its workloads.
-
-A *driver* is a thin, stateless-enough adapter. It never touches the database, never decides, never waits for a state:
-it is told what should be, says what is, and both calls may be repeated at any time by any process.
+"""The contract between the portal and the clusters that run its workloads.
+A *driver* is a thin adapter, almost without state. It never uses the database, never decides, never waits for a state:
+it gets the desired state and reports the observed one, and both calls may be repeated at any time by any process.
 
 | call | does | may raise | repeated call |
 |---|---|---|---|
-| `ensure(spec)` | makes the run exist (look first, create if absent) | `Refused`, `Unreachable` | no second run: the same `submission_id` is found again |
-| `announce(ref, reclaim_at)` | writes or clears (`None`) the time of reclaim where the container reads it | `Unreachable` | the last time written stands |
-| `stop(ref, grace)` | SIGTERM now, SIGKILL after `grace` seconds; returns at once | `Unreachable` | harmless, also for what is gone |
+| `ensure(spec)` | makes the run exist (checks first, creates it if absent) | `Refused`, `Unreachable` | no second run: the same `submission_id` is found again |
+| `announce(ref, reclaim_at)` | writes or clears (`None`) the time of reclaim where the container reads it | `Unreachable` | the last written time counts |
+| `stop(ref, grace)` | SIGTERM now, SIGKILL after `grace` seconds; returns at once | `Unreachable` | harmless, also if the run is gone |
 | `remove(ref)` | forgets a finished run (its pod, process record); the working directory stays | `Unreachable` | harmless |
-| `observe()` | everything labelled as ours, in one listing | `Unreachable` | – |
-| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: of a service before its last start, where that has a log of its own (else empty) | `Unreachable`, `NoSuchRun` | – |
+| `observe()` | all runs labelled as the portal's, in one listing | `Unreachable` | – |
+| `logs(ref, …)` | bytes of stdout and stderr from `offset` (or the last `tail` lines); `previous`: those of a service before its last start, if that has a separate log (else empty) | `Unreachable`, `NoSuchRun` | – |
 | `nodes()` | the node inventory: cards, units, health | `Unreachable` | – |
-| `external(known)` | every external run (workloads/runtime/external.py), and what is left of those in `known`; a driver need not have it | `Unreachable` | – |
-| `outside()` | every pod on a node that the portal did not start and that is not over; a driver need not have it | `Unreachable` | – |
+| `external(known)` | every external run (workloads/runtime/external.py), and the runs in `known` that still exist; optional for a driver | `Unreachable` | – |
+| `outside()` | every pod on a node that the portal did not start and that is not over; optional for a driver | `Unreachable` | – |
 | `files(volume)` | the files of a working directory: workloads/runtime/files.py | `Unreachable`, `Refused` | – |
-| `volumes()` | the working directories that exist, the portal's own only; clears away what showed their files | `Unreachable` | – |
+| `volumes()` | the existing working directories of the portal; also deletes ended pods that showed their files | `Unreachable` | – |
 | `discard(volume)` | removes a working directory for good | `Unreachable` | harmless |
-| `keep_home(home)` | makes a department's place what it should be, where the cluster has such places | `Unreachable`, `Refused` | harmless |
+| `keep_home(home)` | brings a department's namespace into its desired state, where the cluster has namespaces | `Unreachable`, `Refused` | harmless |
 | `endpoint(ref)` | where a notebook or service listens, or None | `Unreachable` | – |
 
 A run that ended stays in `observe()` with its exit code until `remove()`, also after `stop()`; one that is no longer listed
 is gone, and holds nothing.
-
-A gang is one run with as many ranks as pods, a service one run with one rank that begins again when it exits. `Observed.phase`
-is the whole run's: it has ended once every rank has. A driver never stops ranks because another one failed, unless it says
-so in `over`: the portal then calls `stop()`. `gated` asks for another `ensure()`: all ranks are there now and can start at once.
-
-Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), `submission_id` says whose object it is: an object of
-that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
+A gang is one run with as many ranks as pods, a service one run with one rank that is restarted when it exits. `Observed.phase`
+is that of the whole run: it has ended once every rank has. A driver never stops ranks because another one failed; it reports
+that in `over`, and the portal then calls `stop()`. `gated` requests another `ensure()`: all ranks exist and can start at once.
+Identity: `RunRef.name` is deterministic (`w-<workload>-<attempt>`), and `submission_id` identifies the object's owner: an object
+of that name with another id is foreign and leads to `Refused("name_taken")`, never to a takeover or a delete.
 Times are aware datetimes, grace is in seconds, memory in MiB, cpu in millicores.
 
 Every container finds these in its environment (`environment()`; the driver adds the paths, which only it knows):
@@ -37,13 +34,13 @@ Every container finds these in its environment (`environment()`; the driver adds
 |---|---|
 | `PORTAL_WORKLOAD`, `PORTAL_ATTEMPT`, `PORTAL_DEPARTMENT`, `PORTAL_USER` | whose run this is |
 | `PORTAL_WORKDIR` | the working directory, which survives the attempts; commands start in it |
-| `PORTAL_DEPARTMENT_DIR`, `PORTAL_USER_DIR` | the department's and the author's own volume, where they were asked for; on Kubernetes `/volumes/department` and `/volumes/user` |
+| `PORTAL_DEPARTMENT_DIR`, `PORTAL_USER_DIR` | the department's and the author's own volume, if they were requested; on Kubernetes `/volumes/department` and `/volumes/user` |
 | `PORTAL_RECLAIM_AT_FILE` | file that is absent or empty until notice is given, then holds the time of reclaim (RFC 3339, UTC) |
-| `PORTAL_READY_FILE` | create it to say "checkpoint written, take me"; unset where the driver does not look for it |
+| `PORTAL_READY_FILE` | create it to report "checkpoint written, may be stopped"; unset where the driver does not check for it |
 | `PORTAL_READY_URL`, `PORTAL_READY_TOKEN` | the same by HTTP: POST with `Authorization: Bearer <token>` |
 | `PORTAL_ADDRESS`, `PORTAL_PORT`, `PORTAL_BASE_PATH` | where a notebook or service has to listen, and below which path |
-| `PORTAL_RANK`, `PORTAL_RANKS`, `PORTAL_HOSTS`, and its template's own | which rank of a gang this is, and where the others are (workloads/runtime/rank_environment.py) |
-| `PORTAL_TOKEN` (also `JUPYTER_TOKEN`) | its secret: whoever reaches that port without it is nobody |
+| `PORTAL_RANK`, `PORTAL_RANKS`, `PORTAL_HOSTS`, and those of its template | which rank of a gang this is, and where the others are (workloads/runtime/rank_environment.py) |
+| `PORTAL_TOKEN` (also `JUPYTER_TOKEN`) | its secret, which every client of that port must present |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ from workloads.runtime.setups import Setup
 
 
 class Look(enum.StrEnum):
-    """What of a cluster is to be listed anew. The values name the tasks of the beat that do the same."""
+    """Which listing of a cluster is due. The values are the names of the periodic tasks that do the same."""
 
     RUNS = "workloads.converge_all"
     NODES = "workloads.inventory"
@@ -79,15 +76,15 @@ class Look(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """Names one attempt of one workload on its cluster. `kind` tells a driver what it made of it, and `ended` which object
-    `observe()` saw at its end, so that it need not look again; neither identifies anything."""
+    """Identifies one attempt of one workload on its cluster. `kind` shows a driver which object it created, and `ended` which one
+    `observe()` found ended, so that it need not read it again; neither is part of the identity."""
 
     name: str
     namespace: str
     submission_id: str
     kind: str = field(default="", compare=False)
     ended: str = field(default="", compare=False)
-    external: ExternalRef | None = field(default=None, compare=False)  # what somebody else made, and is admitted
+    external: ExternalRef | None = field(default=None, compare=False)  # the object of an external run
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +121,20 @@ class RunSpec:
     grace: int
     max_runtime: int | None
     volume: str  # name of the working directory / PVC that survives the attempts
-    ready_url: str  # POST here with `ready_token` to say "checkpoint written, take me"
+    ready_url: str  # POST here with `ready_token` to report "checkpoint written, may be stopped"
     ready_token: str = field(repr=False)
-    untried: bool = False  # not requested before: the driver need not look first
-    port: int | None = None  # what a notebook or service listens on inside
+    untried: bool = False  # not created before: the driver need not check first
+    port: int | None = None  # the port on which a notebook or service listens
     token: str = field(default="", repr=False)  # the notebook server's own secret
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, str]] = ()
     shm_mib: int = 64
     cores_per_pod: int | None = None  # percent of a card's compute, where its system limits that
-    setup: Setup = field(default_factory=Setup)  # what only some kinds have
+    setup: Setup = field(default_factory=Setup)  # settings that only some kinds have
     mig: str = ""  # the pool's table of profiles
     units_per_card: int = 0  # of the pool
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # must not be readable elsewhere
-    extra: Mapping[str, str] = field(default_factory=dict)  # what else its sharing system may be asked: About.extra
+    extra: Mapping[str, str] = field(default_factory=dict)  # further options of its sharing system: About.extra
     shared_volumes: tuple[SharedVolume, ...] = ()
     own_words: Set[int] = (
         frozenset()
@@ -164,7 +161,7 @@ def environment(spec: RunSpec) -> dict[str, str]:
     }
     if spec.port is not None:
         own |= {
-            "PORTAL_ADDRESS": "0.0.0.0",  # noqa: S104 all of a pod's; the embedded cluster says 127.0.0.1
+            "PORTAL_ADDRESS": "0.0.0.0",  # noqa: S104 all addresses of a pod; 127.0.0.1 on the embedded cluster
             "PORTAL_PORT": str(spec.port),
             "PORTAL_BASE_PATH": base_path(spec.kind, spec.workload_id),
             "PORTAL_TOKEN": spec.token,
@@ -185,13 +182,13 @@ def secrets_of(spec: RunSpec) -> dict[str, str]:
 
 
 def base_path(kind: str, workload_id: str) -> str:
-    """The path below which it must serve. A service has the whole of its origin."""
+    """The path below which a notebook must serve. A service has its whole origin."""
     return "/" if kind == "service" else f"/notebooks/{workload_id}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One pod of a gang or service. `stop_requested`: it was asked to stop before it ended."""
+    """One pod of a gang or service. `stop_requested`: its stop was requested before it ended."""
 
     rank: int
     phase: Phase
@@ -221,19 +218,20 @@ class Observed:
     message: str = ""
     node: str = ""
     cards: tuple[str, ...] = ()  # read back, where the system tells
-    ready: bool = False  # said "ready" by file
+    ready: bool = False  # reported ready by file
     started_at: dt.datetime | None = None
     finished_at: dt.datetime | None = None
     checkpointed_at: dt.datetime | None = None
     ranks: tuple[Rank, ...] = ()  # of a gang or service
     over: bool = False  # a rank failed, or the one that decides has finished: the others have no work left
-    gated: bool = False  # all ranks are there and wait for another ensure() to start at once
-    displaced_at: dt.datetime | None = None  # since then the pod of a service has no place on its node any more
+    gated: bool = False  # all ranks exist and wait for another ensure() to start at once
+    displaced_at: dt.datetime | None = None  # since when the pod of a service has no place on its node
 
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
-    """`units` in the pool's unit; `memory_mib` and `cores` (100) are all that the card has, where that is known or limited."""
+    """One card. `units`: in the pool's unit; `memory_mib`: of the whole card, if known; `cores`: percent of compute that it
+    offers (100), if that is limited."""
 
     index: int
     units: int
@@ -245,8 +243,8 @@ class CardInfo:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence about a node: a message id with %(name)s places, translated when it is shown, as are the notes that stand
-    in those places. str() is English."""
+    """A sentence about a node: a message id with %(name)s placeholders, translated when it is shown, as are notes among the
+    params. str() is English."""
 
     message: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -256,7 +254,7 @@ class Note:
 
 
 def as_json(note: Note | None) -> dict[str, Any]:
-    """A note as it is stored."""
+    """A note as it is stored; {} for None."""
     if note is None:
         return {}
     params = {name: as_json(value) if isinstance(value, Note) else value for name, value in note.params.items()}
@@ -265,7 +263,7 @@ def as_json(note: Note | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A sign that a node's hardware is faulty: `name` is source/what, the same while it lasts."""
+    """A sign that a node's hardware is faulty. `name`: source/what, the same while the fault lasts."""
 
     name: str
     reason: Note
@@ -273,7 +271,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Cards of a node that another system serves than the rest of it: whole cards beside MIG instances."""
+    """Cards of a node that one sharing system serves; a node may have several offers: whole cards beside MIG instances."""
 
     sharing: str
     product: str
@@ -286,11 +284,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node of the inventory. `held_back` says why it takes no new pods ("" = it does).
-
-    `because` and `held_back` are English; `because_of` and `held_back_by` are the same to be translated. `conflicts` has
-    the keys of other systems it bears marks of and must not. Pools that `beside` and the node itself feed share nodes:
-    they belong to one pool group. `faults` quarantine the node.
+    """One node of the inventory. `held_back`: why it takes no new pods ("": it takes them).
+    `because` and `held_back` are English; `because_of` and `held_back_by` are the same, to be translated. `conflicts`: keys of
+    other systems whose marks the node has but must not have. `beside`: its other offers; the pools of all its offers share nodes,
+    so they belong to one pool group. `faults` quarantine the node.
     """
 
     name: str
@@ -303,8 +300,8 @@ class NodeInfo:
     mig: str | None = None  # a product key of the MIG profile table
     cpu_milli: int | None = None
     memory_mib: int | None = None
-    pods: int | None = None  # most that run there at once
-    devices: Mapping[str, int] = field(default_factory=dict)  # what else pods may ask of it: RDMA
+    pods: int | None = None  # the most pods that may run there at once
+    devices: Mapping[str, int] = field(default_factory=dict)  # other resources that pods may request: RDMA
     domain: str = ""
     because: str = ""  # why this sharing system was derived
     held_back: str = ""
@@ -316,21 +313,21 @@ class NodeInfo:
     faults: tuple[Fault, ...] = ()
 
     def held(self, *notes: Note) -> NodeInfo:
-        """It takes no new pods for these reasons, too."""
+        """The node, held back for these reasons too."""
         held = (*self.held_back_by, *notes)
         return replace(self, held_back_by=held, held_back="; ".join(map(str, held)))
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """Every kind of card it has, its own first; one without a system or cards offers nothing."""
+        """Every kind of cards on the node, its own first; () if it has no system or no cards."""
         own = Offer(self.sharing, self.product, self.unit, self.units_per_card, self.cards, self.instances, self.mig)
         return tuple(offer for offer in (own, *self.beside) if offer.sharing and offer.cards)
 
 
 @dataclass(frozen=True, slots=True)
 class OutsidePod:
-    """A pod on a node that the portal did not start. `owner_kind` is what made it: DaemonSet, Job, …, or Node; "": nobody.
-    `pod` is the object itself, for the sharing system of its node to read."""
+    """A pod on a node that the portal did not start. `owner_kind`: the kind of its owner: DaemonSet, Job, …, or Node; "" without
+    owner. `pod`: the object itself, to be read by the sharing system of its node."""
 
     uid: str
     node: str
@@ -338,7 +335,7 @@ class OutsidePod:
     name: str
     owner_kind: str
     pod: Mapping[str, Any] = field(repr=False, compare=False)
-    admitted: str = ""  # submission id of the attempt that let it in, as it is written on the pod
+    admitted: str = ""  # submission id of the attempt that admitted it, from its annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +343,7 @@ class LogChunk:
     data: bytes
     offset: int  # of the first byte of `data` in the whole log
     end: bool  # the run is over and nothing will be added
-    first: int = 0  # the first byte that is still there: what was before it is not kept
+    first: int = 0  # offset of the first byte that is kept
 
 
 def last_lines(data: bytes, count: int) -> bytes:
@@ -360,7 +357,7 @@ def last_lines(data: bytes, count: int) -> bytes:
 
 
 class ClusterDriver(Protocol):
-    """See the table above; `name` is the Cluster row's name."""
+    """See the table above. `name`: the name of the Cluster row."""
 
     name: str
 
@@ -384,7 +381,7 @@ class ClusterDriver(Protocol):
     def endpoint(self, ref: RunRef) -> tuple[str, int] | None: ...
 
     def files(self, volume: VolumeRef) -> Files | None:
-        """The working directory, made if it is not there; None where it does not outlive a run."""
+        """The working directory, created if it does not exist; None if it does not outlive a run."""
         ...
 
     def volumes(self) -> tuple[KeptVolume, ...]: ...
@@ -392,5 +389,5 @@ class ClusterDriver(Protocol):
     def discard(self, volume: VolumeRef) -> None: ...
 
     def keep_home(self, home: Home, *, fresh: bool = False) -> None:
-        """`fresh`: written again even if this process remembers having written it."""
+        """`fresh`: write it again even if this process remembers having written it."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """Any error of a driver; `code` is stable and shown, `detail` is for people."""
+    """Any error of a driver. `code` is stable and shown; `detail` is a sentence for people."""
 
     code = "cluster_error"
 
@@ -28,8 +28,8 @@ EXCEEDED = "exceeded_quota"
 
 
 class Refused(ClusterError):
-    """The cluster understood and said no (403, 422, unknown image, name taken). Repeating will not help, except where
-    the code is EXCEEDED: the department's ResourceQuota may be behind the plan.
+    """The cluster refused the request (403, 422, unknown image, name taken). Repeating it does not help, except if the code
+    is EXCEEDED: the department's ResourceQuota may lag behind the plan.
     """
 
     code = "refused"

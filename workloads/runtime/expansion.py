@@ -1,8 +1,8 @@
-"""What people write arrives as they wrote it; only the portal's own names are replaced, in words the portal or a preset wrote.
+"""Commands and variables reach the container unchanged; only in words of the portal or a preset its own names are replaced.
 
 Kubernetes rewrites `command` and plain values of `env` before a container starts (k8s.io/kubernetes,
 third_party/forked/golang/expansion): `$(NAME)` of a known variable becomes its value and `$$` becomes `$`. Someone who
-types `echo $$` or `$(date)` means their shell, so both signs are escaped for Kubernetes, and the embedded cluster
+types `echo $$` or `$(date)` wants their shell to expand it, so both are escaped for Kubernetes, and the embedded cluster
 replaces nothing. Pure.
 """
 
@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence, Set
 
 OWN = re.compile(r"\$\((PORTAL_[A-Z_]+)\)")  # a name of the portal in a preset: --port=$(PORTAL_PORT)
-REWRITTEN = re.compile(r"\$(?=[$(])")  # the only dollars that Kubernetes does not leave alone
-BEFORE_NAME = re.compile(r"\$(?=[$(]|\Z)")  # and where a reference follows
+REWRITTEN = re.compile(r"\$(?=[$(])")  # the only dollars that Kubernetes changes
+BEFORE_NAME = re.compile(r"\$(?=[$(]|\Z)")  # the same at the end of a text that a reference follows
 
 
 def has_names(word: str) -> bool:

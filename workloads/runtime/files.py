@@ -1,21 +1,20 @@
 """Files of a working directory: the interface of every driver.
 
-`Files.get` tells a directory from a file in one call, because a call may be a journey. Bytes are passed on in pieces and
+`Files.get` returns a directory or a file in one call, because each call may be slow. Bytes are passed on in pieces and
 never held as a whole. Paths are relative to the working directory; "" is that directory.
 
 | FileFailure.code | means |
 |---|---|
-| `not_a_path`, `outside` | a path that leads nowhere, or out of the directory (also through a link) |
+| `not_a_path`, `outside` | an invalid path, or one that leads out of the directory (also through a link) |
 | `no_such_file` | nothing there |
-| `not_regular` | a named pipe, a socket or a device: nothing that could be read as a file |
+| `not_regular` | a named pipe, a socket or a device, which cannot be read as a file |
 | `is_directory`, `part_is_file` | a file cannot be stored there |
-| `name_too_long`, `path_too_long` | of the name or the whole path; `limit` bytes are what its file system takes |
+| `name_too_long`, `path_too_long` | the name or the whole path; the file system takes at most `limit` bytes |
 | `loop` | links that lead to each other |
 | `no_space` | the disk is full; `free` bytes are left |
 | `denied` | the container has made it unreadable for its own user |
-| `refused` | whatever else its file system says: `why` |
-
-Names and paths are text as volume_program.text_of makes it of their bytes; files/names.py: shown one that a person can read.
+| `refused` | any other error of the file system: `why` |
+Names and paths are the text that volume_program.text_of makes of their bytes; files/names.py makes them readable for display.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MOST_SHOWN = 1000  # entries of one answer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`size` in bytes; None for a directory. `kind`: directory, file, link, pipe, socket or device."""
+    """One entry of a directory. `size`: in bytes; None for a directory. `kind`: directory, file, link, pipe, socket or device."""
 
     name: str
     path: str
@@ -43,8 +42,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A directory: at most MOST_SHOWN of its `total` entries, directories first. `next`: what to ask for as `after` to go on,
-    or "". `free`: bytes left on its disk."""
+    """A directory: at most MOST_SHOWN of its `total` entries, directories first. `next`: the value of `after` for the next part,
+    "" if this is the last. `free`: bytes left on its disk."""
 
     entries: list[Entry]
     free: int
@@ -54,8 +53,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file. `chunks` yields its bytes once, fewer if the file is truncated meanwhile. Close it if it is not
-    read."""
+    """A regular file. `chunks` yields its bytes once, fewer if the file is truncated meanwhile. Close it if you do not read
+    it."""
 
     name: str
     size: int
@@ -69,8 +68,8 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A directory as a tar that is read while it is sent. `name` is the directory's, "" for the whole. Close it if it
-    is not read."""
+    """A directory as a tar that is read while it is sent. `name`: that of the directory, "" for the whole working directory.
+    Close it if you do not read it."""
 
     name: str
     chunks: Iterator[bytes]
@@ -88,7 +87,7 @@ class FileFailure(Exception):
 
 
 class NotYet(Unreachable):
-    """The directory is being opened: ask again in a moment."""
+    """The directory is being opened: try again in a moment."""
 
     code = "files_not_yet"
 
@@ -99,15 +98,15 @@ class Files(Protocol):
     def get(self, path: str, after: str = "") -> Listing | OpenFile: ...
 
     def archive(self, path: str) -> Archive:
-        """Of a directory."""
+        """A directory as a tar."""
         ...
 
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Whole or not at all, also when `chunks` raises."""
+        """Write a file completely or not at all, also if `chunks` raises."""
         ...
 
     def remove(self, path: str) -> None:
-        """A file, a link, or a directory with everything in it."""
+        """Delete a file, a link, or a directory with everything in it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""From the states of ranks to that of their gang. Pure; the same for all drivers."""
+"""The state of a gang from the states of its ranks. Pure; the same for all drivers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ class Gathered:
 
 
 def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered:
-    """`ranks` in order, one or more.
-
-    It runs once all ranks have begun. It is over once one has failed by itself, or once the leader has finished where that
-    decides; it has ended once no rank lives. Ranks that were told to stop never hide the one that failed, and a rank that
-    was taken away makes the whole gang lost, whatever its orphaned peers say.
+    """The state of a gang. `ranks`: in order, one or more.
+    The gang runs once all ranks have started. It is over once one has failed by itself, or once the leader has finished if the
+    leader decides; it has ended once no rank lives. Ranks that were stopped never hide the one that failed, and a lost rank makes
+    the whole gang lost, whatever the state of the other ranks.
     """
     live = [rank for rank in ranks if rank.phase in LIVE]
     broken = broken_of(ranks)
@@ -63,7 +62,7 @@ def gathered(ranks: Sequence[Rank], *, leader_decides: bool = False) -> Gathered
 
 
 def broken_of(ranks: Sequence[Rank]) -> list[Rank]:
-    """Ranks that failed or were taken away without a stop request; the first one first."""
+    """Ranks that failed or were lost without a stop request; in the order of their ends."""
     bad = [rank for rank in ranks if rank.phase in (Phase.FAILED, Phase.LOST) and not rank.stop_requested]
     never = dt.datetime.max.replace(tzinfo=dt.UTC)
     return sorted(bad, key=lambda rank: (rank.finished_at or never, rank.rank))

@@ -3,14 +3,12 @@
 | who | does |
 |---|---|
 | every rank | runs the same command, `"$PORTAL_MPI" mpirun python train.py` |
-| rank 0, the launcher | is mpirun then, told to call the script where it would call ssh |
-| the script in place of ssh | lays the host's command into the directory and waits for its end |
-| every other rank | runs what is laid there under its name, again and again, until the launcher ends |
-
-The script asks of the image no more than a shell and coreutils. Nobody listens and no key is handed out: whoever can write
-into the working directory is a rank already. Seen with Open MPI 4.1 in two pods; Open MPI 5 (PRRTE), MPICH and Intel MPI
-are told by the variables that their manuals give for the agent. `mpirun` by itself and `horovodrun` call ssh, which the
-image must have then.
+| rank 0, the launcher | becomes mpirun, configured to call the script in place of ssh |
+| the script in place of ssh | writes the host's command into the directory and waits for its end |
+| every other rank | runs each command that is written there under its name, until the launcher ends |
+The image needs only a shell and coreutils. No process listens and there are no keys: only ranks can write into the working
+directory. Tested with Open MPI 4.1 in two pods; Open MPI 5 (PRRTE), MPICH and Intel MPI are configured by the variables that
+their manuals give for the agent. `mpirun` by itself and `horovodrun` call ssh, which the image must then have.
 
 Sources: Open MPI FAQ, "Running jobs under rsh/ssh" (plm_rsh_agent); PRRTE plm_ssh_agent; MPICH, Using the Hydra process
 manager (HYDRA_LAUNCHER_EXEC); Intel MPI reference (I_MPI_HYDRA_BOOTSTRAP_EXEC).
@@ -18,7 +16,7 @@ manager (HYDRA_LAUNCHER_EXEC); Intel MPI reference (I_MPI_HYDRA_BOOTSTRAP_EXEC).
 
 from __future__ import annotations
 
-TAKEN_WITHIN, NAMED_WITHIN = 60, 40  # s; a name that was asked for too early is denied for 30 s by many DNS servers
+TAKEN_WITHIN, NAMED_WITHIN = 60, 40  # s; many DNS servers deny a name for 30 s that was queried too early
 
 SCRIPT = f"""#!/bin/sh
 where="$PORTAL_WORKDIR/.mpi/$PORTAL_ATTEMPT"
@@ -61,7 +59,8 @@ done
 
 
 def variables(script: str, hostfile: str) -> dict[str, str]:
-    """What a launcher of each make reads: its hosts, and what to call instead of ssh. `script`, `hostfile`: paths."""
+    """The variables that launchers of each make read: their hosts, and the program to call instead of ssh. `script`, `hostfile`:
+    paths."""
     return {
         "PORTAL_MPI": script,
         "OMPI_MCA_orte_default_hostfile": hostfile,

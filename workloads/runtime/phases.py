@@ -1,4 +1,4 @@
-"""What runs and their pods are doing."""
+"""Phases of runs and their pods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Phase(enum.StrEnum):
-    """What a run is doing, as reported by the cluster."""
+    """The phase of a run, as reported by the cluster."""
 
     PENDING = "pending"  # accepted, not yet running (unscheduled, image pull, …)
     RUNNING = "running"

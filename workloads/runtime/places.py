@@ -1,4 +1,4 @@
-"""What stands on a cluster beside runs: volumes, and a department's namespace. A part of the contract in base.py."""
+"""What exists on a cluster beside runs: volumes, and a department's namespaces. A part of the contract in base.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VolumeRef:
-    """Names a working directory on its cluster, and whose it is. `nodes`: where its runs may be, as far as is known."""
+    """Identifies a working directory on its cluster, with its owner. `nodes`: where its runs may be, as far as is known."""
 
     name: str
     namespace: str
@@ -21,13 +21,13 @@ class VolumeRef:
 
 
 DEPARTMENT_VOLUME, USER_VOLUME = "department", "user"
-# Where a container finds each of them.
+# The environment variable with the path of each in the container.
 DIRECTORY_VARIABLE = {DEPARTMENT_VOLUME: "PORTAL_DEPARTMENT_DIR", USER_VOLUME: "PORTAL_USER_DIR"}
 
 
 @dataclass(frozen=True, slots=True)
 class SharedVolume:
-    """A volume that outlives workloads. `whose`: the department's or its author's own; the portal never removes it."""
+    """A volume that outlives workloads; the portal never deletes it. `whose`: DEPARTMENT_VOLUME or USER_VOLUME."""
 
     name: str
     whose: str
@@ -44,9 +44,8 @@ class KeptVolume:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A department's place on a cluster. `hard`: resource, as a ResourceQuota names it → how many at most.
-
-    `unrestricted`: the second one, for what the Pod Security Standard `restricted` forbids.
+    """A department's namespace on a cluster. `hard`: resource, as a ResourceQuota names it → the most of it.
+    `unrestricted`: the second namespace, for what the Pod Security Standard `restricted` forbids.
     """
 
     namespace: str

@@ -1,14 +1,13 @@
-"""The environment by which ranks of a distributed workload find each other, for each template. Pure.
-
-The variables are those of the operators that people know, so that a program needs no change:
+"""The environment variables by which ranks of a distributed job find each other, for each template. Pure.
+The variables are those of well-known operators, so that a program needs no change:
 
 | template | roles by rank | variables |
 |---|---|---|
 | `generic` | worker 0 … | MASTER_ADDR, MASTER_PORT, WORLD_SIZE (= ranks), RANK |
 | `torch` | master, then workers | the same with WORLD_SIZE = ranks × cards, and PET_* for torchrun (Kubeflow's PyTorchJob) |
 | `tensorflow` | chief, then workers | TF_CONFIG for MultiWorkerMirroredStrategy (Kubeflow's TFJob) |
-| `tensorflow-ps` | chief, parameter servers, workers | TF_CONFIG for ParameterServerStrategy; the chief's end is the end of all |
-| `mpi` | launcher, then workers | a hostfile for Open MPI, Intel MPI and Hydra, and what starts ranks without ssh (workloads.runtime.mpi); the launcher's end is the end of all |
+| `tensorflow-ps` | chief, parameter servers, workers | TF_CONFIG for ParameterServerStrategy; when the chief ends, all end |
+| `mpi` | launcher, then workers | a hostfile for Open MPI, Intel MPI and Hydra, and the script that starts ranks without ssh (workloads.runtime.mpi); when the launcher ends, all end |
 
 All of them also have PORTAL_RANK, PORTAL_RANKS and PORTAL_HOSTS (`host:port` of each rank, commas between).
 Whole cards only: NCCL refuses two ranks on one device ("Duplicate GPU detected", init.cc), and the replicas of a shared
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 
 from workloads.runtime import mpi
 
-AGENT = "mpi"  # the file's name
+AGENT = "mpi"  # name of the script's file
 PORT = 29500  # torchrun's own default
 LOOPBACK = "127.0.0.1"  # where all ranks of an embedded cluster are
 
@@ -39,13 +38,12 @@ class Template(enum.StrEnum):
 
 LEADER_DECIDES = frozenset(
     {Template.TENSORFLOW_PS, Template.MPI}
-)  # the other ranks serve it and never end by themselves
+)  # the other ranks serve the leader and never end by themselves
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """`hosts` and `ports`: where each rank listens, as the others reach it. `cards` of each rank.
-    `hostfile`: its path in the containers."""
+    """`hosts` and `ports`: where the others reach each rank. `cards`: of each rank. `hostfile`: its path in the containers."""
 
     template: Template
     hosts: tuple[str, ...]
@@ -101,7 +99,7 @@ def _master(gang: Gang) -> dict[str, str]:
 
 
 def _torch(gang: Gang, rank: int) -> dict[str, str]:
-    """torchrun reads PET_*; a program started without it has one process a pod and reads the rest."""
+    """torchrun reads PET_*; a program started without it has one process for each pod and reads the other variables."""
     master = _master(gang)
     return master | {
         "WORLD_SIZE": str(len(gang.hosts) * gang.cards),
@@ -123,7 +121,7 @@ def _tensorflow(gang: Gang, rank: int) -> dict[str, str]:
 
 
 def _mpi(gang: Gang, rank: int) -> dict[str, str]:
-    """mpirun in the launcher finds its hosts in the file; what starts them lies beside it."""
+    """mpirun in the launcher reads its hosts from the hostfile; the script that starts ranks is in the same directory."""
     files = mpi.variables(agent_beside(gang.hostfile), gang.hostfile)
     return _generic(gang, rank) | {"K_MPI_JOB_ROLE": role(gang.template, rank).name} | files
 
@@ -143,7 +141,7 @@ TELL = {
 
 
 def hostfile(gang: Gang) -> str:
-    """One line a rank, as Open MPI reads it; a process for each card."""
+    """One line for each rank, in Open MPI's format; a process for each card."""
     return "".join(f"{host} slots={gang.cards}\n" for host in gang.hosts)
 
 
@@ -169,6 +167,6 @@ def faults(template: str, pods: int, parameter_servers: int) -> Mapping[str, str
     if template == Template.TENSORFLOW_PS:
         if parameter_servers < 1:
             return {"parameter_servers": "few_parameter_servers"}
-        if pods < parameter_servers + 2:  # the chief, and a worker at least
+        if pods < parameter_servers + 2:  # the chief and at least one worker
             return {"pods": "no_worker"}
     return {}

@@ -1,4 +1,4 @@
-"""What only some kinds of workloads have: the gang's template, the service's port. Pure, one value everywhere."""
+"""Settings that only some kinds of workloads have: the gang's template, the service's port. Pure; one value everywhere."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ MOST_PODS, MOST_RESTARTS = 512, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Kept as JSON beside a workload, a preset and a request; what has its default is not written.
+    """Stored as JSON with a workload, a preset and a request; fields with their default are not written.
 
     | field | kinds | meaning |
     |---|---|---|
-    | `template` | distributed | which variables tell a rank of the others: a workloads.runtime.rank_environment.Template |
-    | `parameter_servers` | distributed | how many of the pods are those (template tensorflow-ps) |
+    | `template` | distributed | which variables a rank gets about the others: a workloads.runtime.rank_environment.Template |
+    | `parameter_servers` | distributed | how many of the pods are parameter servers (template tensorflow-ps) |
     | `same_domain` | distributed | all pods in one NVLink or rack domain |
     | `rdma` | job, distributed | units of the cluster's RDMA resource for each pod |
-    | `max_restarts` | job, distributed | how often all of it begins again after a failure of its own |
+    | `max_restarts` | job, distributed | how often the whole workload is restarted after a failure of its own |
     | `shm_mib` | all | size of /dev/shm; None: half of the memory |
-    | `port`, `ready_path` | service | where it listens; what answers 2xx or 3xx when it is ready ("": a connection will do) |
+    | `port`, `ready_path` | service | where it listens; the path that answers 2xx or 3xx once it is ready ("": any connection) |
     | `department_volume` | all | mounts the volume that its whole department shares |
     | `user_volume` | all | mounts its author's own volume in this department |
     | `ipc_lock` | all | may lock memory (RDMA): runs as root with IPC_LOCK in the department's second namespace |
-    | `extra` | all | what else the pool's sharing system may be asked: names of its About.extra |
+    | `extra` | all | further options of the pool's sharing system: names of its About.extra |
     """
 
     template: str = ""
@@ -43,13 +43,13 @@ class Setup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Setup:
-        """What a newer portal wrote and this one does not know is left out."""
+        """The setup from stored JSON. Keys that only a newer portal knows are left out."""
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
 
     @classmethod
     def checked(cls, data: Any) -> Setup:
-        """What a person wrote as JSON. Raises ValueError that names the key."""
+        """The setup from JSON that a person wrote. Raises ValueError that names the key."""
         types = {field.name: field.type for field in fields(cls)}
         if not isinstance(data, dict):
             raise ValueError("an object in braces, please")

@@ -1,14 +1,12 @@
-"""What is done to a working directory, where it is: list, send, store, remove, pack. Nothing outside of it, ever.
-
+"""Operations on a working directory, where it is: list, send, store, delete, pack. Never on anything outside of it.
 The embedded cluster calls these functions; on Kubernetes this very file runs in a small pod that mounts the directory
 (kubernetes/volume_pods.py). So: standard library only, one file, any Python from 3.8. A container may put any symbolic link
-into its directory; every path is resolved and must still lie inside.
-
-A name is bytes on a disk and text everywhere else: `text_of` and `bytes_of`. What is no UTF-8 (a GBK archive unpacked) keeps
-its bytes as U+F780 to U+F7FF, signs that no real name has; one that has them all the same is written in the same way.
-
-`main` speaks on stdin and stdout: a line of JSON first, then bytes. Bytes come in as frames, each a length of four bytes
-and that many bytes; an empty frame is the end, so that a broken connection is told from a finished upload.
+into its directory; every path is resolved and must still be inside.
+A name is bytes on a disk and text everywhere else: `text_of` and `bytes_of`. Bytes that are not UTF-8 (in an unpacked GBK
+archive) become U+F780 to U+F7FF, characters that real names do not have; if a name has them all the same, its own bytes are
+written in the same way.
+`main` communicates on stdin and stdout: a line of JSON first, then bytes. Bytes come in as frames, each a length of four bytes
+and that many bytes; an empty frame is the end, which distinguishes a finished upload from a broken connection.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_SHOWN = 1000  # as in workloads/runtime/files.py, which is not there in the pod
+MOST_SHOWN = 1000  # as in workloads/runtime/files.py, which the pod does not have
 PIECE = 1 << 18  # bytes read at once
 LONGEST_PATH = 4095  # bytes, of Linux
-DRAFT, DRAFT_KEPT = ".upload-", 86400  # s; of an upload whose end never came
+DRAFT, DRAFT_KEPT = ".upload-", 86400  # s; of an upload that was cut off
 USED = Path("/tmp/used")  # noqa: S108 - the pod's own
-KEPT_BYTE = 0xF700  # + a byte of 0x80 or more that is no UTF-8
+KEPT_BYTE = 0xF700  # + a byte of 0x80 or more that is not UTF-8
 KEPT = re.compile("[\uf780-\uf7ff]")
 LEFT_OUT = "NOT-IN-THIS-ARCHIVE.txt"
 KINDS = {
@@ -47,7 +45,7 @@ class Cut(Exception):
 
 
 class Failed(Exception):
-    """`code` is one of those in workloads/runtime/files.py."""
+    """An operation failed. `code`: one of those in workloads/runtime/files.py."""
 
     def __init__(self, code: str, path: str = "", free: int = 0, limit: int = 0, why: str = "") -> None:
         super().__init__(code)
@@ -55,7 +53,7 @@ class Failed(Exception):
 
 
 def text_of(name: bytes) -> str:
-    """One text for each name; `bytes_of` gives it back."""
+    """The text of a name, different for each name; `bytes_of` returns the bytes."""
 
     text = name.decode("utf-8", "surrogateescape")
     text = KEPT.sub(lambda match: "".join(chr(KEPT_BYTE + byte) for byte in match[0].encode()), text)
@@ -63,7 +61,7 @@ def text_of(name: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """Raises Failed for what can be no name: half a character, or a NUL."""
+    """The bytes of a name. Raises Failed for a text that cannot be a name: half a character, or a NUL."""
     if "\0" in text:
         raise Failed("not_a_path", text.replace("\0", " ")[:100])
     signs = (chr(ord(sign) - KEPT_BYTE + 0xDC00) if KEPT.match(sign) else sign for sign in text)
@@ -85,7 +83,7 @@ def inside(root: bytes, path: str) -> bytes:
 
 
 def refused(error: OSError, root: bytes, path: str) -> Failed:
-    """The words for what a file system said."""
+    """The Failed for an error of the file system."""
     number = error.errno or 0
     if number == errno.ENAMETOOLONG:
         longest = max(len(part) for part in bytes_of(path).split(b"/"))
@@ -102,8 +100,8 @@ def refused(error: OSError, root: bytes, path: str) -> Failed:
 
 
 def get(root: bytes, path: str, after: str = "") -> tuple[dict[str, Any], BinaryIO | None]:
-    """What a directory holds, directories first, from the entry that follows `after`; or a regular file's size, and the
-    file. Nothing else is opened: whoever opens a pipe or a device takes part in what it is used for. Raises Failed."""
+    """(entries of a directory, None), directories first, from the entry that follows `after`; or (name and size of a regular
+    file, the file). Nothing else is opened: opening a pipe or a device has effects on its users. Raises Failed."""
     target = inside(root, path)
     try:
         mode = os.stat(target).st_mode
@@ -125,7 +123,7 @@ def get(root: bytes, path: str, after: str = "") -> tuple[dict[str, Any], Binary
 
 
 def _entries(root: bytes, folder: bytes, after: str) -> tuple[list[dict[str, Any]], str, int]:
-    """(a page of entries, where the next one goes on or "", how many there are). Only those shown are looked at closely:
+    """(a page of entries, cursor of the next page or "", how many there are). Only those shown are examined closely, because
     a directory may have hundreds of thousands."""
     total, cursor = 0, _cursor(after)
 
@@ -154,7 +152,7 @@ def _entries(root: bytes, folder: bytes, after: str) -> tuple[list[dict[str, Any
 
 
 def _cursor(after: str) -> tuple[bool, bytes] | None:
-    """`after` is d or f and a name: after this directory, after this file. Raises Failed."""
+    """The position of `after`, which is d or f and a name: after this directory, or after this file. Raises Failed."""
     if not after:
         return None
     if after[0] not in "df":
@@ -163,7 +161,7 @@ def _cursor(after: str) -> tuple[bool, bytes] | None:
 
 
 def pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The first `size` bytes; fewer when it was cut meanwhile."""
+    """The first `size` bytes; fewer if the file was truncated meanwhile."""
     with file:
         while size > 0 and (data := file.read(min(PIECE, size))):
             size -= len(data)
@@ -171,7 +169,7 @@ def pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def archive(root: bytes, path: str) -> tuple[str, Iterator[bytes]]:
-    """A name, and a directory as a tar (GNU: names as bytes, files of any size), read while it is sent. Raises Failed."""
+    """(name, a directory as a tar), read while it is sent. GNU format: names as bytes, files of any size. Raises Failed."""
     target = inside(root, path)
     if not os.path.isdir(target):
         raise Failed("no_such_file", path)
@@ -180,7 +178,7 @@ def archive(root: bytes, path: str) -> tuple[str, Iterator[bytes]]:
 
 
 def _packed(top: bytes, name: bytes) -> Iterator[bytes]:
-    """Links stay links; what may not be read, or is no file, is listed at the end."""
+    """The tar. Links stay links; entries that cannot be read, or are no files, are listed in LEFT_OUT at the end."""
     left_out: list[bytes] = []
     walk = os.fwalk(
         top, follow_symlinks=False, onerror=lambda error: left_out.append(os.fsencode(error.filename or b"?"))
@@ -212,7 +210,7 @@ def _member(inner: bytes, name: bytes, folder: int) -> Iterator[bytes]:
         facts = os.fstat(file.fileno())
         yield _header(inner, facts, tarfile.REGTYPE)
         sent = 0
-        while sent < facts.st_size:  # what is added meanwhile is left out, what is cut is filled up
+        while sent < facts.st_size:  # bytes added meanwhile are left out, missing ones are filled with zeros
             data = file.read(min(PIECE, facts.st_size - sent)) or bytes(min(PIECE, facts.st_size - sent))
             sent += len(data)
             yield data
@@ -232,14 +230,16 @@ def _padded(data: bytes) -> bytes:
 
 
 def put(root: bytes, path: str, chunks: Iterable[bytes]) -> None:
-    """Stores whole or not at all. Raises Failed."""
+    """Store a file completely or not at all. Raises Failed."""
     target = inside(root, path)
     folder = os.path.dirname(target)
     try:
         if target == root or os.path.isdir(target) or path.endswith("/"):
             raise Failed("is_directory", path)
         os.makedirs(folder, exist_ok=True)
-        if len(os.path.basename(target)) > os.pathconf(folder, "PC_NAME_MAX"):  # before all of it has come
+        if len(os.path.basename(target)) > os.pathconf(
+            folder, "PC_NAME_MAX"
+        ):  # before the whole file has been received
             raise OSError(errno.ENAMETOOLONG, "")
         _drop_old_drafts(folder)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=DRAFT.encode(), suffix=b"", delete=False) as new:
@@ -257,7 +257,7 @@ def put(root: bytes, path: str, chunks: Iterable[bytes]) -> None:
 
 
 def _drop_old_drafts(folder: bytes) -> None:
-    """Of uploads that were killed."""
+    """Delete drafts of uploads that were killed."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -268,7 +268,7 @@ def _drop_old_drafts(folder: bytes) -> None:
 
 
 def remove(root: bytes, path: str) -> None:
-    """A file or a whole directory; the link, not what it points to. Raises Failed."""
+    """Delete a file or a whole directory; of a link, not its target. Raises Failed."""
     folder, _, name = path.strip("/").rpartition("/")
     target = os.path.join(inside(root, folder), bytes_of(name))
     if name in ("", ".", ".."):
@@ -284,7 +284,7 @@ def remove(root: bytes, path: str) -> None:
 
 
 def framed(source: BinaryIO) -> Iterator[bytes]:
-    """Raises Cut where the end is missing."""
+    """The content of the frames. Raises Cut if the end is missing."""
     while True:
         header = source.read(4)
         length = int.from_bytes(header, "big")
@@ -298,12 +298,12 @@ def framed(source: BinaryIO) -> Iterator[bytes]:
 
 
 def use() -> None:
-    """Somebody is at it: the pod stays."""
+    """Record that the directory is in use, so that the pod stays."""
     USED.touch()
 
 
 def keep(idle: float) -> None:
-    """What the pod does between two calls: it ends when nobody has used it for `idle` seconds."""
+    """The pod's own process: it ends when the directory has not been used for `idle` seconds."""
     use()
     while time.time() - USED.stat().st_mtime < idle:
         time.sleep(2)
@@ -325,7 +325,7 @@ def answer(operation: str, root: bytes, path: str, after: str) -> None:
             try:
                 put(root, path, chunks)
             except Failed:
-                for _ in framed(sys.stdin.buffer):  # who sends listens only at the end
+                for _ in framed(sys.stdin.buffer):  # the sender reads only at the end
                     pass
                 raise
         else:
@@ -349,7 +349,7 @@ def main(arguments: list[str]) -> None:
 
 
 def decoded(word: str) -> str:
-    """An argument as it was sent, whatever this Python takes for the language of its system."""
+    """An argument as it was sent, whatever this Python's locale."""
     return os.fsencode(word).decode("utf-8", "replace")
 
 
