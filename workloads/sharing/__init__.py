@@ -1,9 +1,8 @@
-"""GPU sharing systems, one module each: how it is discovered on nodes, asked for by pods, validated and read back.
-
+"""GPU sharing systems, one module each: how a system is discovered on nodes, requested by pods, validated and read back.
 The system is a property of the node, derived from its labels and resource names, never from its name; an operator may
-pin it (Settings.pins). Every module with an ABOUT in this folder is a system; a node that bears the marks of several is
-the one of the lowest order, and held back unless that one says the others may stand beside it.
-A node that offers GPUs in a way no module here serves is kept in the inventory and held back, with the reason.
+pin it (Settings.pins). Every module with an ABOUT in this folder is a system. A node with marks of several systems has
+that of the lowest order, and is held back unless this system allows the others beside it.
+A node that offers GPUs in a way that no module here serves is kept in the inventory and held back, with the reason.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ def discover(node: Json, settings: Settings | None = None) -> NodeInfo | None:
 
 
 def _of_product(info: NodeInfo, pinned: str) -> NodeInfo:
-    """With the product that its operator says, where the cards themselves told another; held back where nobody tells: what
-    looks alike only because nothing is known of it must not be given out as the same."""
+    """The node with the product that its operator pinned, whatever the cards report. Held back if the product is unknown:
+    cards must not count as interchangeable only because nothing is known about them."""
     if pinned:
         product = info.product if info.product.startswith((f"{pinned}-MIG-", f"{pinned}-SHARED")) else pinned
         beside = tuple(dataclasses.replace(offer, product=pinned) for offer in info.beside)
@@ -112,7 +111,7 @@ def _not_served(node: Facts, note: Note) -> NodeInfo:
 
 
 def with_slices(nodes: list[Any], slices: list[Any]) -> list[Any]:
-    """Nodes that carry the ResourceSlices which speak of them, as discover() wants them."""
+    """The nodes, each with its ResourceSlices under "resourceSlices", as discover() reads them."""
     of: dict[object, list[Any]] = {}
     for one in slices:
         of.setdefault(mapping(mapping(one).get("spec")).get("nodeName"), []).append(one)

@@ -1,4 +1,4 @@
-"""What every module of this package speaks. A sharing system is a module with one value and five functions:
+"""The interface of all modules of this package. A sharing system is a module with one value and five functions:
 
     ABOUT                                what it is: unit, isolation, limits, words for people; forms, API and docs come from it
     applies(node) -> Note | None         the mark by which a node is known to run it; None: it does not, or only a pin tells
@@ -43,20 +43,20 @@ Json = Mapping[str, Any]
 
 
 def N_(message: str) -> str:
-    """Marks a sentence for the translators; it is translated when it is shown."""
+    """Mark a sentence for translation; it is translated when it is shown."""
     return message
 
 
-# How well what one gets is kept from others: by hardware or kernel, by a library that can be got round, not at all.
+# How well a share is isolated from others: by hardware or kernel, by a library that can be bypassed, not at all.
 FULL, SOFT, NONE = "full", "soft", "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a system is, for forms, API, board and docs. `title`, `gives`, `risks`, `isolation` are sentences to translate."""
+    """A description of a system, for forms, API, board and docs. `title`, `gives`, `risks`, `isolation` are translated."""
 
     key: str  # Pool.sharing, Node.sharing
-    order: int  # a node that bears several marks is the one of the lowest order
+    order: int  # a node with marks of several systems has the one of the lowest order
     title: str
     unit: str  # card | replica | MiB | percent | slice
     gives: str  # what a person gets for it
@@ -65,20 +65,20 @@ class About:
     memory: str  # FULL | SOFT | NONE: whether a neighbour can take its memory
     compute: str  # … its share of the processor
     faults: str  # … bring it down
-    cores: str = NONE  # may a request limit compute: NONE no, "may", "must"
-    step: int = 1  # an amount is a multiple of it, in units (where the cluster's settings do not say otherwise)
+    cores: str = NONE  # whether a request limits compute: NONE: never, "may", "must"
+    step: int = 1  # an amount is a multiple of it, in units (unless the cluster's settings differ)
     cores_step: int = 1
-    most: int | None = None  # units a pod may ask for at most; None: no limit but the card's or node's
+    most: int | None = None  # most units of a pod; None: limited only by the card or node
     several: bool = False  # a pod may have several cards (whole ones, where the unit is a part of a card)
     peers: bool = False  # pods on these cards may work as one over NCCL
-    beside: frozenset[str] = frozenset()  # keys of systems whose marks its nodes bear too
-    reserved: frozenset[str] = frozenset()  # variables (or patterns) that would undo it, besides RESERVED_ENV
-    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # what else may be asked: name → what it means
+    beside: frozenset[str] = frozenset()  # keys of systems whose marks its nodes have too
+    reserved: frozenset[str] = frozenset()  # variables (or patterns) that would disable it, besides RESERVED_ENV
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further options of a request: name → meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What cannot be read from the cluster and its operator has to say: keys of a cluster's options.
+    """What cannot be read from the cluster and has to be set by its operator: keys of a cluster's options.
 
     `pins`, `products` and `cards` name nodes by name, or by a label as `key=value`.
     """
@@ -91,14 +91,16 @@ class Settings:
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # node → key of the system that it runs
     products: Mapping[str, str] = dataclasses.field(
         default_factory=dict
-    )  # node → product, where no label tells it or one lies
-    cards: Mapping[str, int] = dataclasses.field(default_factory=dict)  # node → cards, where the node does not tell
+    )  # node → product, where its labels lack it or are wrong
+    cards: Mapping[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # node → number of cards, where the node does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one pod asks of a pool: `units` in the pool's unit and, where compute is limited, `cores` in percent of
-    a card (100: all of it). Several cards: units is a multiple of units_per_card, and cores count for each card."""
+    """What one pod requests from a pool: `units` in the pool's unit and, where compute is limited, `cores` in percent of
+    a card (100: all of it). For several cards, units is a multiple of units_per_card, and cores apply to each card."""
 
     product: str
     units: int
@@ -107,24 +109,22 @@ class Request:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cores: int | None = None
     table: str = ""  # MIG: the key of the pool's table of profiles; "": that of the product
-    units_per_card: int = 0  # of the pool; 0: not known, and not checked
-    cores_per_card: int = (
-        100  # percent of compute that a card gives out in all: more where it is given out several times
-    )
+    units_per_card: int = 0  # of the pool; 0: unknown, and not checked
+    cores_per_card: int = 100  # percent of compute that a card offers in all: more than 100 if it is oversubscribed
     extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # keys of About.extra
-    peers: bool = True  # whether the pods work as one (a service's do not)
-    name: str = ""  # of the run: other objects it needs are named after it
+    peers: bool = True  # whether the pods work as one (those of a service do not)
+    name: str = ""  # of the run; other objects that it needs are named after it
     department: str = ""
 
     @property
     def cards(self) -> int:
-        """How many cards a pod gets: 1, or more where it asks for more than one card has."""
+        """How many cards a pod gets: 1, or more if it requests more units than a card has."""
         return max(1, -(-self.units // self.units_per_card)) if self.units_per_card else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A request that cannot be; `field` is the one to change. `message` is a message id with %(name)s places for `params`."""
+    """Why a request fails. `field`: the one to change; `message`: a message id with %(name)s placeholders for `params`."""
 
     field: str
     code: str
@@ -147,17 +147,17 @@ class PodPatch:
     annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scheduler: str = ""
-    node_rules: Sequence[Json] = ()  # matchExpressions that its node must meet besides
+    node_rules: Sequence[Json] = ()  # further matchExpressions that its node must meet
     claims: Sequence[Json] = ()  # entries of the pod's resourceClaims; the container names them all
-    objects: Sequence[Json] = ()  # other objects it needs in its namespace; they go with the pods that own them
-    follows_claim: bool = False  # it goes where its claim's device is; until there is one, where the plan forecast
+    objects: Sequence[Json] = ()  # other objects that it needs in its namespace; deleted with the pods that own them
+    follows_claim: bool = False  # it goes where its claim's device is; before that is allocated, to the planned node
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One device that a pod got: its index or id as the system writes it, and how much of it where that is told."""
+    """One device that a pod got: its index or id as the system writes it, and how much of it, if that is reported."""
 
     device: str
     memory_mib: int | None = None
     cores: int | None = None
-    profile: str = ""  # of a MIG instance, where it is told
+    profile: str = ""  # of a MIG instance, if it is reported

@@ -8,14 +8,14 @@ from fnmatch import fnmatchcase
 from quotas.engine.units import compute_units
 from workloads.sharing.api import N_, NONE, About, Problem, Request
 
-# A container that sets these takes cards it was not given, or slips out of its limit. NVIDIA's container toolkit brings in
+# A container that sets these gets cards that it was not given, or escapes its limit. NVIDIA's container toolkit mounts
 # devices by many of its variables (VISIBLE_DEVICES, MIG_CONFIG_DEVICES, IMEX_CHANNELS, GDS, …) and gets new ones, so all of
-# them are; LD_PRELOAD and LD_AUDIT go before the libraries by which some systems keep limits, and a job may be run again in
-# any pool.
+# them are reserved. LD_PRELOAD and LD_AUDIT load before the libraries by which some systems enforce limits; they are reserved
+# everywhere, because a job may be run again in any pool.
 RESERVED_ENV = frozenset({"NVIDIA_*", "CUDA_VISIBLE_DEVICES", "CUDA_DISABLE_CONTROL", "LD_PRELOAD", "LD_AUDIT"})
-FREE_ENV = frozenset({"NVIDIA_TF32_OVERRIDE"})  # how CUDA's libraries round: it has nothing to do with devices
-# What an image may say for itself brings in devices too: a pod's own word goes before the image's. Not among them are
-# NVIDIA_VISIBLE_DEVICES, which device plugins set, and what has nothing to do with devices.
+FREE_ENV = frozenset({"NVIDIA_TF32_OVERRIDE"})  # only how CUDA's libraries round
+# Variables set in an image mount devices too, so the pod overrides them with its own. Not among them are
+# NVIDIA_VISIBLE_DEVICES, which device plugins set, and variables that have nothing to do with devices.
 NOTHING_MORE = {
     f"NVIDIA_{name}": ""
     for name in ("MIG_CONFIG_DEVICES", "MIG_MONITOR_DEVICES", "IMEX_CHANNELS", "GDS", "GDRCOPY", "MOFED", "NVSWITCH")
@@ -23,7 +23,7 @@ NOTHING_MORE = {
 
 
 def common(request: Request, about: About, *, step: int | None = None) -> list[Problem]:
-    """`step`: what an amount must be a multiple of, where the cluster's settings say otherwise than ABOUT."""
+    """The problems of a request. `step`: what its units must be a multiple of, if the cluster's settings differ from ABOUT."""
     return [
         *reserved_env(request, about),
         *_amount(request, about, step or about.step),

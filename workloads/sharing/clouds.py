@@ -1,6 +1,5 @@
-"""What clouds write on their nodes instead of NVIDIA's labels: the product, and how GKE shares cards.
-
-Where nothing of NVIDIA's says what the cards are, their product comes from, in this order,
+"""Labels that clouds set on their nodes instead of NVIDIA's: the product, and how GKE shares cards.
+If no label of NVIDIA's names the product, it comes from, in this order,
 
     cloud.google.com/gke-accelerator       GKE; its value is the product: nvidia-tesla-t4, nvidia-h100-80gb
     labels with NVML's name                ACK, VKE, CoreWeave, TKE: Tesla-V100-SXM2-32GB
@@ -8,7 +7,7 @@ Where nothing of NVIDIA's says what the cards are, their product comes from, in 
     node.kubernetes.io/instance-type       the types of AWS, Azure and Oracle that have cards: one product each
     k8s.amazonaws.com/accelerator          what an operator of EKS set for the cluster autoscaler
 
-An instance type that is not known, or that gives a part of a card, says nothing: two products never look alike.
+An unknown instance type, or one with a part of a card, names no product, so that different products never look the same.
 
 Sources: cloud.google.com/kubernetes-engine/docs (GPU sharing, multi-instance GPUs), docs.aws.amazon.com/eks (Auto Mode labels),
 karpenter.sh/docs/reference/instance-types, AWS EC2 accelerated instances, learn.microsoft.com
@@ -38,7 +37,7 @@ NAMES = (
 EKS = ("eks.amazonaws.com/instance-gpu-", "karpenter.k8s.aws/instance-gpu-")  # name, memory (MiB)
 TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 OF_AUTOSCALER = "k8s.amazonaws.com/accelerator"
-NO_NAMES = ("true", "false", "nvidia", "gpu", "vgpu", "none")  # values that name no product
+NO_NAMES = ("true", "false", "nvidia", "gpu", "vgpu", "none")  # values that are not products
 
 T4, A10, A10G, L4, L40S = "Tesla-T4", "NVIDIA-A10", "NVIDIA-A10G", "NVIDIA-L4", "NVIDIA-L40S"
 V100, V100_32, V100_PCIE = "Tesla-V100-SXM2-16GB", "Tesla-V100-SXM2-32GB", "Tesla-V100-PCIE-16GB"
@@ -68,7 +67,7 @@ INSTANCE_TYPES: tuple[tuple[str, str], ...] = (
     (r"bm\.gpu\.b200\..*", B200), (r"bm\.gpu\.b300\..*", B300), (r"bm\.gpu\.gb200.*", GB200), (r"bm\.gpu\.gb300.*", GB300),
 )  # fmt: skip
 OF_TYPE = tuple((re.compile(pattern), product) for pattern, product in INSTANCE_TYPES)
-OF_NAME: dict[str, dict[int, str]] = {  # what EKS and Karpenter call a card → by its memory in GB; 0: all there are
+OF_NAME: dict[str, dict[int, str]] = {  # name in EKS and Karpenter → memory in GB (0: any) → product
     "t4": {0: T4}, "t4g": {0: "NVIDIA-T4G"}, "a10g": {0: A10G}, "l4": {0: L4}, "l40s": {0: L40S}, "k80": {0: "Tesla-K80"},
     "v100": {16: V100, 32: V100_32}, "a100": {40: A100, 80: A100_80}, "h100": {0: H100}, "h200": {0: H200},
     "b200": {0: B200}, "b300": {0: B300}, "gb200": {0: GB200}, "m60": {0: "Tesla-M60"},
@@ -76,7 +75,7 @@ OF_NAME: dict[str, dict[int, str]] = {  # what EKS and Karpenter call a card →
 
 
 def product_of(labels: Mapping[str, str]) -> str:
-    """The product by a cloud's own labels; "" where they do not tell it."""
+    """The product by a cloud's own labels; "" if they do not name it."""
     product = labels.get(ACCELERATOR, "").strip()
     product = product or next((_spelled(labels[name]) for name in NAMES if labels.get(name, "").strip()), "")
     product = product or next((_of_eks(labels, prefix) for prefix in EKS if f"{prefix}name" in labels), "")
@@ -88,7 +87,7 @@ def product_of(labels: Mapping[str, str]) -> str:
 
 
 def _spelled(name: str) -> str:
-    """As feature discovery spells it. What begins with nvidia in small letters is GKE's, and nobody else's."""
+    """The product as feature discovery spells it. Only GKE's products begin with nvidia in lowercase letters."""
     return re.sub(r"^nvidia-", "NVIDIA-", re.sub(r"[\s_]+", "-", name.strip()))
 
 
@@ -105,9 +104,8 @@ def _of_type(name: str) -> str:
 
 
 def in_nvidias_words(labels: Mapping[str, str], offered: int) -> dict[str, str]:
-    """A node's labels and, in NVIDIA's words, what a cloud's say. `offered`: its capacity of nvidia.com/gpu.
-
-    Where GKE shares or cuts the cards its own device plugin runs, so its labels count before those of feature discovery."""
+    """A node's labels, with the meaning of a cloud's labels added as NVIDIA's. `offered`: its capacity of nvidia.com/gpu.
+    If GKE shares or partitions the cards, its own device plugin runs, so its labels override those of feature discovery."""
     translated = dict(labels)
     if not translated.get(PRODUCT, "").strip() and (product := product_of(labels)):
         translated[PRODUCT] = product

@@ -1,7 +1,7 @@
-"""ResourceSlices and ResourceClaims of Kubernetes' dynamic resource allocation, as the systems that use them read them.
+"""ResourceSlices and ResourceClaims of Kubernetes' dynamic resource allocation, for the systems that use them.
 
 Source: Kubernetes API resource.k8s.io/v1; kubernetes-sigs/dra-driver-nvidia-gpu docs/reference/resourceslice-attributes.md.
-Device names differ between versions of the driver and are never parsed: what a device is, its attributes say.
+Device names differ between versions of the driver and are never parsed: the attributes describe a device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARE = "share"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of NVIDIA's driver on a node; `product` as in the label nvidia.com/gpu.product."""
+    """One device of NVIDIA's driver on a node. `product`: as in the label nvidia.com/gpu.product."""
 
     name: str
     pool: str
@@ -32,11 +32,11 @@ class Device:
     profile: str
     memory_mib: int | None
     healthy: bool
-    on_demand: bool  # one of several ways to cut a card, of which what is allocated rules out others
+    on_demand: bool  # one of several partitions of a card; allocating one rules out others
 
 
 def devices(node: Facts) -> tuple[Device, ...]:
-    """Those of the newest generation of each pool; slices that are missing from it are noted as a fault."""
+    """The node's devices of the newest generation of each pool; missing ResourceSlices are noted as a fault."""
     own = [one for one in node.slices if one.get("driver") == DRIVER]
     newest: dict[str, int] = {}
     for one in own:
@@ -62,7 +62,7 @@ def _count(value: object) -> int:
 
 
 def _device(each: Mapping[str, Any], pool: str) -> Device:
-    inside = mapping(each.get("basic")) or each  # v1beta1 has them one level deeper
+    inside = mapping(each.get("basic")) or each  # v1beta1 has the attributes one level deeper
     attributes = mapping(inside.get("attributes"))
 
     def attribute_text(name: str) -> str:
@@ -87,7 +87,7 @@ def _device(each: Mapping[str, Any], pool: str) -> Device:
     )
 
 
-# asking
+# requesting
 
 
 def attribute(name: str) -> str:
@@ -95,8 +95,8 @@ def attribute(name: str) -> str:
 
 
 def patch(request: Request, device_class: str, count: int, conditions: list[str]) -> PodPatch:
-    """A template that makes a claim for the pod alone; or, with `share`, one claim of the department that every pod
-    naming it shares: such a pod goes where that device is, whatever the plan forecast."""
+    """A template that creates a claim for the pod alone; or, with `share`, one claim of the department that all pods with this
+    name share: such a pod goes where the claim's device is, whatever node was planned."""
     exactly: dict[str, Any] = {
         "deviceClassName": device_class,
         "count": count,
@@ -120,8 +120,8 @@ def patch(request: Request, device_class: str, count: int, conditions: list[str]
 
 
 def held(pod: Json, *kinds: str) -> tuple[Held, ...]:
-    """The devices of these kinds allocated to the claims that came with the pod: their uuid, or `pool/name` without the
-    slices, where the kind is not told. Those that a claim only watches (`adminAccess`) are not taken by it."""
+    """The devices of these kinds that are allocated to the pod's claims: their uuid, or `pool/name` if there are no
+    ResourceSlices to show the kind. Devices that a claim only monitors (`adminAccess`) are left out."""
     known = {(d.pool, d.name): d for d in devices(Facts({"resourceSlices": pod.get("resourceSlices")}))}
     names = _claims_of(pod)
     held = []

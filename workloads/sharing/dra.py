@@ -88,7 +88,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def same_product(product: str) -> list[str]:
-    """The label's spelling of the product, in CEL: NVML's name with hyphens for blanks."""
+    """CEL for the product as the label spells it: NVML's name with hyphens for blanks. [] without a product."""
     quoted = product.replace("\\", "").replace("'", "")
     return [f"{devices.attribute('productName')}.replace(' ', '-') == '{quoted}'"] if quoted else []
 

@@ -38,7 +38,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     listed = devices.devices(node)
     cut = [device for device in listed if device.kind == "mig"]
     parents = sorted({device.parent for device in cut})[:MOST_CARDS]
-    # Some versions of the driver announce a card beside the instances that it has been cut into: it is no whole one.
+    # Some versions of the driver list a partitioned card beside its instances: it is not a whole card.
     whole = [device for device in listed if device.kind == "gpu" and (device.uuid not in parents or not device.uuid)]
     products = sorted({device.product.partition(mig.SINGLE)[0] for device in cut})
     product = products[0] if products else node.product

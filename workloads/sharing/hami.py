@@ -44,7 +44,7 @@ from workloads.sharing.nodes import (
 
 REGISTER, HANDSHAKE = "hami.io/node-nvidia-register", "hami.io/node-handshake"
 MEMORY, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
-MOST_CORES = 100_000  # percent of a card that is given out in all, where compute is scaled
+MOST_CORES = 100_000  # percent of compute that a card offers in all, if it is oversubscribed
 ALLOCATED, MARK = "hami.io/vgpu-devices-allocated", "gpu"
 OWN_VARIABLES = frozenset(
     {
@@ -79,7 +79,9 @@ def applies(node: Facts) -> Note | None:
         return Note(N_("its annotation %(name)s"), {"name": REGISTER})
     offered = node.capacity(whole.RESOURCE)
     if node.labels.get(MARK) == "on" and offered and offered != node.number(whole.COUNT):
-        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "on"})  # those are no cards
+        return Note(
+            N_("its %(label)s is %(value)s"), {"label": MARK, "value": "on"}
+        )  # the resource does not count cards
     return None
 
 
@@ -111,7 +113,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
-    """(product, card) of each entry; zero and false values are left out by its writer, so health must be said."""
+    """(product, card) of each entry. Its writer leaves out zero and false values, so a card without health is unhealthy."""
     for one in map(mapping, _listed(node)):
         index, memory, cores = one.get("index", 0), one.get("devmem", 0), one.get("devcore", 0)
         if not (_count(index, MOST_CARDS) and _count(memory, LARGEST) and _count(cores, MOST_CORES) and memory):
@@ -134,7 +136,7 @@ def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
 
 
 def _listed(node: Facts) -> Sequence[Any]:
-    """The entries as JSON has them. Versions before 2.8 wrote them with commas, a colon behind each:
+    """The entries as in the JSON. Versions before 2.8 wrote them with commas, and a colon after each:
     UUID,count,MiB,cores,type,NUMA node,health[,index[,mode]]."""
     text = node.notes.get(REGISTER, "").strip()
     if text[:1] not in ("[", "{", '"'):
@@ -150,7 +152,7 @@ def _listed(node: Facts) -> Sequence[Any]:
 
 
 def _with_names(fields: list[str], place: int) -> Json:
-    """One entry of the older form; {} for what is none. The index came with the 8th field, before that the order counts."""
+    """One entry of the older form; {} if it is not one. The 8th field is the index; without it the order counts."""
     if not 7 <= len(fields) <= 9:
         return {}
     further = fields[7:]
@@ -175,7 +177,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    """No selector by product: it comes from the annotation, and such a node need not have the label."""
+    """No node selector by product: it comes from the annotation, and such a node need not have the label."""
     limits = {whole.RESOURCE: str(request.cards), MEMORY: str(request.units // request.cards)}
     if request.cores is not None:
         limits[CORES] = str(request.cores)
@@ -187,7 +189,7 @@ def read_back(pod: Json) -> tuple[Held, ...]:
 
 
 def parsed(text: str) -> Iterator[Held]:
-    """`UUID,NVIDIA,3000,30:;` → device, MiB, cores of each card. What is written otherwise is left out."""
+    """`UUID,NVIDIA,3000,30:;` → device, MiB, cores of each card. Entries of another form are left out."""
     for part in text.replace(";", ":").split(":"):
         fields = part.split(",")
         if len(fields) >= 4 and fields[0] and fields[2].isdecimal() and fields[3].isdecimal():

@@ -42,7 +42,7 @@ FRACTION, QUEUE, GROUP = "gpu-fraction", "kai.scheduler/queue", "runai-gpu-group
 MEMORY, DEVICES = (
     "gpu-memory",
     "gpu-fraction-num-devices",
-)  # annotations: MiB instead of a fraction; of so many cards each
+)  # annotations: MiB instead of a fraction; on how many cards
 
 ABOUT = About(
     key="kai",
@@ -97,7 +97,7 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def is_reservation(pod: Json) -> bool:
-    """Whether this is the pod that holds a shared card for its tenants: of their group, without a share of its own."""
+    """Whether this is the pod that reserves a shared card for its tenants: it has their group, but no share of its own."""
     notes, labels = notes_of(pod), texts(mapping(pod.get("metadata")).get("labels"))
     grouped = any(name == GROUP or name.startswith(f"{GROUP}/") for name in labels)
     return grouped and FRACTION not in notes and MEMORY not in notes

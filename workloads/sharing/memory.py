@@ -57,7 +57,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 def of_memory(
     node: Facts, about: About, settings: Settings, *, cores: int | None = None, held_back: Note | None = None
 ) -> NodeInfo:
-    """Nodes that advertise memory and a number of cards in Aliyun's resources, whoever enforces it."""
+    """A node that advertises memory and a number of cards in Aliyun's resources, whichever system enforces it."""
     total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
     count = node.capacity(COUNT)
     each = total // count if count else 0
@@ -100,6 +100,6 @@ def memory_limit(request: Request, settings: Settings) -> dict[str, str]:
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    """The annotation does not say in which unit the amount is, so only the card is told."""
+    """Only the card: the unit of the amount is not in the annotation."""
     index = notes_of(pod).get(CARD_OF_POD, "")
     return (Held(index),) if index.isdigit() else ()

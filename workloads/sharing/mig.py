@@ -49,8 +49,8 @@ ABOUT = About(
     beside=frozenset({"whole"}),
 )
 
-# The family in a product's name → its memory slices and, by its GB, the table of profiles; the first is meant where the
-# GB are not told. Of A100 and A800 they always are, or the profiles tell.
+# The family in a product's name → its memory slices and, by its GB, the table of profiles; the first one if the GB are
+# unknown. For A100 and A800 they are always known, or follow from the profiles.
 A100 = (8, {40: "A100-40GB", 80: "A100-80GB"})
 HOPPER = {80: "H100-80GB", 94: "H100-94GB", 96: "H100-96GB"}
 FAMILIES: dict[str, tuple[int, dict[int, str]]] = {
@@ -71,15 +71,14 @@ FAMILIES: dict[str, tuple[int, dict[int, str]]] = {
     "RTX-PRO-5000": (4, {48: derived_key(4, 48), 72: derived_key(4, 72)}),
     "RTX-PRO-4500": (2, {32: derived_key(2, 32)}),
 }
-HINTS = {"NVL": 94, "3E": 141}  # words in names that tell the GB, of families that have cards of so many
+HINTS = {"NVL": 94, "3E": 141}  # words in names that imply the GB, in families with such cards
 GIGABYTES = re.compile(r"([0-9]{2,3})GB?")
-NEARLY = 0.06  # drivers keep so much of a card's memory to themselves, or count it otherwise
+NEARLY = 0.06  # share of a card's memory that drivers reserve, or count differently
 
 
 def table_of(product: str, memory_mib: int = 0, profiles: Iterable[str] = ()) -> str | None:
-    """The key in PRODUCTS of a product's table, however its name is spelled; None for a card that is not known to be cut.
-
-    `memory_mib` is a whole card's, 0 where it is not told; `profiles` that it has help where the name leaves it open."""
+    """The key in PRODUCTS of a product's table, however its name is spelled; None for a card that is not known to have MIG.
+    `memory_mib`: of a whole card, 0 if unknown; `profiles`: those on the card, which decide if the name is ambiguous."""
     words = re.split(r"[-_ ]+", product.partition(SINGLE)[0].removesuffix(timeslicing.SUFFIX).upper())
     family = next((name for name in FAMILIES if _has(words, name.split("-"))), None)
     if family is None:
@@ -104,7 +103,7 @@ def _key(gb: int, slices: int, tables: dict[int, str]) -> str:
 
 
 def _gigabytes(words: list[str], memory_mib: int, tables: dict[int, str]) -> Iterator[int]:
-    """Of the card: as a label tells, else its name. In a GH200's name it may be the processor's memory."""
+    """The card's possible GB: by its label, else by its name. In a GH200's name it may be the processor's memory."""
     if memory_mib:
         yield -(-memory_mib // 1024)
     yield from (gb for word, gb in HINTS.items() if word in words and gb in tables)
@@ -113,7 +112,7 @@ def _gigabytes(words: list[str], memory_mib: int, tables: dict[int, str]) -> Ite
 
 
 def guessed(memory_mib: int, profiles: Iterable[str]) -> str | None:
-    """A table for a card that nobody knows but that is cut: by its memory, or by a profile's part of it. None where its
+    """The key of a derived table for an unknown card with MIG: by its memory, or by a profile's share of it. None if its
     profiles fit no card."""
     names = [name.partition("gb")[0].split("g.") for name in profiles]
     try:
@@ -130,19 +129,19 @@ def guessed(memory_mib: int, profiles: Iterable[str]) -> str | None:
 
 
 def labelled_memory(labels: Mapping[str, str]) -> int:
-    """MiB of a card by the label of GPU feature discovery, under strategy single of an instance; 0: not told."""
+    """MiB of a card (with strategy single: of an instance) by the label of GPU feature discovery; 0: unknown."""
     text = labels.get("nvidia.com/gpu.memory", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 8 else 0
 
 
 def labelled_table(product: str, labels: Mapping[str, str], instances: Iterable[str]) -> str | None:
-    """The key of the table of a card that is cut, whoever made it."""
+    """The key of the table of a card with MIG, known or derived; None if there is none."""
     memory, profiles = 0 if SINGLE in product else labelled_memory(labels), list(instances)
     return table_of(product, memory, profiles) or guessed(memory, profiles)
 
 
 def slices(table: str) -> int:
-    """Memory slices of a card: 8, of an A30 4."""
+    """Memory slices of a card: 8, or 4 for an A30."""
     return PRODUCTS[table].slices
 
 
@@ -172,7 +171,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
     if not count:
         count = node.number(whole.COUNT)
         if single and table and single in PRODUCTS[table]:
-            count = -(-count // most_of(PRODUCTS[table][single]))  # here the label counts instances
+            count = -(-count // most_of(PRODUCTS[table][single]))  # with strategy single the label counts instances
     cut = even_cards(node, count, units, count * units if instances else 0)[first:]
     return entry(
         node,
@@ -191,7 +190,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def and_derived(because: Note, table: str | None, instances: Iterable[str]) -> Note:
-    """Why, and which profiles stand in no table of NVIDIA's, with the slices that their names say."""
+    """The reason, with the profiles that are in no table of NVIDIA's and the slices derived from their names."""
     known = [name for name in instances if table and name in PRODUCTS[table]]
     new = [name for name in known if table and not (table in KNOWN and PRODUCTS[table].is_said(name))]
     if table is None or not new:
@@ -204,7 +203,7 @@ def and_derived(because: Note, table: str | None, instances: Iterable[str]) -> N
 
 
 def parts(product: str) -> tuple[str, str]:
-    """The card's product and, under strategy single, the profile that the label names: ("…-40GB", "1g.5gb+me")."""
+    """The card's product and, with strategy single, the profile that the label names: ("…-40GB", "1g.5gb+me")."""
     base, _, single = product.partition(SINGLE)
     return base, _profile(single)
 
@@ -231,7 +230,7 @@ def _held(
 
 
 def _half_changed(node: Facts, single: str) -> Note | None:
-    """Labels and resources that speak of different cuts: one of the two is from before the change."""
+    """Why the node is held back if its labels and resources show different partitions: one of them is outdated."""
     labels = [name for name in node.labels if name.startswith(PREFIX) and name.endswith(".count")]
     counts = {name.removesuffix(".count"): node.number(name) for name in labels}
     if single:
@@ -246,7 +245,7 @@ def _half_changed(node: Facts, single: str) -> Note | None:
 
 
 def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
-    """Why these instances cannot be what stands on so many cut cards; None: they may be."""
+    """Why so many partitioned cards cannot have these instances; None: they can."""
     if unknown := sorted(name for name in instances if name not in PRODUCTS[table]):
         return Note(N_("%(table)s has no profile %(profile)s"), {"table": table, "profile": unknown[0][:40]})
     for name, amount in sorted(instances.items()):
@@ -266,7 +265,7 @@ def misfit(table: str, instances: Mapping[str, int], cards: int) -> Note | None:
 
 
 def _whole_beside(node: Facts) -> tuple[Offer, ...]:
-    """Whole cards of a mixed node: `nvidia.com/gpu` counts only those that are not cut."""
+    """Whole cards of a mixed node: `nvidia.com/gpu` counts only those that are not partitioned."""
     total = node.capacity(whole.RESOURCE) if node.offered(PREFIX) else 0
     if not total:
         return ()
@@ -282,7 +281,7 @@ def _instances(node: Facts, single: str) -> dict[str, int]:
 
 
 def _profile(name: str) -> str:
-    """The profile of a resource's name: 1g.10gb.me → 1g.10gb+me."""
+    """The profile in a resource's name: 1g.10gb.me → 1g.10gb+me."""
     head, dot, tail = name.partition("gb.")
     return f"{head}gb+{tail}" if dot else name
 
@@ -309,8 +308,8 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    """Exactly one instance: several would not be several GPUs to one process. The profile's name alone does not name
-    the card (1g.10gb exists on three products), hence the selector."""
+    """Exactly one instance: several would not be several GPUs to one process. The node selector is needed because a profile's
+    name does not identify the card (1g.10gb exists on three products)."""
     if SINGLE in request.product or request.profile is None:
         return PodPatch(limits={whole.RESOURCE: "1"}, node_selector=of_product(request))
     return PodPatch(limits={PREFIX + request.profile.replace("+", "."): "1"}, node_selector=of_product(request))

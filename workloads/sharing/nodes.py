@@ -1,7 +1,6 @@
-"""A node of the Kubernetes API, read without trust: what is not what it should be counts as nothing and is noted.
-
-Labels and annotations are written by anyone who may edit nodes, resource amounts by device plugins of all ages. Reading
-never raises; every fault found holds the node back, with the reason.
+"""A node of the Kubernetes API, read without trust: invalid values count as absent and are noted as faults.
+Labels and annotations are written by anyone who may edit nodes, resource amounts by device plugins of any version. Reading
+never raises; every fault holds the node back, with the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from workloads.sharing import clouds
 from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Request
 
 LARGEST = 2**31 - 1  # what a database integer holds
-MOST_CARDS = 256  # on one machine; more is a mistake, and would only make rows
-LEAST_MEMORY, MOST_MEMORY = 1024, 2**21  # MiB of a card, a good deal beyond any there is
+MOST_CARDS = 256  # on one machine; more is a mistake, and would only create rows
+LEAST_MEMORY, MOST_MEMORY = 1024, 2**21  # MiB of a card, far beyond any that exists
 GPU_RESOURCE = re.compile(
     r"nvidia\.com/|aliyun\.com/gpu|tencent\.com/vcuda|tke\.cloud\.tencent\.com/qgpu|volcano\.sh/v?gpu|"
     r"deviceclass\.resource\.kubernetes\.io/"
@@ -30,7 +29,7 @@ PRODUCT = clouds.PRODUCT
 ACK_MODE = "ack.node.gpu.schedule"
 NAMED = re.compile(
     r"(?!.*(-SHARED|-MIG-))[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?"
-)  # a product, as a label's value is
+)  # a product, as a label's value
 WRONG_PRODUCT = "give a product as a label's value is written, such as NVIDIA-A100-SXM4-80GB"
 QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i|e[0-9]{1,2})?")
 FACTORS = {
@@ -58,13 +57,13 @@ def listing(value: object) -> Sequence[Any]:
 
 
 def texts(value: object) -> dict[str, str]:
-    """The entries that are text on both sides, as labels and annotations are."""
+    """The entries whose key and value are text, as in labels and annotations."""
     return {key: text for key, text in mapping(value).items() if isinstance(key, str) and isinstance(text, str)}
 
 
 @dataclass(slots=True)
 class Facts:
-    """One node. Amounts are whole numbers ≥ 0; absent and 0 mean the same (a plugin that stopped leaves either)."""
+    """One node. Amounts are whole numbers ≥ 0; absent and 0 mean the same (a stopped plugin leaves either)."""
 
     node: Json
     name: str = ""
@@ -84,7 +83,7 @@ class Facts:
         self.labels = clouds.in_nvidias_words(self.written, int(min(offered, LARGEST)))
 
     def pin_product(self, product: str) -> None:
-        """What the operator says its cards are; that they are shared or cut, its labels go on saying."""
+        """Set the product that the operator pinned; the suffix that marks shared or partitioned cards stays."""
         now = self.labels.get(PRODUCT, "")
         suffix = next((now[now.index(mark) :] for mark in ("-MIG-", "-SHARED") if mark in now), "")
         self.labels[PRODUCT] = f"{product}{suffix}"
@@ -105,16 +104,16 @@ class Facts:
         return int(number)
 
     def capacity(self, resource: str) -> int:
-        """What is there, healthy or not."""
+        """The amount that exists, healthy or not."""
         return self._whole(self._amounts("capacity").get(resource, 0), resource)
 
     def allocatable(self, resource: str) -> int:
-        """What may be given to pods now; never more than the capacity."""
+        """The amount that pods may get now; never more than the capacity."""
         amount = self._whole(self._amounts("allocatable").get(resource, 0), resource)
         return min(amount, self.capacity(resource))
 
     def offered(self, prefix: str) -> dict[str, int]:
-        """The resources of that prefix which the node has ever had more than none of → how many may be given now."""
+        """Resource with this prefix and a capacity above 0 → its allocatable amount now."""
         names = sorted(name for name in self._amounts("capacity") if isinstance(name, str) and name.startswith(prefix))
         return {name: self.allocatable(name) for name in names if self.capacity(name)}
 
@@ -129,20 +128,20 @@ class Facts:
         return (mapping(mapping(one).get("spec")) for one in listing(mapping(self.node).get("resourceSlices")))
 
     def chosen(self, table: Mapping[str, Any]) -> Any:
-        """What an operator's table says of this node: by its name, else by a label `key=value`; None: nothing."""
+        """The value for this node in an operator's table: by its name, else by a label `key=value`; None: none."""
         if self.name in table:
             return table[self.name]
         return next((table[f"{k}={v}"] for k, v in sorted(self.written.items()) if f"{k}={v}" in table), None)
 
-    # what does not depend on the system
+    # facts that do not depend on the sharing system
 
     def shows_a_gpu(self) -> bool:
-        """Whether there is a GPU, though nothing may offer it now."""
+        """Whether the node has a GPU, even if no device plugin offers it now."""
         named = any(isinstance(name, str) and GPU_RESOURCE.match(name) for name in self._amounts("capacity"))
         return named or any(self.labels.get(label) == value for label, value in GPU_LABELS) or ACK_MODE in self.labels
 
     def unready(self) -> Iterator[Note]:
-        """Why it takes no new pods whatever its cards are."""
+        """Why the node takes no new pods, independently of its cards."""
         if mapping(mapping(self.node).get("spec")).get("unschedulable"):
             yield Note(N_("cordoned"))
         for condition in self.conditions:
@@ -170,7 +169,7 @@ class Facts:
 
     @property
     def most_pods(self) -> int | None:
-        """As many pods as its kubelet takes; None where it does not say, for that binds nobody."""
+        """The most pods that its kubelet takes; None if it is not reported, which means no limit."""
         return self.host("pods", 1) if "pods" in self._amounts("allocatable") else None
 
     @property
@@ -195,7 +194,7 @@ def entry(
     mig: str | None = None,
     beside: tuple[Offer, ...] = (),
 ) -> NodeInfo:
-    """The inventory's entry of a node; all that holds it back is said, what was wrong in reading it too."""
+    """The inventory's entry of a node, with everything that holds it back, including faults found while reading it."""
     cpu, memory = node.host("cpu", 1000), node.host("memory", 2**-20)
     held = [*node.unready(), *node.faults, *([held_back] if held_back else [])]
     return NodeInfo(
@@ -235,10 +234,9 @@ def even_cards(
     node: Facts, count: int, units: int, usable: int, *,
     memory_mib: int | None = None, cores: int | None = None, measure: str = "",
 ) -> tuple[CardInfo, ...]:  # fmt: skip
-    """`count` cards of `units` each, of which the first `usable` units are healthy: what is missing quarantines whole
-    cards, the last ones, since a node that counts does not say which.
-
-    `measure`: the option or resource that says how much a unit of memory is; there are no cards if it cannot be right."""
+    """`count` cards of `units` each, of which only `usable` units are healthy. Missing units make whole cards unhealthy, the
+    last ones, because a node that only counts does not report which ones are missing.
+    `measure`: the option or resource that defines the unit of memory; there are no cards if the result is implausible."""
     if count > MOST_CARDS:
         node.fault(N_("it reports %(count)s cards"), count=count)
         return ()
@@ -252,7 +250,7 @@ def even_cards(
 
 
 def allocated_devices(pod: Json) -> tuple[Held, ...]:
-    """Device ids that the kubelet reports (ResourceHealthStatus, on since Kubernetes 1.36); () where it does not."""
+    """Device ids that the kubelet reports (ResourceHealthStatus, enabled since Kubernetes 1.36); () if it does not."""
     return tuple(
         Held(str(device["resourceID"]))
         for container in map(mapping, listing(mapping(pod.get("status")).get("containerStatuses")))
@@ -267,7 +265,7 @@ def notes_of(pod: Json) -> dict[str, str]:
 
 
 def of_product(request: Request) -> dict[str, str]:
-    """The label by which a pod's node must say that it has the product; GKE's own names stand in its own label."""
+    """The node selector for the product of a request; GKE's own names are in its own label."""
     product = request.product
     if product.startswith("nvidia-"):
         return {clouds.ACCELERATOR: product.partition("-MIG-")[0].removesuffix("-SHARED")}
@@ -275,5 +273,5 @@ def of_product(request: Request) -> dict[str, str]:
 
 
 def card_memory(node: Facts) -> int | None:
-    """MiB of each card, as GPU feature discovery says."""
+    """MiB of each card by GPU feature discovery; None: unknown."""
     return node.number("nvidia.com/gpu.memory") or None

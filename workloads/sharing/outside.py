@@ -1,6 +1,5 @@
-"""What a pod that the portal did not start takes of its node: as much as its requests and the marks of its sharing system say.
-
-Where that is not exact, more is counted rather than less: whoever is told of a free card must find it free.
+"""What a pod that the portal did not start takes of its node, by its requests and the marks of its sharing system.
+Where that is not exact, too much is counted rather than too little: a card that is shown as free must be free.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from workloads.sharing.api import Held, Json, Settings
 from workloads.sharing.nodes import GPU_RESOURCE, LARGEST, listing, mapping, notes_of, quantity, texts
 
 OVER = ("Succeeded", "Failed")
-MARKS = (kai.FRACTION, kai.MEMORY)  # annotations that ask for a part of a card without a resource
+MARKS = (kai.FRACTION, kai.MEMORY)  # annotations that request a part of a card without a resource
 ASKING = (
     ("annotations", kai.FRACTION), ("annotations", kai.MEMORY), ("annotations", kai.DEVICES),
     ("labels", f"{kubeshare.PREFIX}gpu_request"), ("labels", f"{kubeshare.PREFIX}gpu_limit"),
 )  # fmt: skip
-"""What besides resources says how much GPU a pod asks for: (where in its metadata, key)."""
+"""What besides resources requests GPUs for a pod: (where in its metadata, key)."""
 
 
 DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
-"""Begins the resource that stands for a class of DRA's devices; the scheduler makes the claim once the pod may start."""
+"""Prefix of the resource of a class of DRA's devices; the scheduler creates the claim once the pod may start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What it takes of one card in the pool's `units` and in percent of compute, or one instance of a `profile`. `device` is
-    the id or index of the card where the system tells it."""
+    """What a pod takes of one card, in the pool's `units` and in percent of compute (`cores`), or one instance of a `profile`.
+    `device`: id or index of the card, if the system reports it."""
 
     units: int
     cores: int = 0
@@ -41,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What one kind of cards on a node is: the key of its system, units of a card, its MIG table and fixed instances."""
+    """One kind of cards on a node: the key of its system, units of a card, its MIG table and fixed instances."""
 
     sharing: str
     units_per_card: int
@@ -49,7 +48,7 @@ class Offered:
     instances: Mapping[str, int] = field(default_factory=dict)
 
 
-# What it asks for -----------------------------------------------------------------------------------------------------
+# What a pod requests --------------------------------------------------------------------------------------------------
 
 
 def requests(pod: Json) -> dict[str, float]:
@@ -72,13 +71,13 @@ def requests(pod: Json) -> dict[str, float]:
             sidecars = beside
     _add(running, sidecars)
     amounts = {name: max(peak.get(name, 0), running.get(name, 0)) for name in peak.keys() | running.keys()}
-    amounts |= _asked(spec)  # of the pod as a whole, where that is said
+    amounts |= _asked(spec)  # requests of the pod as a whole, if there are any
     _add(amounts, _amounts(spec.get("overhead")))
     return amounts
 
 
 def _asked(container: Mapping[str, Any]) -> dict[str, float]:
-    """An amount that is only limited is requested as well."""
+    """The requests of a container; a limit without a request counts as a request."""
     resources = mapping(container.get("resources"))
     return _amounts(resources.get("limits")) | _amounts(resources.get("requests"))
 
@@ -94,8 +93,7 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
 
 
 def asked(pod: Json) -> dict[str, float | str]:
-    """All that says how much GPU it asks for, to be compared with another pod's: resources that a plugin gives out, marks,
-    number of claims."""
+    """The pod's GPU requests, to be compared with another pod's: resources of device plugins, marks, number of claims."""
     meta = mapping(pod.get("metadata"))
     amounts: dict[str, float | str] = {name: value for name, value in requests(pod).items() if "/" in name and value}
     for where, key in ASKING:
@@ -107,32 +105,32 @@ def asked(pod: Json) -> dict[str, float | str]:
 
 
 def asks_by_claim(pod: Json) -> bool:
-    """Whether it asks for devices of DRA: by claims, or by a resource from which the scheduler makes a claim."""
+    """Whether the pod requests DRA devices: by claims, or by a resource from which the scheduler creates a claim."""
     by_class = any(amount > 0 and name.startswith(DEVICE_CLASS) for name, amount in requests(pod).items())
     return by_class or bool(listing(mapping(pod.get("spec")).get("resourceClaims")))
 
 
 def occupies_node(pod: Json) -> bool:
-    """Whether the pod occupies something: it has a node and is not over."""
+    """Whether the pod occupies capacity of a node: it has a node and is not over."""
     placed = mapping(pod.get("spec")).get("nodeName")
     return bool(placed) and mapping(pod.get("status")).get("phase") not in OVER
 
 
 def wants_a_gpu(pod: Json) -> bool:
-    """Whether it asks for a card, a part of one, or a device that may be one."""
+    """Whether the pod requests a card, a part of one, or a device that may be one."""
     named = any(amount > 0 and GPU_RESOURCE.match(name) for name, amount in requests(pod).items())
     labels = texts(mapping(pod.get("metadata")).get("labels"))
     marked = any(mark in notes_of(pod) for mark in MARKS) or f"{kubeshare.PREFIX}gpu_request" in labels
     return named or marked or asks_by_claim(pod)
 
 
-# What that is of a node -----------------------------------------------------------------------------------------------
+# What it takes of a node ----------------------------------------------------------------------------------------------
 
 
 def parts(
     pod: Json, offers: Sequence[Offered], held: Mapping[str, tuple[Held, ...]], settings: Settings
 ) -> Iterator[tuple[str, Part]]:
-    """(key of the system, part) for all that the pod takes of a node with these offers. `held`: what each system reads back."""
+    """(key of the system, part) for all that the pod takes of a node with these offers. `held`: key → what it reads back."""
     if any(offer.sharing == "kai" for offer in offers) and kai.is_reservation(pod):
         return
     asked, is_known = requests(pod), False
@@ -141,7 +139,7 @@ def parts(
         for part in of_system(pod, asked, offer, held.get(offer.sharing, ()), settings, beside_others):
             is_known = True
             yield offer.sharing, part
-    if not is_known and offers:  # nothing here knows how it asks: as many whole cards as that may be
+    if not is_known and offers:  # an unknown form of request: as many whole cards as that may be
         count = max((amount for name, amount in asked.items() if GPU_RESOURCE.match(name)), default=0)
         for _ in range(min(int(count), 64)):
             yield offers[0].sharing, Part(offers[0].units_per_card)
@@ -182,13 +180,13 @@ def _device(held: Sequence[Held], index: int) -> str:
 
 
 def _cards(count: int, units: int, held: Sequence[Held]) -> Iterator[Part]:
-    """So many cards, or replicas of cards, of which the first are known."""
+    """Parts for so many cards or replicas; the devices of the first ones are known from `held`."""
     for index in range(min(count, 4096)):
         yield Part(units, device=_device(held, index))
 
 
 def _instances(asked: Mapping[str, float], offer: Offered, whole_beside: bool) -> Iterator[Part]:
-    """By profile; where all instances are called nvidia.com/gpu, of the one profile that there is."""
+    """Instances by their profile; if all are called nvidia.com/gpu, of the only profile on the node."""
     for name, amount in sorted(asked.items()):
         if name.startswith(mig.PREFIX):
             profile = name.removeprefix(mig.PREFIX).replace(".me", "+me")
@@ -208,7 +206,7 @@ def _instance(offer: Offered, profile: str, device: str = "") -> Part:
 
 
 def _of_claims(offer: Offered, held: Sequence[Held]) -> Iterator[Part]:
-    """Devices of the node's own cards; of an instance that is not told apart, the largest that there is."""
+    """Allocated devices; an instance of unknown profile counts as the largest on the node."""
     for device in held:
         if offer.sharing == "dra":
             yield Part(1, device=device.device)
@@ -218,7 +216,7 @@ def _of_claims(offer: Offered, held: Sequence[Held]) -> Iterator[Part]:
 
 
 def _fractions(pod: Json) -> list[int]:
-    """Percent of each of its cards. Memory in MiB alone says nothing of the share: all of a card, then."""
+    """Percent of each of the pod's cards. Memory in MiB alone does not show the share, so it counts as a whole card."""
     notes, labels = notes_of(pod), texts(mapping(pod.get("metadata")).get("labels"))
     text = notes.get(kai.FRACTION) or labels.get(f"{kubeshare.PREFIX}gpu_request") or ""
     share = quantity(text)
@@ -233,7 +231,7 @@ def _fractions(pod: Json) -> list[int]:
 
 
 def _memory(asked: Mapping[str, float], offer: Offered, held: Sequence[Held], settings: Settings) -> Iterator[Part]:
-    """A part of each of its cards in MiB, and of their compute. What the system wrote on the pod counts before what it asks."""
+    """A part of each of the pod's cards in MiB and compute. What the system wrote on the pod counts before its requests."""
     card = offer.units_per_card
     if held and all(one.memory_mib is not None for one in held):
         yield from (Part(min(card, one.memory_mib or 0), one.cores or 0, one.device) for one in held)
@@ -248,7 +246,7 @@ def _memory(asked: Mapping[str, float], offer: Offered, held: Sequence[Held], se
 
 
 def _asked_memory(asked: Mapping[str, float], card: int, settings: Settings) -> tuple[int, int | None, int]:
-    """(cards, 0 where the memory is of all together; MiB, None: all of a card; percent of compute)."""
+    """(cards, or 0 if the memory is that of all together; MiB, or None for a whole card; percent of compute)."""
     factor = settings.volcano_memory_factor
     for count, amount, unit, cores in (
         (whole.RESOURCE, hami.MEMORY, 1, hami.CORES),
@@ -274,7 +272,7 @@ def _asked_memory(asked: Mapping[str, float], card: int, settings: Settings) -> 
 
 @dataclass(slots=True)
 class Slot:
-    """A card: what it has, and what the portal's own work occupies or has reserved of it."""
+    """A card: its units, those that the portal's claims occupy or have reserved (`ours`), and the outside use."""
 
     index: int
     uuid: str
@@ -289,8 +287,8 @@ class Slot:
 
 
 def put_on_cards(slots: Sequence[Slot], taken: Iterable[Part]) -> None:
-    """Assigns the parts to cards: parts with a known card there; the others, largest first, where the portal's work
-    leaves room and the least is left over, starting with the last card. What fits nowhere takes what there is."""
+    """Assign the parts to cards: parts with a known card to that; the others, largest first, to the card where they fit beside
+    the portal's claims and the least is left over, the last card first. A part that fits nowhere takes what is left."""
     unknown = []
     for part in taken:
         slot = next((slot for slot in slots if part.device and _is(slot, part.device)), None)

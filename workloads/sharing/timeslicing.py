@@ -53,7 +53,7 @@ def applies(node: Facts) -> Note | None:
         return Note(N_("its %(label)s is %(value)s"), {"label": whole.STRATEGY, "value": strategy})
     if node.capacity(SHARED) and strategy != "mps":
         return Note(N_("it advertises %(resource)s"), {"resource": SHARED})
-    if node.product.endswith(SUFFIX) and strategy != "mps":  # feature discovery of before the label
+    if node.product.endswith(SUFFIX) and strategy != "mps":  # versions of feature discovery before the label
         return Note(N_("its product is %(product)s"), {"product": node.product})
     return None
 
@@ -63,7 +63,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def of_replicas(node: Facts, about: About, because: Note | None, settings: Settings) -> NodeInfo:
-    """Nodes whose plugin offers each card several times, whoever shares it out."""
+    """A node whose plugin offers each card several times, by time-slicing or MPS."""
     resource = SHARED if node.capacity(SHARED) else whole.RESOURCE
     total, usable = node.capacity(resource), node.allocatable(resource)
     count = settings_cards(node, settings) or node.number(whole.COUNT)
@@ -100,7 +100,7 @@ def of_replicas(node: Facts, about: About, because: Note | None, settings: Setti
 
 
 def settings_cards(node: Facts, settings: Settings) -> int:
-    """How many cards the operator says that the node has; 0: nothing said."""
+    """The number of cards that the operator set for the node; 0: not set."""
     cards = node.chosen(settings.cards)
     return cards if isinstance(cards, int) and cards > 0 else 0
 
@@ -110,11 +110,11 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    """Which of the two resources, the product tells: only where it was not renamed does it end in -SHARED."""
+    """The product shows which of the two resources to request: it ends in -SHARED only if the resource was not renamed."""
     resource = whole.RESOURCE if request.product.endswith(SUFFIX) else SHARED
     return PodPatch(limits={resource: "1"}, node_selector=of_product(request))
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:
-    """A replica's id is the card's with a number behind it."""
+    """The cards of the replicas: a replica's id is that of its card followed by a number."""
     return tuple(Held(held.device.partition("::")[0]) for held in allocated_devices(pod))

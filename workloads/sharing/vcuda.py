@@ -59,7 +59,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def of_cores_and_memory(node: Facts, about: About, cores: str, memory: str, block: int) -> NodeInfo:
-    """Nodes that advertise 100 of `cores` a card, and memory in blocks of so many MiB."""
+    """A node that advertises 100 of `cores` for each card, and memory in blocks of so many MiB."""
     total, usable = node.capacity(cores), node.allocatable(cores)
     count = total // 100
     each = node.capacity(memory) // count * block if count else 0
@@ -98,7 +98,7 @@ def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
-    """No selector by product: it may come from Tencent's own label."""
+    """No node selector by product: it may come from Tencent's own label."""
     cores = (request.cores or 0) * request.cards
     notes = {ELASTIC: request.extra["core_limit"]} if "core_limit" in request.extra else {}
     return PodPatch(limits={CORES: str(cores), MEMORY: str(request.units // BLOCK)}, annotations=notes)

@@ -24,7 +24,7 @@ from workloads.sharing.checks import common
 from workloads.sharing.nodes import Facts, allocated_devices, entry, plugin_down
 
 GUEST, HOST = "nvidia.com/vgpu.present", "nvidia.com/gpu.workload.config"
-DEVICE = re.compile(r"nvidia\.com/[A-Z].*")  # NVIDIA_A10-12Q, GA102GL_A10; what containers ask for is in small letters
+DEVICE = re.compile(r"nvidia\.com/[A-Z].*")  # NVIDIA_A10-12Q, GA102GL_A10; resources for containers are in lowercase
 
 ABOUT = About(
     key="vgpu",
@@ -43,7 +43,8 @@ ABOUT = About(
 
 
 def _host(node: Facts) -> str:
-    """What its GPUs serve instead of pods: its configuration, or the resource for virtual machines that it advertises."""
+    """What the node's GPUs serve instead of pods: its configuration, or the resource for virtual machines that it advertises; ""
+    if they serve pods."""
     config = node.labels.get(HOST, "container")
     if config == "container":
         config = next((name for name in node.offered("nvidia.com/") if DEVICE.fullmatch(name)), "")

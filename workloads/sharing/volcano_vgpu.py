@@ -69,7 +69,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def _registered(node: Facts) -> Iterator[tuple[str, CardInfo]]:
-    """(product, card) of each entry, numbered as they stand."""
+    """(product, card) of each entry, numbered in their order."""
     parts = [part for part in node.notes.get(REGISTER, "").split(":") if part]
     if len(parts) > MOST_CARDS:
         node.fault(N_("it reports %(count)s cards"), count=len(parts))

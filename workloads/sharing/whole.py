@@ -25,7 +25,7 @@ from workloads.sharing.nodes import Facts, allocated_devices, card_memory, entry
 
 RESOURCE, STRATEGY = "nvidia.com/gpu", "nvidia.com/gpu.sharing-strategy"
 COUNT, REPLICAS = "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
-# Holds too where a node has no such label.
+# Also true if a node has no such label.
 NOT_SHARED = {"key": STRATEGY, "operator": "NotIn", "values": ["time-slicing", "mps"]}
 
 ABOUT = About(
@@ -63,8 +63,8 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def _doubt(node: Facts, total: int) -> Note | None:
-    """Labels that speak against whole cards of one product: to give out what may be a part of a card is worse than
-    to hold a node back."""
+    """Why the node is held back if its labels contradict whole cards of one product: to allocate what may be a part of a card
+    is worse than to hold a node back."""
     count, replicas = node.number(COUNT), node.number(REPLICAS)
     if replicas > 1:
         return Note(N_("its %(label)s is %(value)s: its cards may be shared"), {"label": REPLICAS, "value": replicas})
