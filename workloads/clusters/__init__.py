@@ -1,1 +1,1 @@
-"""A Cluster row and its driver: which driver it has, what the driver is given, and whether the cluster answers."""
+"""A Cluster row and its driver: which driver it has, the RunSpecs that the driver gets, and whether the cluster answers."""

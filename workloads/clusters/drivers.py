@@ -35,7 +35,7 @@ _guard = threading.Lock()
 
 
 def driver_for(cluster: Cluster) -> ClusterDriver:
-    """The cluster's driver. Raises Refused where the cluster must not be used from here."""
+    """The cluster's driver. Raises Refused if the cluster must not be used by this portal."""
     identity = (os.getpid(), cluster.kind, cluster.name, cluster.connection, repr(cluster.options))
     with _guard:
         known = _drivers.get(cluster.pk)
@@ -45,7 +45,7 @@ def driver_for(cluster: Cluster) -> ClusterDriver:
 
 
 def make_driver(cluster: Cluster) -> ClusterDriver:
-    """A new driver, also for an unsaved row (the connection test). Raises Refused, of options that cannot be read too."""
+    """A new driver, also for an unsaved row (the connection test). Raises Refused, also for options that cannot be read."""
     if cluster.kind == ClusterKind.EMBEDDED:
         from workloads.embedded.command import nodes_from
         from workloads.embedded.driver import EmbeddedCluster

@@ -1,4 +1,4 @@
-"""Whether a cluster answers, recorded once when that changes. Every caller of a driver may report it."""
+"""Whether a cluster answers, recorded when that changes. Every caller of a driver may report it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mark_unreachable(cluster: Cluster, why: str, *, now: dt.datetime) -> None:
 
 
 def mark_reached(cluster: Cluster, *, now: dt.datetime) -> None:
-    """Records that the cluster answers again, and wakes the plans that waited for it."""
+    """Record that the cluster answers, and if it did not before, plan its pool groups."""
     Cluster.objects.filter(pk=cluster.pk).update(seen_at=now)
     if Cluster.objects.filter(pk=cluster.pk, unreachable_since__isnull=False).update(unreachable_since=None):
         emit("cluster.reached", cluster=cluster.name)

@@ -1,4 +1,4 @@
-"""Database rows → RunSpec: all a driver needs to start one attempt."""
+"""Database rows → RunSpec: all that a driver needs to start one attempt."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BY_CLAIM = Prepared(lambda id: Attempt.objects.filter(claim__public_id=id).selec
 
 
 def new_secrets() -> tuple[str, str]:
-    """For a new attempt: the encrypted pair of ready and notebook tokens, and the digest of the ready token."""
+    """For a new attempt: (the ready and notebook tokens, encrypted; the digest of the ready token)."""
     ready, notebook = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     return encrypt(orjson.dumps({"ready": ready, "notebook": notebook}).decode()), digest(ready)
 
 
 def digest(secret: str) -> str:
-    """As which a random secret is kept: of a run, or of a calendar's address."""
+    """The form in which a random secret is stored, of a run or of a calendar's address."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -43,14 +43,14 @@ def tokens_of(attempt: Attempt) -> dict[str, str]:
 
 
 def namespace_of(cluster: Cluster, department: str, *, unrestricted: bool = False) -> str:
-    """The department's namespace. It has a second one for what the Pod Security Standard `restricted` forbids. A name that
-    Kubernetes finds too long ends with a hash of itself."""
+    """The name of the department's namespace, or with `unrestricted` of its second one, for what the Pod Security Standard
+    `restricted` forbids. A name that is too long for Kubernetes is cut and ends with a hash of itself."""
     name = f"{cluster.options.get('namespace_prefix', 'gqp-')}{department}{'-unrestricted' if unrestricted else ''}"
     return name if len(name) <= LONGEST_NAMESPACE else f"{name[: LONGEST_NAMESPACE - 9]}-{digest(name)[:8]}"
 
 
 def shared_volumes_of(workload: Workload) -> tuple[SharedVolume, ...]:
-    """The shared volumes of a workload. A person's is named by their id, because names may change."""
+    """The shared volumes of a workload. A person's volume is named by their id, because user names may change."""
     setup, author, volumes = workload.settings, workload.author, []
     if setup.department_volume:
         volumes.append(SharedVolume("department", DEPARTMENT_VOLUME))
@@ -101,7 +101,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
         extra=setup.extra,
         placement=tuple(_place(place) for place in attempt.placement or ()),
         grace=attempt.grace,
-        max_runtime=None,  # the portal ends it, so that it can be extended
+        max_runtime=None,  # the portal stops it, so that the time can be extended
         volume=workload.volume,
         ready_url=f"{settings.BASE_URL}/api/v1/workloads/{workload.public_id}/ready/",
         ready_token=tokens["ready"],
@@ -116,7 +116,7 @@ def spec_of(attempt: Attempt) -> RunSpec:
 def to_start(attempt: Attempt) -> RunSpec:
     """`spec_of` for an attempt that may still start.
 
-    Raises Refused if its department has lost a right in the meantime or its secrets cannot be decrypted any more.
+    Raises Refused if its department has lost a right in the meantime or its secrets can no longer be decrypted.
     """
     workload = attempt.workload
     if workload.settings.ipc_lock and not workload.department.unrestricted:

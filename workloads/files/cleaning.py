@@ -1,4 +1,4 @@
-"""Deletes working directories some time after their workload's end."""
+"""Delete working directories some time after the end of their workloads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ log = structlog.get_logger(__name__)
 
 
 def discard_left_files(*, now: dt.datetime) -> int:
-    """Working directories of workloads that the database does not know, or has written off: of a submission that was
-    cut off, or of a newer database than this one, for whose sake they too are kept for KEPT."""
+    """Delete working directories without a workload in the database, or whose files are recorded as deleted. They are left by
+    a submission that was cut off, or belong to a newer database than this one, so they too are kept for KEPT. Returns how
+    many were deleted."""
     removed = 0
     for cluster in Cluster.objects.filter(active=True):
         try:
@@ -41,7 +42,8 @@ def discard_left_files(*, now: dt.datetime) -> int:
 
 
 def discard_old_files(*, now: dt.datetime) -> int:
-    """Deletes first and records after: if the process is killed in between, deleting again is harmless."""
+    """Delete the working directories of workloads that ended KEPT ago; returns how many. Deletes first and records afterwards:
+    if the process is killed in between, deleting again is harmless."""
     over = Workload.objects.filter(state__in=FINAL, finished_at__lt=now - KEPT, files_removed_at=None)
     removed = 0
     for workload in over.select_related("department", "author", "pool__group__cluster")[:AT_ONCE]:

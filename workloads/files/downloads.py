@@ -1,4 +1,4 @@
-"""A file or a whole directory as the answer to a request, of pages and API alike."""
+"""A file or a whole directory as a response, for pages and API alike."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workloads.models import Workload
 from workloads.runtime.files import OpenFile
 
 HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
-"""Headers of what a user wrote: even opened by itself it runs nothing."""
+"""Headers of files that users wrote: even if one is opened by itself, the browser runs nothing of it."""
 
 
 def answer(workload: Workload, path: str) -> StreamingHttpResponse:
-    """A directory as a tar, a file as it is. Raises what volumes.get raises."""
+    """The response: a directory as a tar, a file as it is. Raises what volumes.get raises."""
     content = volumes.archive(workload, path)
     if isinstance(content, OpenFile):
         return sent(content)

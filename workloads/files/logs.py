@@ -18,12 +18,12 @@ LEAST = 1 << 20  # bytes of each rank, however many there are
 
 
 def bytes_kept(pods: int) -> int:
-    """How many bytes of each rank's log are stored."""
+    """How many bytes of each rank's log are stored, for a workload with so many pods."""
     return max(LEAST, settings.LOG_KEPT // pods)
 
 
 def keep_logs(attempt: Attempt, driver: ClusterDriver, ref: RunRef) -> None:
-    """Stores the end of each rank's log. Raises Unreachable; a second call changes nothing.
+    """Store the end of each rank's log. Raises Unreachable; a second call changes nothing.
 
     A service's log is stored before it is stopped, because it is deleted with the pod, and again afterwards if there
     is more.
@@ -57,8 +57,8 @@ def read_log(
     attempt: Attempt, *, offset: int = 0, tail: int | None = None, rank: int = 0, limit: int = 1 << 20,
     previous: bool = False,
 ) -> LogChunk:  # fmt: skip
-    """From `offset`, or the last `tail` lines as far as they fit into `limit` bytes; `previous`: of a service before its last
-    start, while the cluster has it. A chunk that starts later than asked says that what is before it is lost.
+    """The log from `offset`, or its last `tail` lines, at most `limit` bytes. `previous`: the log of a service before its last
+    start, while the cluster has it. If a chunk starts later than requested, the bytes before it are lost.
 
     Raises Unreachable, NoSuchRun (nothing was ever written, or the rank does not exist).
     """
@@ -69,7 +69,7 @@ def read_log(
         try:
             driver = driver_for(attempt.cluster)
             return driver.logs(ref_of(attempt), offset=offset, tail=tail, rank=rank, limit=limit, previous=previous)
-        except NoSuchRun:  # forgotten since we looked: it is kept now
+        except NoSuchRun:  # removed from the cluster since the query above: it is stored now
             stored = AttemptLog.objects.filter(attempt=attempt, rank=rank).first()
             if stored is None:
                 raise
@@ -100,7 +100,7 @@ def last_of(stored: AttemptLog, lines: int, limit: int) -> LogChunk:
 
 
 def parts_from(stored: AttemptLog, offset: int) -> Iterator[tuple[int, bytes]]:
-    """(start, bytes) of each part that ends behind `offset`."""
+    """(start, bytes) of each part that ends after `offset`."""
     if stored.data:
         yield stored.start, zlib.decompress(stored.data)
     for part in stored.parts.filter(end__gt=offset).order_by("start").iterator(chunk_size=2):

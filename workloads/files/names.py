@@ -1,4 +1,4 @@
-"""Names of files for people; everywhere else they are what volume_program.text_of makes of their bytes."""
+"""Names of files for display; everywhere else they are the text that volume_program.text_of makes of their bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What a file of a working directory is shown as in a page: text, a table, or an image; never more of it than a page can hold.
-
-Nothing of it may act on the portal's origin: text is escaped, an image is one by its first bytes, and SVG is text.
+"""How a page shows a file of a working directory: as text, a table, or an image; never more of it than a page can hold.
+Nothing in it may run on the portal's origin: text is escaped, images are recognized by their first bytes, and SVG is text.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from workloads.models import Workload
 from workloads.runtime.files import OpenFile
 
 TEXT_SHOWN = 256 * 1024  # bytes
-ROWS_SHOWN, COLUMNS_SHOWN, CELL_SHOWN = 200, 50, 300  # of a table; of a cell, letters
+ROWS_SHOWN, COLUMNS_SHOWN, CELL_SHOWN = 200, 50, 300  # of a table; the last: characters of a cell
 LARGEST_IMAGE = 16 * 2**20  # bytes
-SIGNATURES = {  # first bytes → type; what browsers draw without running anything
+SIGNATURES = {  # first bytes → type, of images that browsers draw without running anything
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF87a": "image/gif",
@@ -38,7 +37,7 @@ class FilePreview:
 
 
 def preview_of(workload: Workload, path: str, *, patience: float = volumes.PATIENCE) -> FilePreview:
-    """Raises what `volumes.get` raises, and NoSuchFile for a directory."""
+    """The preview of a file. Raises what `volumes.get` raises, and NoSuchFile for a directory."""
     content = volumes.get(workload, path, patience=patience)
     if not isinstance(content, OpenFile):
         raise volumes.NoSuchFile(path=path)
@@ -68,7 +67,7 @@ def image_of(workload: Workload, path: str) -> tuple[str, bytes] | None:
 
 
 def image_type(data: bytes) -> str:
-    """By the first bytes, whatever the name says; "" for what is no image of these."""
+    """The type of an image by its first bytes, whatever its name; "" for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for signature, kind in SIGNATURES.items() if data.startswith(signature)), "")
@@ -87,7 +86,7 @@ def _beginning(content: OpenFile, most: int) -> bytes:
 
 
 def _text(data: bytes, *, cut: bool) -> str | None:
-    """None for what is no text in UTF-8. Where it was cut, the last character may be incomplete."""
+    """The text; None if it is not UTF-8. If it was cut, an incomplete last character is left out."""
     if b"\0" in data:
         return None
     for end in range(len(data), max(0, len(data) - (4 if cut else 1)), -1):

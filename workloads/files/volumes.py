@@ -1,7 +1,7 @@
 """A workload's working directory for pages and API, on any cluster.
 
-What happens to a file is the driver's (workloads/runtime/files.py); here its failures become words for people, and a
-directory that is still being opened is waited for, a little.
+The driver does the operations (workloads/runtime/files.py); here its failures become messages for people, and a request
+waits a little for a directory that is still being opened.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workloads.runtime.files import Archive, FileFailure, Files, Listing, NotYet
 
 __all__ = ["archive", "get", "listing", "read", "remove", "store"]
 T = TypeVar("T")
-PATIENCE = 15.0  # s that a request waits for the directory to be opened; a page that asks again waits less
+PATIENCE = 15.0  # s that a request waits for the directory to be opened; less for a page that retries
 PAUSE = 0.25
-NODES = 50  # enough to say where the disk should be
+NODES = 50  # enough to choose where the disk should be
 
 
 class NoFiles(Problem):
@@ -76,7 +76,7 @@ REASONS = {
 
 
 def ref_of(workload: Workload) -> VolumeRef:
-    """`workload` with its department, author and the pool's cluster; it need not be saved yet."""
+    """The reference to the working directory. `workload`: with department, author and the pool's cluster; may be unsaved."""
     unrestricted = workload.settings.ipc_lock
     nodes = Node.objects.filter(cards__pool=workload.pool_id, present=True).values_list("name", flat=True)
     return VolumeRef(
@@ -96,7 +96,7 @@ def get(workload: Workload, path: str, after: str = "", *, patience: float = PAT
 
 
 def archive(workload: Workload, path: str) -> Archive | OpenFile:
-    """A directory as a tar; a file as it is."""
+    """A directory as a tar; a file as it is. Raises what `get` raises."""
     content = get(workload, path)
     return _asked(workload, lambda files: files.archive(path), PATIENCE) if isinstance(content, Listing) else content
 
@@ -117,17 +117,17 @@ def read(workload: Workload, path: str) -> OpenFile:
 
 
 def store(workload: Workload, path: str, chunks: Iterable[bytes]) -> None:
-    """Writes a file completely or not at all."""
+    """Write a file completely or not at all."""
     _asked(workload, lambda files: files.put(path, chunks), PATIENCE)
 
 
 def remove(workload: Workload, path: str) -> None:
-    """Deletes a file, a link or a whole directory."""
+    """Delete a file, a link or a whole directory."""
     _asked(workload, lambda files: files.remove(path), PATIENCE)
 
 
 def discard(workload: Workload) -> None:
-    """Deletes the whole working directory. Raises ClusterError."""
+    """Delete the whole working directory. Raises ClusterError."""
     driver_for(workload.pool.group.cluster).discard(ref_of(workload))
 
 
