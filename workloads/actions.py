@@ -1,4 +1,4 @@
-"""What people and pipelines do with workloads. Each is one transaction with its audit entry."""
+"""Actions of people and pipelines on workloads. Each is one transaction with its audit entry."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def submit(
     also: Callable[[Workload], None] | None = None,
     now: dt.datetime | None = None,
 ) -> Workload:
-    """Queues a workload. `also` runs inside the transaction (an idempotency key's answer is written there), `before`
-    ahead of it: it may talk to the cluster (to put files into the working directory), and if it raises there is none.
+    """Queue a workload. `also` runs inside the transaction (to store the answer of an idempotency key). `before` runs ahead of
+    it: it may call the cluster (to put files into the working directory), and if it raises, no workload is created.
 
     Raises Forbidden, InvalidRequest (every fault), Impossible (above the ceiling, with the largest that could run),
     TokenUsedUp.
@@ -76,7 +76,7 @@ def submit(
         workload.attempts_made = 1
         insert(workload)
         attempt = new_attempt(workload, claims.ask(**claim_fields(workload)), number=1, now=now)
-        workload.known_attempts = [attempt]  # type: ignore[attr-defined] # what the API tells needs no second look
+        workload.known_attempts = [attempt]  # type: ignore[attr-defined] # so that the API needs no query for it
         audit.record(actor, "workload.submitted", workload.public_id, department=department, after=_asked(workload))
         emit("workload.queued", department=department, workload=workload.public_id, attempt=1)
         if also is not None:
@@ -92,7 +92,7 @@ def _asked(workload: Workload) -> dict[str, Any]:
 
 
 def cancel(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
-    """Asks for a stop: a queued one ends at once, a running one gets SIGTERM and its grace. Raises AlreadyFinished."""
+    """Request a stop: a queued workload ends at once, a running one gets SIGTERM and its grace. Raises AlreadyFinished."""
     actor.require_own_or_steer(workload.department, workload.author)
     now = now or timezone.now()
     with durable():
@@ -119,7 +119,7 @@ def live_attempt(workload: Workload) -> Attempt | None:
 
 def request_of(workload: Workload) -> WorkloadRequest:
     """The request that would create the same workload again, for a rerun or as the initial values of a form. Raises Invalid for
-    what was not requested here."""
+    a workload that was not submitted through the portal."""
     if workload.kind == Kind.EXTERNAL:
         raise Invalid(SUBMIT_THERE, code="submitted_elsewhere")
     return WorkloadRequest(
@@ -148,7 +148,7 @@ def request_of(workload: Workload) -> WorkloadRequest:
 
 
 def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] | None = None) -> Workload:
-    """Submits the same request as the actor's own new workload. Secret values are copied only for their author."""
+    """Submit the same request again as a new workload of the actor. Raises Invalid if another author's has secret variables."""
     request = request_of(workload)
     if request.secret_env and (actor.user is None or workload.author_id != actor.user.pk):
         raise Invalid(N_("It has secret variables, so only its author can run it again."), code="has_secrets")
@@ -156,7 +156,7 @@ def rerun(*, actor: Actor, workload: Workload, also: Callable[[Workload], None] 
 
 
 def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
-    """Extends the maximum runtime of each attempt. Raises AlreadyFinished, Invalid (no limit, or beyond the longest),
+    """Extend the maximum runtime of each attempt. Raises AlreadyFinished, Invalid (no limit, or beyond the longest),
     TokenUsedUp."""
     actor.require_own_or_steer(workload.department, workload.author)
     refuse_used_up(actor, now=timezone.now())
@@ -186,7 +186,7 @@ def extend(*, actor: Actor, workload: Workload, seconds: int) -> Workload:
 
 
 def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) -> Workload:
-    """During notice: the person says that the work is saved and may be stopped now."""
+    """During notice, a person reports that the work is saved and the workload may be stopped now. Raises Invalid."""
     actor.require_own_or_steer(workload.department, workload.author)
     attempt = live_attempt(workload)
     if attempt is None or workload.state != State.RECALLED:
@@ -197,7 +197,7 @@ def leave_now(*, actor: Actor, workload: Workload, now: dt.datetime | None = Non
 
 
 def say_ready(*, workload_id: str, token: str, now: dt.datetime | None = None) -> Attempt:
-    """During notice: the container says that its checkpoint is written and it may be stopped now.
+    """During notice, the container reports that its checkpoint is written and it may be stopped now.
 
     `token` is the attempt's own ready token. Raises NotVisible unless it is that of the workload's live attempt,
     Invalid when no recall is under way.
@@ -220,7 +220,8 @@ def sharing_values(workload: Workload) -> dict[str, Any]:
 
 
 def set_shared(*, actor: Actor, workload: Workload, shared: bool, seen: str = "") -> Workload:
-    """Lets other members of the department open a notebook; for its author only. Raises Conflict."""
+    """Allow or forbid other members of the department to open a notebook; for its author only. Raises NotVisible, Invalid,
+    Conflict."""
     if actor.user is None or workload.author_id != actor.user.pk or workload.kind != Kind.NOTEBOOK:
         raise NotVisible
     actor.require(Right.SUBMIT, workload.department)

@@ -1,4 +1,4 @@
-"""The records of workloads, to look at."""
+"""The records of workloads in the admin site."""
 
 from __future__ import annotations
 

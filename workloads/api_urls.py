@@ -11,7 +11,7 @@ from workloads.configuration import api as configuration
 
 
 class FilePath(PathConverter):
-    """Names of files may have any sign, also the end of a line."""
+    """The path of a file, whose name may have any character, even a line break."""
 
     regex = r"[\s\S]+"
 

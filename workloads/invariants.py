@@ -12,13 +12,13 @@ from quotas.models import ClaimState, Node
 from workloads.lifecycle import FINAL, ON_CLUSTER, State
 from workloads.models import Attempt, Workload
 
-# What the claim of a workload's live attempt may be; a moment of each hand-over is in it (planned, not yet started).
+# The allowed states of the claim of a workload's live attempt, including short moments in between (planned, not yet started).
 CLAIMS = {
     State.QUEUED: {ClaimState.PENDING, ClaimState.HOLDING, ClaimState.LEAVING},
     **{state: {ClaimState.HOLDING, ClaimState.LEAVING} for state in ON_CLUSTER},
 }
 
-LATE = dt.timedelta(minutes=10)  # beyond notice and grace, on a cluster that answers and nodes that are well
+LATE = dt.timedelta(minutes=10)  # beyond notice and grace, on a cluster that answers and nodes that work
 
 
 def violations() -> Iterator[str]:
@@ -50,8 +50,8 @@ def what_is_over_holds_nothing() -> Iterator[str]:
 
 
 def preempted_work_has_left(now: dt.datetime) -> Iterator[str]:
-    """A preempted workload is gone soon after its deadline, because an owner waits for it. On a node that does not
-    answer it may still run until the operator gives it up."""
+    """A preempted workload has ended soon after its deadline, because the owner of the quota waits for it. On a node that does
+    not answer it may still run until the operator gives the node up."""
     away = Node.objects.filter(Q(present=False) | ~Q(held_back_by=[]))
     silent = set(away.values_list("cluster", "name"))
     overdue = Attempt.objects.filter(claim__state=ClaimState.LEAVING, claim__leave_by__lt=now - LATE)

@@ -1,6 +1,5 @@
-"""The life of a workload, as data. Pages, API, metrics and messages use these names and no others.
-
-`TRANSITIONS[(state, event)]` is the whole state chart; whatever is not in it did not happen.
+"""The states of a workload and their transitions, as data. Pages, API, metrics and messages use these names and no others.
+`TRANSITIONS[(state, event)]` is the whole state chart; no other transition is possible.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ class State(enum.StrEnum):
     ADMITTED = "admitted"
     STARTING = "starting"
     RUNNING = "running"
-    RECALLED = "recalled"  # told to go, still running: the notice
-    STOPPING = "stopping"  # SIGTERM sent, not gone yet
+    RECALLED = "recalled"  # still running, during its notice
+    STOPPING = "stopping"  # SIGTERM sent, not ended yet
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -25,22 +24,22 @@ class Event(enum.StrEnum):
     ADMIT = "admit"  # the plan gave it capacity
     REJECT = "reject"  # became impossible, or waited longer than max_wait
     CREATED = "created"  # the cluster has it
-    REFUSED = "refused"  # the cluster will never have it
+    REFUSED = "refused"  # the cluster will never accept it
     STARTED = "started"  # its processes run
     EXITED_OK = "exited_ok"  # every rank exited 0 by itself
     EXITED_BAD = "exited_bad"  # a rank failed by itself
-    RETRY = "retry"  # the same, and it may begin again
+    RETRY = "retry"  # the same, and it is restarted
     RECALL = "recall"  # notice begins
-    WITHDRAW = "withdraw"  # nobody needs it any more: it goes on
-    WITHDRAW_UNSTARTED = "withdraw_unstarted"  # the same, told before it ran
-    STOP = "stop"  # deadline reached, or it said "ready"
+    WITHDRAW = "withdraw"  # its capacity is no longer needed: it continues
+    WITHDRAW_UNSTARTED = "withdraw_unstarted"  # the same, if it was recalled before it ran
+    STOP = "stop"  # deadline reached, or it reported "ready"
     CANCEL = "cancel"  # a person or pipeline stops it
-    EXPIRE = "expire"  # it ran as long as it asked for
+    EXPIRE = "expire"  # it reached its maximum runtime
     IDLE = "idle"  # an idle policy stops it
     STUCK = "stuck"  # the cluster has it and cannot start it
-    LOST = "lost"  # node or run gone without its doing
-    GONE_RECALLED = "gone_recalled"  # after a recall: back into the queue
-    GONE_UNSTARTED = "gone_unstarted"  # the same, told before anything was asked of the cluster
+    LOST = "lost"  # its node or run is gone, not by its own doing
+    GONE_RECALLED = "gone_recalled"  # ended after a recall: queued again
+    GONE_UNSTARTED = "gone_unstarted"  # the same, recalled before anything was created on the cluster
     GONE_CANCELLED = "gone_cancelled"
     GONE_EXPIRED = "gone_expired"
     GONE_IDLE = "gone_idle"
@@ -119,17 +118,17 @@ def may(state: State, event: Event) -> bool:
     return (state, event) in TRANSITIONS
 
 
-# Back in the queue ----------------------------------------------------------------------------------------------------
+# Queuing again --------------------------------------------------------------------------------------------------------
 
 BACKOFF, TURNED_AWAY, LONGEST_BACKOFF = 30, 5, 3600
-"""Seconds after which a recalled workload may borrow again, one that was lost before it ran may start again, and the most."""
+"""Seconds: until a recalled workload may borrow again, until one that was lost before it ran may start again, and the most."""
 
 
 def backoff(times: int, base: int = BACKOFF) -> int:
-    """Seconds to wait after the nth time, which double each time; 0 when it never happened."""
+    """Seconds to wait after the nth time, doubled each time; 0 if it never happened."""
     return min(base * 2 ** (times - 1), LONGEST_BACKOFF) if times else 0
 
 
 def is_exhausted(reclaims: int, most: int) -> bool:
-    """Whether a workload that is recalled for the nth time stops for good."""
+    """Whether a workload that is recalled for the nth time ends for good."""
     return reclaims > most

@@ -33,7 +33,7 @@ def collect() -> Iterator[Metric]:
 
 
 def measured() -> Iterator[Metric]:
-    """Whether the use of a cluster's pods is measured. Never measured: no age."""
+    """Whether the use of a cluster's pods is measured. A cluster that was never measured has no age."""
     now = timezone.now()
     works = GaugeMetricFamily("portal_use_measured", "1 if the last measuring of a cluster worked.", labels=["cluster"])
     age = GaugeMetricFamily(
@@ -55,7 +55,7 @@ def measured() -> Iterator[Metric]:
 
 
 def reclaims() -> Iterator[Metric]:
-    """From notice until the capacity was free, in the last 24 hours; late is after notice and grace were over."""
+    """Times from notice until the capacity was free, in the last 24 hours. Late: after the end of notice and grace."""
     ended = Attempt.objects.filter(
         stop_cause=StopCause.RECALLED,
         finished_at__gte=timezone.now() - RECENT,
@@ -96,7 +96,7 @@ def reclaims() -> Iterator[Metric]:
 
 
 def lost_work(attempt: Attempt) -> float:
-    """Unit-seconds that an ended attempt had worked since its start, its last checkpoint or the word that all was saved."""
+    """Unit-seconds that an ended attempt had worked since its start, its last checkpoint or its report that all was saved."""
     saved = [at for at in (attempt.started_at, attempt.checkpointed_at, attempt.ready_at) if at is not None]
     if not saved or attempt.finished_at is None:
         return 0
@@ -104,7 +104,7 @@ def lost_work(attempt: Attempt) -> float:
 
 
 def ends() -> Iterator[Metric]:
-    """How attempts ended in the last 24 hours. What was asked to stop says why."""
+    """How attempts ended in the last 24 hours; for those that were stopped, also why."""
     gauge = GaugeMetricFamily(
         "portal_attempts_ended", "Attempts that ended in the last 24 hours.", labels=["pool", "outcome", "cause"]
     )
@@ -117,7 +117,7 @@ def ends() -> Iterator[Metric]:
 
 
 def recalls() -> Iterator[Metric]:
-    """Attempts that are to give capacity back: each in one stage, in every pool that has ever had any."""
+    """Attempts that are being recalled, each in one stage; 0 for every other stage and pool."""
     gauge = GaugeMetricFamily(
         "portal_recalls", "Attempts being recalled: announced, told in the container, saved, stopping, late.",
         labels=["pool", "stage"],
@@ -133,7 +133,7 @@ def recalls() -> Iterator[Metric]:
 
 
 def stage_of(attempt: Attempt, now: dt.datetime) -> str:
-    """Of an attempt that is being recalled, one of STAGES; the last that applies."""
+    """The stage of an attempt that is being recalled: the last one of STAGES that applies."""
     if attempt.reclaim_at and now > attempt.reclaim_at + dt.timedelta(seconds=attempt.grace):
         return "late"
     if attempt.stopping_at:
@@ -144,8 +144,8 @@ def stage_of(attempt: Attempt, now: dt.datetime) -> str:
 
 
 def activity() -> Iterator[Metric]:
-    """Units that work holds now, those of which the use is measured, and those in which cards computed. Only pools of clusters
-    that measure: what is not measured is not idle."""
+    """Units that workloads hold now, those whose use is measured, and those in which cards computed. Only pools of measured
+    clusters: unmeasured units are not idle."""
     gauge = GaugeMetricFamily(
         "portal_activity_units", "Units held by work: allocated, measured, and active, by what was measured last.",
         labels=["pool", "department", "unit", "what"],

@@ -3,7 +3,7 @@
     draining → applying → verifying → done
         └ cancelled   └──────┴→ reverting → reverted | failed
 
-Whatever is not in TRANSITIONS did not happen. A change that failed leaves its node out of service: someone has to look.
+No transitions but TRANSITIONS are possible. A failed change leaves its node out of service: an operator has to intervene.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 
 class Stage(enum.StrEnum):
-    DRAINING = "draining"  # told to go, by the contract of each; nothing new starts there
-    APPLYING = "applying"  # nobody is there: configuration, restarts and labels are written
-    VERIFYING = "verifying"  # the cluster is changing it; not yet what was wanted
-    REVERTING = "reverting"  # as it was before is written back
+    DRAINING = "draining"  # its workloads are being recalled, each with its notice; nothing new starts there
+    APPLYING = "applying"  # the node is empty: configuration, restarts and labels are written
+    VERIFYING = "verifying"  # the cluster is changing it; not in the wanted mode yet
+    REVERTING = "reverting"  # the previous mode is written back
     DONE = "done"
     CANCELLED = "cancelled"  # before anything was written
     REVERTED = "reverted"
-    FAILED = "failed"  # neither what was wanted nor what it was
+    FAILED = "failed"  # neither in the wanted nor in the previous mode
 
 
 class Event(enum.StrEnum):
-    EMPTY = "empty"  # the last run has gone
+    EMPTY = "empty"  # the last run has ended
     WRITTEN = "written"
-    VERIFIED = "verified"  # the node is as it was wanted, and serves
-    FAULT = "fault"  # the cluster says that it could not
+    VERIFIED = "verified"  # the node is in the wanted mode, and takes pods
+    FAULT = "fault"  # the cluster reports a failure
     TIMEOUT = "timeout"
     CANCEL = "cancel"
     RESTORED = "restored"
@@ -80,8 +80,8 @@ def step(stage: Stage, event: Event) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when the question is asked. `state` is what the cluster says of the change: pending, success,
-    failed, or "" where it says nothing; `as_wanted` and `as_before` compare the node with the two."""
+    """What is known about a change now. `state`: as the cluster reports it: pending, success, failed, or "" if it reports
+    nothing; `as_wanted`, `as_before`: whether the node is in the wanted or the previous mode."""
 
     occupied: bool = False
     written: bool = False

@@ -1,4 +1,4 @@
-"""Images, presets, workloads, attempts, logs, mode changes, what was measured of the ranks, and who of them was idle."""
+"""Images, presets, workloads, attempts, logs, mode changes, measured use, idle policies, estimates and backtests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kind(models.TextChoices):
 
 
 ASKED_HERE = tuple(kind.value for kind in Kind if kind is not Kind.EXTERNAL)
-"""Kinds that people ask the portal for."""
+"""Kinds of workloads that people submit through the portal."""
 CHOICES = [(kind.value, kind.label) for kind in Kind if kind is not Kind.EXTERNAL]
 
 
@@ -67,12 +67,12 @@ class Image(models.Model):
 
     @classmethod
     def catalogue(cls) -> models.QuerySet[Image]:
-        """Those that operators entered; the others are what work from elsewhere runs in."""
+        """The images that operators entered; the others are those of external runs."""
         return cls.objects.exclude(kinds=[Kind.EXTERNAL.value])
 
     @classmethod
     def to_enter(cls, name: str) -> Image:
-        """A new entry of the catalogue, to be filled in and saved: in the row that work from elsewhere has left, if any."""
+        """A new entry of the catalogue, to be filled in and saved; in the row of an external run's image, if there is one."""
         row = cls.objects.filter(name=name, kinds=[Kind.EXTERNAL.value]).first() or cls(name=name)
         row.title, row.kinds, row.active = "", [], True
         return row
@@ -82,7 +82,7 @@ class Image(models.Model):
 
     @property
     def kind_labels(self) -> list[str]:
-        """Labels of the kinds of workload it is for; none if it is for all."""
+        """Labels of the kinds of workload that the image is for; [] if it is for all."""
         return [str(Kind(kind).label) if kind in Kind.values else kind for kind in self.kinds]
 
 
@@ -119,7 +119,7 @@ class Preset(models.Model):
 
 
 class RequestTemplate(models.Model):
-    """A request for a workload that somebody keeps to use again: one person's, or, without a person, the department's."""
+    """A saved request for a workload: one person's, or, without a person, the department's."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="request_templates")
@@ -144,21 +144,23 @@ class RequestTemplate(models.Model):
 
     @property
     def shared(self) -> bool:
-        """Whether it is the department's."""
+        """Whether the template belongs to the department."""
         return self.person_id is None
 
 
 TEXTS = ("command", "env", "secret_env")
-"""Columns of a workload that may hold hundreds of KiB: lists leave them where they are."""
+"""Columns of a workload that may hold hundreds of KiB: lists do not read them."""
 
 
 class Workload(models.Model):
-    """One thing a person asked for; it keeps its id through every attempt."""
+    """A workload that a person or program submitted; it keeps its id through all attempts."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="workloads")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="workloads")
-    token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL, related_name="+")  # it was submitted with
+    token = models.ForeignKey(
+        ApiToken, null=True, on_delete=models.SET_NULL, related_name="+"
+    )  # with which it was submitted
     kind = models.CharField(max_length=12, choices=Kind.choices)
     name = NameField(_("name"), max_length=100)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="workloads")
@@ -167,7 +169,7 @@ class Workload(models.Model):
     command = models.JSONField(default=list)
     own_words = models.JSONField(default=list)  # positions in it that a preset wrote: $(PORTAL_…) there is replaced
     env = models.JSONField(default=dict)
-    secret_env = models.TextField(blank=True)  # encrypted JSON; never given out again
+    secret_env = models.TextField(blank=True)  # encrypted JSON; never shown again
     pods = models.PositiveIntegerField(default=1)
     units_per_pod = models.PositiveIntegerField()  # the charge
     asked_per_pod = models.PositiveIntegerField(null=True)  # less than the charge where compute is the larger share
@@ -185,7 +187,7 @@ class Workload(models.Model):
     rerun_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="reruns")
 
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)
-    version = models.PositiveBigIntegerField(default=1)  # grows with every change a reader can see
+    version = models.PositiveBigIntegerField(default=1)  # grows with every visible change
     attempts_made = models.PositiveIntegerField(default=0)
     reclaims = models.PositiveIntegerField(default=0)
     restarts = models.PositiveIntegerField(default=0)  # after failures of its own; at most setup's max_restarts
@@ -195,7 +197,7 @@ class Workload(models.Model):
     state_since = models.DateTimeField(default=timezone.now)
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
-    reason = models.CharField(max_length=60, blank=True)  # code of why it ended as it did
+    reason = models.CharField(max_length=60, blank=True)  # code of the reason for its end
     message = models.CharField(max_length=500, blank=True)
     files_removed_at = models.DateTimeField(null=True)
 
@@ -259,8 +261,8 @@ class Attempt(models.Model):
     submission_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     placement = models.JSONField(null=True)
     node = models.CharField(max_length=253, blank=True)
-    cards = models.JSONField(default=list)  # read back, where the system tells
-    ranks = models.JSONField(default=list)  # of a gang or service: one object a rank, as clusters.base.Rank tells it
+    cards = models.JSONField(default=list)  # read back, where the sharing system reports them
+    ranks = models.JSONField(default=list)  # of a gang or service: one object for each rank (runtime.gangs.as_rows)
     notice = models.PositiveIntegerField(default=0)  # frozen at admission
     grace = models.PositiveIntegerField(default=0)
     token_digest = models.CharField(max_length=64, blank=True)  # bound to this attempt, scope "ready"
@@ -273,7 +275,7 @@ class Attempt(models.Model):
     recalled_at = models.DateTimeField(null=True)  # notice began
     reclaim_at = models.DateTimeField(null=True)  # SIGTERM is due
     announced_at = models.DateTimeField(null=True)  # reclaim_at is written where the container reads it
-    ready_at = models.DateTimeField(null=True)  # it said "checkpoint written, take me"
+    ready_at = models.DateTimeField(null=True)  # it reported "checkpoint written, may be stopped"
     stopping_at = models.DateTimeField(null=True)  # SIGTERM sent
     finished_at = models.DateTimeField(null=True)
     stop_cause = models.CharField(max_length=10, choices=StopCause.choices, blank=True)
@@ -282,7 +284,7 @@ class Attempt(models.Model):
     reason = models.CharField(max_length=60, blank=True)
     message = models.CharField(max_length=500, blank=True)
     checkpointed_at = models.DateTimeField(null=True)
-    removed_at = models.DateTimeField(null=True)  # the cluster has forgotten it
+    removed_at = models.DateTimeField(null=True)  # from the cluster
 
     class Meta:
         ordering = ["workload", "number"]
@@ -301,7 +303,7 @@ class Attempt(models.Model):
         return self.run_name
 
     def get_outcome_display(self) -> str:
-        """How it ended, as a word."""
+        """The outcome as a word."""
         words = {
             "succeeded": _("succeeded"), "failed": _("failed"), "recalled": _("recalled"), "cancelled": _("cancelled"),
             "lost": _("node or pod lost"),
@@ -310,27 +312,27 @@ class Attempt(models.Model):
 
 
 class ExternalWork(models.Model):
-    """What somebody else submitted to a cluster, and a workload is admitted for (workloads/runtime/external.py)."""
+    """An external run, which others submitted to a cluster, and its workload (workloads/runtime/external.py)."""
 
     workload = models.OneToOneField(Workload, on_delete=models.CASCADE, related_name="external")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
-    key = models.CharField(max_length=63, null=True)  # uid of what is admitted; null: another workload has it now
+    key = models.CharField(
+        max_length=63, null=True
+    )  # uid of the admitted object or pod; null: another workload has it now
     api = models.CharField(max_length=253)  # group and version
     kind = models.CharField(max_length=63)
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=253)
     uid = models.CharField(max_length=63)
-    pod = models.CharField(max_length=253, blank=True)  # where each pod of the object is admitted by itself
+    pod = models.CharField(max_length=253, blank=True)  # if each pod of the object is admitted by itself
     pod_uid = models.CharField(max_length=63, blank=True)
     asked = models.JSONField(default=dict)  # of each pod: sharing.outside.asked
-    bound = models.PositiveIntegerField(default=1)  # number of the attempt for which `key` was found or made
-    missing_since = models.DateTimeField(null=True)  # it was found without pods
+    bound = models.PositiveIntegerField(default=1)  # number of the attempt for which `key` was found or created
+    missing_since = models.DateTimeField(null=True)  # since when it has had no pods
     submitted_by = models.CharField(max_length=253, blank=True)  # as the cluster names them
     submitted_with = models.CharField(max_length=40, blank=True)
-    manifest = models.TextField(
-        blank=True
-    )  # encrypted JSON, of a pod that nobody else would make again, while it is needed
-    status = models.CharField(max_length=900, blank=True)  # what was last said of it in the cluster
+    manifest = models.TextField(blank=True)  # encrypted JSON of a pod without an owner, while it is needed
+    status = models.CharField(max_length=900, blank=True)  # the sentence last written in the cluster
     status_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -346,7 +348,7 @@ class ExternalWork(models.Model):
 
     @property
     def sentence(self) -> str:
-        """Who submitted it with what, for its page."""
+        """What was submitted by whom and with which tool, for the workload's page."""
         facts = {"by": self.submitted_by or "?", "what": str(self), "tool": self.submitted_with}
         if self.submitted_with:
             return str(_("%(what)s, submitted with %(tool)s by %(by)s") % facts)
@@ -354,12 +356,13 @@ class ExternalWork(models.Model):
 
 
 class AttemptLog(models.Model):
-    """The end of one rank's log, kept when the cluster forgets the run, in `parts`. `start` bytes before it are lost."""
+    """The end of one rank's log in `parts`, stored before the run is removed from the cluster. The `start` bytes before it are
+    lost."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="kept_logs")
     rank = models.PositiveIntegerField(default=0)
     start = models.PositiveBigIntegerField(default=0)
-    data = models.BinaryField(default=bytes)  # zlib: all of it, of a portal that knew no parts
+    data = models.BinaryField(default=bytes)  # zlib: the whole log, from versions without parts
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="one_log_a_rank")]
@@ -369,7 +372,7 @@ class AttemptLog(models.Model):
 
 
 class LogPart(models.Model):
-    """Bytes `start` to `end` of a kept log, so that reading a piece need not unpack the whole."""
+    """Bytes `start` to `end` of a stored log, so that reading a piece need not unpack the whole log."""
 
     log = models.ForeignKey(AttemptLog, on_delete=models.CASCADE, related_name="parts")
     start = models.PositiveBigIntegerField()
@@ -405,17 +408,17 @@ class ModeChange(models.Model):
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     target = models.JSONField()  # nodes.modes.recipes.Target
     before = models.JSONField()  # labels that will be written, as they were; sharing, held_back, drained
-    labels = models.JSONField()  # what is written: {label: value, or null to take it away}
-    told = models.JSONField(default=dict)  # claims told to go: {public id: by when}
+    labels = models.JSONField()  # what is written: {label: value, or null to remove it}
+    told = models.JSONField(default=dict)  # claims that were recalled: {public id: deadline}
     stage = models.CharField(max_length=10, choices=ModeStage.choices, default=ModeStage.DRAINING)
     stage_since = models.DateTimeField(default=timezone.now)
     deadline = models.DateTimeField(null=True)  # of the stage; null: it waits for work that must not be stopped
     cancel_requested_at = models.DateTimeField(null=True)
     written_at = models.DateTimeField(null=True)  # in this stage
-    noticed_at = models.DateTimeField(null=True)  # the cluster was seen to work on it
+    noticed_at = models.DateTimeField(null=True)  # the cluster was first seen to work on it
     started_at = models.DateTimeField(default=timezone.now)
     finished_at = models.DateTimeField(null=True)
-    message = models.CharField(max_length=300, blank=True)  # why it went back or failed, or what it waits for
+    message = models.CharField(max_length=300, blank=True)  # why it was reverted or failed, or what it waits for
 
     class Meta:
         ordering = ["-public_id"]
@@ -440,7 +443,7 @@ class MetricsAuth(models.TextChoices):
 class MetricsSource(models.Model):
     """Where the use of a cluster's pods is measured: its Prometheus. The embedded cluster measures itself (`url` "").
 
-    `failure` is why the last try failed, to be translated: {"message", "params"}; empty while it works.
+    `failure`: why the last try failed, to be translated: {"message", "params"}; empty while it works.
     """
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="metrics_source")
@@ -451,11 +454,11 @@ class MetricsSource(models.Model):
     ca = models.TextField(blank=True)  # PEM; "": the system's certificates
     exporters = models.JSONField(default=list)  # keys of measurement.series.EXPORTERS
     selector = LineField(max_length=300, blank=True)  # further label matchers: cluster="a"
-    measured_at = models.DateTimeField(null=True, editable=False)  # the last time that all was answered
+    measured_at = models.DateTimeField(null=True, editable=False)  # the last time that all queries were answered
     ranks = models.PositiveIntegerField(default=0, editable=False)  # measured then
     gpu_ranks = models.PositiveIntegerField(default=0, editable=False)  # of them with GPU activity
     failing_since = models.DateTimeField(null=True, editable=False)
-    told_at = models.DateTimeField(null=True, editable=False)  # operators were told of this outage
+    told_at = models.DateTimeField(null=True, editable=False)  # operators were notified of this outage
     failure = models.JSONField(default=dict, editable=False)
     complete_until = models.DateTimeField(null=True, editable=False)  # every bucket that ended by then is summed
 
@@ -464,14 +467,14 @@ class MetricsSource(models.Model):
 
 
 class Measured(models.Model):
-    """The mean of what one rank used in a time that begins at `at`. Null: not measured, which is never 0.
+    """The mean use of one rank in a period that begins at `at`. Null: not measured, which is never 0.
 
     No row has an id of its own: there are millions.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+", db_index=False)
     at = models.DateTimeField()
-    gpu_mib = models.PositiveIntegerField(null=True)  # on all its cards together, as are the watts
+    gpu_mib = models.PositiveIntegerField(null=True)  # of all its cards together, as are the watts
     watts = models.PositiveIntegerField(null=True)
     cpu_milli = models.PositiveIntegerField(null=True)
     memory_mib = models.PositiveIntegerField(null=True)
@@ -487,7 +490,7 @@ class Measured(models.Model):
 
 
 class MeasuredBucket(Measured):
-    """Five minutes (workloads/measurement/buckets.py)."""
+    """The mean use in five minutes (workloads/measurement/buckets.py)."""
 
     pk = models.CompositePrimaryKey("attempt", "rank", "at")
 
@@ -496,7 +499,7 @@ class MeasuredBucket(Measured):
 
 
 class MeasuredHour(Measured):
-    """An hour, summed from its buckets: `seconds` of it the rank ran and its GPU activity was measured."""
+    """The mean use in an hour, from its buckets. `seconds`: how long the rank ran and its GPU activity was measured."""
 
     pk = models.CompositePrimaryKey("attempt", "rank", "at")
     seconds = models.PositiveSmallIntegerField(default=0)
@@ -506,8 +509,8 @@ class MeasuredHour(Measured):
 
 
 class MeasuredWork(models.Model):
-    """The same hour at the grain of reports (quotas.WorkHour): unit-seconds of one person's workloads of one kind in which
-    their cards computed (`active`), of those in which that was measured (`covered`)."""
+    """An hour at the grain of reports (quotas.WorkHour), for one person's workloads of one kind. `covered`: unit-seconds whose
+    GPU activity was measured; `active`: those of them in which the cards computed."""
 
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="+", db_index=False)
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -525,13 +528,15 @@ class MeasuredWork(models.Model):
 
 
 class IdlePolicy(models.Model):
-    """When work is idle, and what happens to it then (workloads/idle/policies.py): of a pool, or tighter ones of a department
-    in it. `rules`: kind of workload → {"below", "minutes", "action", "countdown", "keep"}."""
+    """When workloads are idle, and what happens then (workloads/idle/policies.py): the policy of a pool, or a stricter one of a
+    department in it. `rules`: kind of workload → {"below", "minutes", "action", "countdown", "keep"}."""
 
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="idle_policies")
     department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")  # null: everybody
     rules = models.JSONField(default=dict)
-    version = models.PositiveIntegerField(default=1)  # the ETag; a row without rules stays, so that it never goes back
+    version = models.PositiveIntegerField(
+        default=1
+    )  # the ETag; a row without rules stays, so that the version never decreases
 
     class Meta:
         constraints = [
@@ -544,8 +549,8 @@ class IdlePolicy(models.Model):
 
 
 class IdleExemption(models.Model):
-    """Work that is neither warned nor stopped for being idle until a time: one workload's, or a whole department's with all
-    below it."""
+    """Until when workloads are neither warned nor stopped for being idle: one workload, or all of a department and those below
+    it."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="idle_exemptions")
@@ -565,7 +570,7 @@ class IdleExemption(models.Model):
 
     @property
     def lasts_until(self) -> dt.datetime:
-        """The last second of it: a day's end reads as that day, not as the next."""
+        """The last second of the exemption, so that the end of a day is shown as that day, not as the next."""
         return self.until - dt.timedelta(seconds=1)
 
 
@@ -579,17 +584,17 @@ class SpellEnd(models.TextChoices):
 
 
 class IdleSpell(models.Model):
-    """An attempt that was idle and warned of it. `rule` is the one it was warned by; `stops_at` null: it is only warned."""
+    """The warning of an idle attempt. `rule`: the rule of the warning; `stops_at`: when it will be stopped; null: only warned."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="idle_spells")
     since = models.DateTimeField()  # when it became quiet
     warned_at = models.DateTimeField()
     stops_at = models.DateTimeField(null=True)
     rule = models.JSONField(default=dict)
-    kept_at = models.DateTimeField(null=True)  # *Keep it* was said
+    kept_at = models.DateTimeField(null=True)  # *Keep it* was pressed
     kept_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
-    reminded_at = models.DateTimeField(null=True)  # after *Keep it*, that it is about to be stopped
-    stop_decided_at = models.DateTimeField(null=True)  # no way back
+    reminded_at = models.DateTimeField(null=True)  # reminder after *Keep it* that it is about to be stopped
+    stop_decided_at = models.DateTimeField(null=True)  # cannot be undone
     ended_at = models.DateTimeField(null=True)
     end = models.CharField(max_length=8, choices=SpellEnd.choices, blank=True)
 
@@ -604,8 +609,8 @@ class IdleSpell(models.Model):
 
 
 class StartEstimate(models.Model):
-    """When an attempt that waits will probably start, as last estimated; and how the first estimate of it was, which is
-    compared with its start. All times null: there is no estimate, for the reason `why` (estimates.forward.NoEstimate)."""
+    """When a waiting attempt will probably start, as last estimated, and the first estimate, which is compared with the actual
+    start. All times null: there is no estimate, for the reason `why` (estimates.forward.NoEstimate)."""
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="start_estimate")
     made_at = models.DateTimeField()
@@ -613,9 +618,11 @@ class StartEstimate(models.Model):
     low = models.DateTimeField(null=True)
     median = models.DateTimeField(null=True)
     high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
-    latest = models.DateTimeField(null=True)  # if everything runs to its maximum runtime; null: it may start later
+    latest = models.DateTimeField(
+        null=True
+    )  # if all workloads run to their maximum runtime; null: it may start even later
     basis = models.CharField(max_length=16, blank=True)  # estimates.runtimes.Class; blank: maximum runtimes alone
-    played = models.JSONField(null=True)  # low, median, high as they were played, before past errors corrected them (s)
+    played = models.JSONField(null=True)  # low, median, high as simulated, before the correction by past errors (s)
     first_played = models.JSONField(null=True)
     first_made_at = models.DateTimeField(null=True)
     first_low = models.DateTimeField(null=True)
@@ -634,7 +641,7 @@ class StartEstimate(models.Model):
 
 
 class CalendarFeed(models.Model):
-    """The secret address at which a person's calendar program reads what is expected of the own work. Kept as a digest."""
+    """The secret address at which a person's calendar program reads the expected times of their workloads. Stored as a digest."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="calendar_feed")
     digest = models.CharField(max_length=64, unique=True)
@@ -654,21 +661,21 @@ class BacktestState(models.TextChoices):
 
 
 class Backtest(models.Model):
-    """What a pool group would have been between `begin` and `end` under a draft (workloads/backtests). `changes` are the draft's
-    values as [name, before, after] when it was asked; `result` the figures of a replay under today's rules and under the draft:
-    {"now", "draft", "unknown": workloads left out}. `why` says why it failed: {"message", "params"}."""
+    """How a pool group would have fared between `begin` and `end` under a draft (workloads/backtests). `changes`: the draft's
+    values when it was requested, as [name, before, after]; `result`: figures of a replay under today's rules and under the draft:
+    {"now", "draft", "unknown": workloads left out}; `why`: why it failed: {"message", "params"}."""
 
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     group = models.ForeignKey(PoolGroup, on_delete=models.CASCADE, related_name="backtests")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     begin = models.DateTimeField()
     end = models.DateTimeField()
-    draft = models.TextField()  # a piece of a configuration file
+    draft = models.TextField()  # part of a configuration file
     changes = models.JSONField(default=list)
     state = models.CharField(max_length=10, choices=BacktestState.choices, default=BacktestState.QUEUED)
     percent = models.PositiveSmallIntegerField(default=0)
     tries = models.PositiveSmallIntegerField(default=0)
-    beat_at = models.DateTimeField(null=True)  # of the worker that plays it
+    beat_at = models.DateTimeField(null=True)  # last heartbeat of the worker that plays it
     result = models.JSONField(null=True)
     why = models.JSONField(default=dict)
     asked_at = models.DateTimeField(default=timezone.now)

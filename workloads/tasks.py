@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @shared_task(name="workloads.converge")
 def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
-    """Reconciles one workload: its live claim, or the given one."""
+    """Reconcile one workload: its live claim, or the given one."""
     if workload:
         live = Claim.objects.filter(attempt__workload__public_id=workload, attempt__finished_at=None)
         claim = live.values_list("public_id", flat=True).first() or ""
@@ -40,13 +40,13 @@ def converge(*, claim: str = "", workload: str = "", **_: Any) -> None:
 
 @shared_task(name="workloads.converge_all")
 def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any) -> None:
-    """The periodic reconcile: correct without any event or message. One cluster's trouble is not another's. Thousands of
-    pods are listed less often than a few. While a watcher takes hints it is only told to look."""
+    """The periodic reconcile: correct without any event or message. A failure of one cluster does not affect the others.
+    Thousands of pods are listed less often than a few. While a watcher takes hints, this only sends it a hint to list."""
     with claimed_tick("workloads.converge_all", tick=tick, rest=4) as run:
         if run and tick and hint_queue.alive():
             wake(
                 "workloads.converge_all"
-            )  # whoever takes hints has workers: one process looks, and none waits for another
+            )  # a process that takes hints has workers: only it lists, and no process waits for another
         elif run:
             clusters = Cluster.objects.filter(active=True)
             _converge(clusters.filter(unreachable_since=None) if cluster_id is None else clusters.filter(pk=cluster_id))
@@ -70,7 +70,7 @@ def _converge(clusters: QuerySet[Cluster]) -> None:
 
 @shared_task(name="workloads.deadlines")
 def keep_deadlines(*, tick: bool = False, **_: Any) -> None:
-    """Carries out due deadlines: end of notice, maximum runtime, maximum wait."""
+    """Carry out due deadlines: end of notice, maximum runtime, maximum wait."""
     with claimed_tick("workloads.deadlines", tick=tick) as run:
         if run:
             deadlines.keep(now=timezone.now())
@@ -91,7 +91,7 @@ def take_inventory(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.modes")
 def change_modes(*, tick: bool = False, **_: Any) -> None:
-    """Advances mode changes of nodes."""
+    """Advance mode changes of nodes."""
     with claimed_tick("workloads.modes", tick=tick) as run:
         if run:
             changes.advance_all()
@@ -99,7 +99,7 @@ def change_modes(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.measure")
 def measure(*, tick: bool = False, **_: Any) -> None:
-    """Measures what runs on every cluster that has something to measure it with, and looks for idle work and faults of GPUs."""
+    """Measure what runs on every cluster with a metrics source, and look for idle workloads and faults of GPUs."""
     with claimed_tick("workloads.measure", tick=tick) as run:
         if run:
             measure_all(now=timezone.now())
@@ -109,7 +109,7 @@ def measure(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.estimate")
 def estimate(*, tick: bool = False, **_: Any) -> None:
-    """Estimates when what waits will start. It computes for seconds, and rests for longer."""
+    """Estimate when waiting workloads will start. It computes for seconds, and pauses for longer."""
     with claimed_tick("workloads.estimate", tick=tick, rest=10) as run:
         if run:
             keep.estimate_all(now=timezone.now())
@@ -117,14 +117,14 @@ def estimate(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.estimate_asked")
 def estimate_asked(*, group: int, **_: Any) -> None:
-    """Estimates the start of a request that somebody is about to submit in this pool group."""
+    """Estimate the start of requests that people are about to submit in this pool group."""
     for asked in PoolGroup.objects.filter(pk=group):
         ask.answer(asked, now=timezone.now())
 
 
 @shared_task(name="workloads.backtest")
 def backtest(*, tick: bool = False, **_: Any) -> None:
-    """Plays one backtest, which may take minutes; others that tick meanwhile find it under way."""
+    """Play one backtest, which may take minutes; ticks in the meantime find it running and do nothing."""
     with claimed_tick("workloads.backtest", tick=tick) as run:
         if run:
             runs.run_next(now=timezone.now())
@@ -132,7 +132,7 @@ def backtest(*, tick: bool = False, **_: Any) -> None:
 
 @shared_task(name="workloads.clean_up")
 def clean_up(*, tick: bool = False, **_: Any) -> None:
-    """Deletes working directories and measured use past their time."""
+    """Delete working directories, measurements and backtests that are older than they are kept."""
     with claimed_tick("workloads.clean_up", tick=tick) as run:
         if run:
             cleaning.discard_old_files(now=timezone.now())
