@@ -37,6 +37,11 @@
     for (const step of form.querySelectorAll(".amount-step")) step.setAttribute("aria-pressed", String(step === taken));
     form.dispatchEvent(new Event("input", { bubbles: true }));
   });
+  // Submit stands many stops of Tab after a preset.
+  document.addEventListener("keydown", (event) => {
+    const asks = event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.repeat;
+    if (asks && !event.target.closest("dialog")) form.requestSubmit(form.querySelector("[type=submit].btn-primary"));
+  });
   show();
   // On a narrow screen the bar with Submit says what the panel far below says.
   const copy = form.querySelector("[data-verdict-copy]");

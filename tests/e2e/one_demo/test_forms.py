@@ -128,3 +128,10 @@ def test_an_amount_begins_again_with_a_pool_of_another_unit(person: Callable[...
     expect(page.locator("#id_units_per_pod")).to_have_value("1")
     page.fill("#id_units_per_pod", "1.5")
     expect(page.locator("[data-becomes]")).to_have_text("“1.5” is interpreted as 2 cards here.")
+
+
+def test_ctrl_enter_submits_a_new_workload_from_any_field(person: Callable[..., Any]) -> None:
+    page = person("alice").go("/d/vision/workloads/new/?preset=quick-look")
+    page.fill("#id_command", "true")
+    page.locator("#id_command").press("Control+Enter")
+    page.wait_for_url(re.compile("/workloads/[0-9a-z]{26}/"))
