@@ -138,7 +138,7 @@ class TestAServerThatHearsAndSaysNothing:
             with pytest.raises(Unreachable, match=reason):
                 client.get("/api/v1/pods/x")
         assert [path for _, path, _ in server.asked] == ["/api/v1/pods/x", "/version"]
-        later = SimpleNamespace(monotonic=lambda: time.monotonic() + kubernetes_api.KNOCK_EVERY)
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + kubernetes_api.PROBE_EVERY)
         monkeypatch.setattr(kubernetes_api, "time", later)
         server.answer = lambda method, path: response(200, {})
         assert client.get("/api/v1/pods/x") == {}

@@ -20,7 +20,7 @@ import urllib3
 from workloads.runtime.base import Unreachable
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 3.0, 15.0  # s
-KNOCK_TIMEOUT, KNOCK_EVERY = 5.0, 5.0  # s
+PROBE_TIMEOUT, PROBE_EVERY = 5.0, 5.0  # s
 MERGE_PATCH = "application/merge-patch+json"
 PAGE = 500
 PIECE = 1 << 20  # bytes
@@ -63,7 +63,7 @@ class Api:
         self._lock = threading.Lock()
         self._client: Any = None
         self._process = 0
-        self._silent, self._knock_after = False, 0.0
+        self._silent, self._probe_after = False, 0.0
 
     def client(self) -> Any:
         with self._lock:
@@ -83,7 +83,7 @@ class Api:
         stream: bool = False,
     ) -> urllib3.BaseHTTPResponse:  # fmt: skip
         if self._silent:
-            self._knock()
+            self._probe()
         answer = self._request(method, path, query, body, content_type, read_timeout, stream=stream)
         if answer.status in (401, 429) or (answer.status >= 500 and not _is_too_large(answer)):
             raise _no_answer(answer)
@@ -112,17 +112,17 @@ class Api:
             raise Unreachable(_short(error)) from error
         return answer
 
-    def _knock(self) -> None:
+    def _probe(self) -> None:
         """Probe a server that timed out. Raises Unreachable unless it sends a response, whichever."""
         with self._lock:
-            if time.monotonic() < self._knock_after:
+            if time.monotonic() < self._probe_after:
                 raise Unreachable("it did not answer a moment ago")
-            self._knock_after = time.monotonic() + KNOCK_TIMEOUT + KNOCK_EVERY
+            self._probe_after = time.monotonic() + PROBE_TIMEOUT + PROBE_EVERY
         try:
-            self._request("GET", "/version", {}, None, "application/json", KNOCK_TIMEOUT)
+            self._request("GET", "/version", {}, None, "application/json", PROBE_TIMEOUT)
             self._silent = False
         finally:
-            self._knock_after = time.monotonic() + (KNOCK_EVERY if self._silent else 0)
+            self._probe_after = time.monotonic() + (PROBE_EVERY if self._silent else 0)
 
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any

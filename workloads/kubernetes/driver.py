@@ -150,11 +150,11 @@ class KubernetesCluster:
         if not is_ours(pod, spec.ref):
             raise Refused(f"a pod {spec.ref.name} that is not this run is already there", code="name_taken")
         if not pod_status.is_over(pod):
-            self._beside(spec, pod)
+            self._ensure_beside(spec, pod)
 
-    def _beside(self, spec: RunSpec, pod: Json) -> None:
+    def _ensure_beside(self, spec: RunSpec, pod: Json) -> None:
         owner = manifests.owner_of({"apiVersion": "v1", "kind": "Pod"} | pod)
-        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+        self.orders.create_secret(manifests.secret(spec, owner, self.options))
         for wanted in manifests.beside(spec, self.options):
             resource_claims.ensure(self.api, wanted, owner)
         if spec.port is not None:
@@ -217,7 +217,7 @@ class KubernetesCluster:
         for own_pod in self.owners.pods(ref) if ref.kind in COLLECTIONS else filter(None, (pod,)):
             self.orders.announce(own_pod, reclaim_at)
             if reclaim_at is None and self.options.ready_probe_seconds:
-                ready_files.take_back(self.api, own_pod)
+                ready_files.delete_ready_file(self.api, own_pod)
 
     def stop(self, ref: RunRef, grace: int) -> None:
         if ref.external is not None:
@@ -373,9 +373,9 @@ class KubernetesCluster:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
                 tell(Look.NODES)
 
-        tied = Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_look, tell), stop)
+        tied = Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_report_runs_due, tell), stop)
         informer.follow(
-            Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_tell, tell), stop),
+            Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_report, tell), stop),
             Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(Look.NODES), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
             *([tied] if self.admits else []),
@@ -432,11 +432,11 @@ def _external(pod: Json) -> tuple[object, ...]:
     return status.get("phase"), pod["spec"].get("nodeName"), gates, leaves, states
 
 
-def _look(tell: Callable[[Observed | Look], None], seen: object, deleted: bool) -> None:
+def _report_runs_due(tell: Callable[[Observed | Look], None], seen: object, deleted: bool) -> None:
     tell(Look.RUNS)
 
 
-def _tell(tell: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:
+def _report(tell: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:
     if run is not None and deleted and run.phase not in (Phase.SUCCEEDED, Phase.FAILED):
         run = replace(run, phase=Phase.LOST)
     tell(run or Look.RUNS)

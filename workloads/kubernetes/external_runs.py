@@ -164,12 +164,12 @@ def _manifest(pod: Json) -> dict[str, Any]:
 def _size(chain: Chain, pods: Sequence[Json]) -> int:
     """The number of pods that start together: from the topmost object that states one, else the number of pods that exist."""
     for owner in reversed(chain):
-        if (size := _says(owner)) is not None:
+        if (size := _stated_size(owner)) is not None:
             return size
     return len(pods)
 
 
-def _says(owner: Json) -> int | None:
+def _stated_size(owner: Json) -> int | None:
     """How many pods with GPUs the object creates at once; None if it does not state that."""
     spec = mapping(owner.get("spec"))
     if owner["kind"] == "Job":

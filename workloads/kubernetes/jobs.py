@@ -71,12 +71,12 @@ class Owners:
             raise Refused(f"a {made['kind']} {spec.ref.name} that is not this run is already there", code="name_taken")
         if STOPPED_AT in made["metadata"]["annotations"]:
             return
-        self._lead_to(spec, manifests.owner_of(made))
+        self._ensure_beside(spec, manifests.owner_of(made))
         if spec.kind == GANG:
             self._open_gates(spec)
 
-    def _lead_to(self, spec: RunSpec, owner: Json) -> None:
-        self.orders.tell_secrets(manifests.secret(spec, owner, self.options))
+    def _ensure_beside(self, spec: RunSpec, owner: Json) -> None:
+        self.orders.create_secret(manifests.secret(spec, owner, self.options))
         for wanted in manifests.beside(spec, self.options):
             resource_claims.ensure(self.api, wanted, owner)
         services = f"/api/v1/namespaces/{spec.ref.namespace}/services"

@@ -44,7 +44,7 @@ class Homes:
         self.open(home.namespace, home.department, unrestricted=home.unrestricted)
         if fresh:
             self._count_anew(home)
-        for obj in namespace_limits.furniture(home, self.options):
+        for obj in namespace_limits.namespace_objects(home, self.options):
             self._apply(obj)
         self._kept[home.namespace] = (home, time.monotonic())
 

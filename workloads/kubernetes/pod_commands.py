@@ -54,7 +54,7 @@ class Orders:
         self.patch(path_of(pod), {"metadata": without}, STRATEGIC_PATCH)
         self.delete(path_of(pod), uid, 0)
 
-    def tell_secrets(self, secret: Json | None) -> None:
+    def create_secret(self, secret: Json | None) -> None:
         """Creates the Secret without reading it first: the portal's account may create secrets but not read them."""
         if secret is None:
             return

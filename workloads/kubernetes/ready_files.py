@@ -53,7 +53,7 @@ def _has_file(api: Api, pod: Json) -> bool:
     return _succeeds(api, pod, IS_READY)
 
 
-def take_back(api: Api, pod: Json) -> None:
+def delete_ready_file(api: Api, pod: Json) -> None:
     """Delete the file after a notice was withdrawn, so that it does not count for the next one. Needs `rm` in the image."""
     if _runs(pod):
         _succeeds(api, pod, ("rm", "-f", READY_FILE))

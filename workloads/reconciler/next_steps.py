@@ -130,9 +130,9 @@ def _by_state(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
         case State.QUEUED:
             return _queued(view)
         case State.ADMITTED:
-            return _told(view) or (Ensure(), Happened(Event.CREATED))
+            return _ordered(view) or (Ensure(), Happened(Event.CREATED))
         case State.STARTING | State.RUNNING:
-            return _ended(view, seen) or _told(view) or _gang(view, seen) or _running(view, seen, now)
+            return _ended(view, seen) or _ordered(view) or _gang(view, seen) or _running(view, seen, now)
         case State.RECALLED:
             return _ended(view, seen) or _gang(view, seen) or _recalled(view, seen, now)
         case State.STOPPING:
@@ -160,7 +160,7 @@ def _queued(view: View) -> tuple[Step, ...]:
     return (Happened(answers[view.claim]),) if view.claim in answers else ()
 
 
-def _told(view: View) -> tuple[Step, ...]:
+def _ordered(view: View) -> tuple[Step, ...]:
     """Steps ordered by a person or the plan: to stop, or to release capacity."""
     if view.cancel:
         return (Happened(Event.CANCEL),)

@@ -103,7 +103,7 @@ def _of_type(name: str) -> str:
     return next((product for pattern, product in OF_TYPE if pattern.fullmatch(text)), "")
 
 
-def in_nvidias_words(labels: Mapping[str, str], offered: int) -> dict[str, str]:
+def with_nvidia_labels(labels: Mapping[str, str], offered: int) -> dict[str, str]:
     """A node's labels, with the meaning of a cloud's labels added as NVIDIA's. `offered`: its capacity of nvidia.com/gpu.
     If GKE shares or partitions the cards, its own device plugin runs, so its labels override those of feature discovery."""
     translated = dict(labels)

@@ -80,7 +80,7 @@ class Facts:
         if strategy not in ("", "none", *clouds.STRATEGIES):
             self.fault(N_("its %(label)s is %(value)s"), label=clouds.SHARING, value=strategy[:40])
         offered = quantity(self._amounts("capacity").get("nvidia.com/gpu", 0)) or 0
-        self.labels = clouds.in_nvidias_words(self.written, int(min(offered, LARGEST)))
+        self.labels = clouds.with_nvidia_labels(self.written, int(min(offered, LARGEST)))
 
     def pin_product(self, product: str) -> None:
         """Set the product that the operator pinned; the suffix that marks shared or partitioned cards stays."""

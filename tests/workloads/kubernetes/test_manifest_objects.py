@@ -113,7 +113,7 @@ class TestTheNamespace:
 
     def test_lets_in_a_portal_that_stands_outside_of_the_cluster_by_its_address(self) -> None:
         options = Options(portal_namespace="", portal_addresses=("10.0.0.0/24",), ingress_namespaces=("nginx",))
-        wall = namespace_limits.furniture(Home("gqp-vision", "vision", {}), options)[2]
+        wall = namespace_limits.namespace_objects(Home("gqp-vision", "vision", {}), options)[2]
         *_own, ingress, portal = wall["spec"]["ingress"][0]["from"]
         assert ingress["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "nginx"}
         assert portal == {"ipBlock": {"cidr": "10.0.0.0/24"}}

@@ -82,7 +82,7 @@ def test_every_systems_proportions_can_be_worked_out_or_are_left_out() -> None:
 
 def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
     home = Home("gqp-vision", "vision", {"requests.nvidia.com/gpu": 4})
-    _quota, _limits, wall, silent = namespace_limits.furniture(home, Options())
+    _quota, _limits, wall, silent = namespace_limits.namespace_objects(home, Options())
     assert wall["spec"]["policyTypes"] == ["Ingress", "Egress"]
     (rule,) = wall["spec"]["ingress"]
     assert rule["from"] == [
@@ -104,7 +104,7 @@ def test_the_wall_lets_in_the_department_and_the_portal_only() -> None:
 def reaches(options: Options, address: str) -> bool:
     """Whether a workload may open a connection to an address outside of the cluster's pods, by Kubernetes' rules."""
     where = ip_address(address)
-    wall = namespace_limits.furniture(Home("gqp-vision", "vision", {}), options)[2]["spec"]
+    wall = namespace_limits.namespace_objects(Home("gqp-vision", "vision", {}), options)[2]["spec"]
     return any(
         where in ip_network(block["cidr"]) and not any(where in ip_network(net) for net in block.get("except", ()))
         for rule in wall["egress"]

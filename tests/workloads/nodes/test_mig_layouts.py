@@ -14,10 +14,10 @@ from workloads.nodes.modes import mig_layouts
 from workloads.nodes.modes.mig_layouts import (
     Demand,
     Layout,
+    fits_one_card,
     full_layouts,
     full_placements,
     layout_of,
-    may_stand,
     propose,
     propose_named,
     uniform_layout,
@@ -56,12 +56,12 @@ def test_no_placement_overlaps_and_nothing_can_be_added(product: str) -> None:
 
 
 def test_what_the_guide_forbids_may_not_stand() -> None:
-    assert may_stand(A100, BALANCED)
-    assert may_stand(A100, layout_of({"4g.40gb": 1, "3g.40gb": 1}))
-    assert not may_stand(A100, layout_of({"3g.40gb": 2, "1g.10gb": 1}))
-    assert not may_stand(A100, layout_of({"4g.40gb": 2}))
-    assert not may_stand(A100, layout_of({"1g.10gb": 8}))
-    assert not may_stand(A100, layout_of({"9g": 1}))
+    assert fits_one_card(A100, BALANCED)
+    assert fits_one_card(A100, layout_of({"4g.40gb": 1, "3g.40gb": 1}))
+    assert not fits_one_card(A100, layout_of({"3g.40gb": 2, "1g.10gb": 1}))
+    assert not fits_one_card(A100, layout_of({"4g.40gb": 2}))
+    assert not fits_one_card(A100, layout_of({"1g.10gb": 8}))
+    assert not fits_one_card(A100, layout_of({"9g": 1}))
 
 
 def test_two_waiting_3g_cut_one_card_in_halves_and_leave_the_others_alone() -> None:
@@ -109,7 +109,7 @@ demands = st.lists(
 def test_no_other_choice_of_layouts_serves_more(demand: list[Demand], cards: list[Layout]) -> None:
     """Against every combination, on the product small enough to try them all."""
     found = propose(A30, cards, demand)
-    assert all(may_stand(A30, layout) for layout in found.layouts)
+    assert all(fits_one_card(A30, layout) for layout in found.layouts)
     best = max(worth(total(choice), demand) for choice in itertools.product(full_layouts(A30), repeat=len(cards)))
     assert (found.inside, found.other) == best == worth(total(found.layouts), demand)
 

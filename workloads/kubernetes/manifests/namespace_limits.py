@@ -64,22 +64,22 @@ def marks(home: Home, options: Options) -> dict[str, str]:
     return {MANAGED_BY: PREFIX, INSTANCE: label(options.instance), DEPARTMENT: label(home.department)}
 
 
-def furniture(home: Home, options: Options) -> tuple[Json, ...]:
+def namespace_objects(home: Home, options: Options) -> tuple[Json, ...]:
     """The objects that the namespace has whatever runs in it."""
     return (
         quota(home, options),
-        _thing(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
-        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _wall(home, options)),
-        _thing(home, options, "networking.k8s.io/v1", "NetworkPolicy", _SILENT, f"{NAME}-files"),
+        _object(home, options, "v1", "LimitRange", {"limits": [_DEFAULTS]}),
+        _object(home, options, "networking.k8s.io/v1", "NetworkPolicy", _isolation(home, options)),
+        _object(home, options, "networking.k8s.io/v1", "NetworkPolicy", _NO_NETWORK, f"{NAME}-files"),
     )
 
 
 def quota(home: Home, options: Options) -> Json:
     hard = {name: str(most) for name, most in home.hard.items()}
-    return _thing(home, options, "v1", "ResourceQuota", {"hard": hard})
+    return _object(home, options, "v1", "ResourceQuota", {"hard": hard})
 
 
-def _thing(home: Home, options: Options, version: str, kind: str, spec: Json, name: str = NAME) -> Json:
+def _object(home: Home, options: Options, version: str, kind: str, spec: Json, name: str = NAME) -> Json:
     meta = {"name": name, "namespace": home.namespace, "labels": marks(home, options)}
     return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
 
@@ -92,7 +92,7 @@ _DEFAULTS: Json = {
 }
 
 # The pods that show files are reached through exec only.
-_SILENT: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
+_NO_NETWORK: Json = {"podSelector": {"matchLabels": {ROLE: "files"}}, "policyTypes": ["Ingress", "Egress"]}
 
 
 METADATA = tuple(
@@ -106,7 +106,7 @@ PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"
 _DNS: Json = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
 
 
-def _wall(home: Home, options: Options) -> Json:
+def _isolation(home: Home, options: Options) -> Json:
     """The spec of the NetworkPolicy.
     Inbound: the department's own pods, the portal (notebooks) and what the operator allows. Outbound: the same, name
     servers, addresses outside of private networks, and what the operator allows.

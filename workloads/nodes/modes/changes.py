@@ -67,7 +67,7 @@ def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
             facts = facts_of(change, now=at)
         except Exception as error:
             trouble = error
-            _say(change, f"internal error: {_named(error)}")
+            _record_message(change, f"internal error: {_named(error)}")
             if (
                 change.deadline is None
             ):  # set while it waits for non-preemptible work; but an error must not last forever
@@ -110,7 +110,7 @@ def facts_of(change: ModeChange, *, now: dt.datetime) -> Facts:
             change.node.cluster.refresh_from_db()  # declared nodes are in its options
             inventory.refresh(change.node.cluster)
     except ClusterError as error:
-        _say(change, str(error))
+        _record_message(change, str(error))
         return Facts(cancelled=cancelled, overdue=overdue)
     change.node.refresh_from_db()
     state = _state(change, now=now)
@@ -224,7 +224,7 @@ def _is_as_before(change: ModeChange) -> bool:
     return labels and serves and node.sharing == before["sharing"] and node.instances == before["instances"]
 
 
-def _say(change: ModeChange, message: str) -> None:
+def _record_message(change: ModeChange, message: str) -> None:
     """Record what the change waits for, to be shown. While it is being reverted, the reason for that comes first."""
     text = message
     if change.stage == Stage.REVERTING and message not in change.message:

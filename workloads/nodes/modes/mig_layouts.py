@@ -110,7 +110,7 @@ def uniform_layout(product: str, profile: str) -> Layout:
     return ((profile, 1 if table[profile].media else len(table[profile].starts)),)
 
 
-def may_stand(product: str, layout: Layout) -> bool:
+def fits_one_card(product: str, layout: Layout) -> bool:
     """Whether some placement on one card has these instances."""
     table = PRODUCTS[product]
     if any(name not in table for name, _ in layout):

@@ -25,7 +25,7 @@ from quotas.previews.effects import breaks_of as breaks_of_effect
 from quotas.rules.draining import leaves_by, on_node
 from workloads.models import ModeChange
 from workloads.nodes.modes.keepers import Keeper
-from workloads.nodes.modes.mig_layouts import Demand, Layout, Proposal, layout_of, may_stand, propose, propose_named
+from workloads.nodes.modes.mig_layouts import Demand, Layout, Proposal, fits_one_card, layout_of, propose, propose_named
 from workloads.nodes.modes.recipes import MODES, ConfigEntry, Target, difference, named_layouts, recipe, with_entry
 from workloads.nodes.pools import units_by_pool
 from workloads.sharing.mig import labelled_memory
@@ -167,7 +167,7 @@ def check_target(node: Node, target: Target) -> None:
             N_("The MIG profiles of %(product)s are not known."), field="mode", product=node.product or node.name
         )
     for layout in target.layouts:
-        if not may_stand(table, layout):
+        if not fits_one_card(table, layout):
             text = ", ".join(f"{count} × {profile}" for profile, count in layout)
             raise Invalid(N_("One card cannot hold %(layout)s at the same time."), field="layouts", layout=text)
     if len(target.layouts) != card_count(node):
@@ -192,7 +192,7 @@ def present_layouts(node: Node, table: str) -> tuple[Layout, ...]:
     counts = {profile: count for profile, count in node.instances.items() if profile in PRODUCTS[table]}
     if cards and counts and all(count % cards == 0 for count in counts.values()):
         even = tuple(sorted((profile, count // cards) for profile, count in counts.items()))
-        if may_stand(table, even):
+        if fits_one_card(table, even):
             return (even,) * cards
     last = ModeChange.objects.filter(node=node, stage="done").first()
     target = Target.from_json(last.target) if last else None
