@@ -67,7 +67,7 @@ def units_of(text: str, pool: Pool, least: int = 1) -> int:
 def not_whole(text: str, becomes: int, pool: Pool, field: str = "units") -> Invalid:
     """The error for an amount that would have to be rounded up to `becomes` units."""
     return Invalid(
-        N_("%(text)s is no whole number of %(unit)s: enter %(size)s, or less."),
+        N_("%(text)s is not a whole number of %(unit)s: enter %(size)s, or less."),
         code="not_whole", field=field, text=text.strip(), unit=counted_in(pool), size=exact(becomes, pool), becomes=becomes,
     )  # fmt: skip
 

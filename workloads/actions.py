@@ -34,9 +34,7 @@ from workloads.requests.verdict import refuse_crowding, refuse_impossible
 NORMAL_PRIORITY = 0
 
 
-SUBMIT_THERE = N_(
-    "It was not submitted through the portal, so the portal cannot submit it again: do that where it came from."
-)
+SUBMIT_THERE = N_("It was not submitted through the portal. Submit it again with the tool that created it.")
 
 
 class AlreadyFinished(Problem):

@@ -114,7 +114,7 @@ class Portal:
             if self.reached:
                 continue
             if isinstance(each, ssl.SSLError) and each.reason in NO_TLS:
-                raise Misconfigured(f"what answers at {self.url} does not speak TLS; is it http://?") from error
+                raise Misconfigured(f"what answers at {self.url} does not support TLS; is it http://?") from error
             if isinstance(each, httpx.RemoteProtocolError) and "illegal" in str(each):
                 raise Misconfigured(f"what answers at {self.url} does not speak HTTP; is it https://?") from error
             if is_no_name(each):

@@ -198,7 +198,9 @@ def _require_own_name(name: str, beside: int = 0) -> None:
     alike = names.same_looking(name, Department.objects.exclude(pk=beside).values_list("name", flat=True))
     if alike == name:
         raise Invalid(
-            N_("Another department is called %(other)s. Add what tells them apart."), field="name", other=alike
+            N_("Another department is already named %(other)s. Add something that distinguishes them."),
+            field="name",
+            other=alike,
         )
     if alike:
         raise Invalid(N_("This looks the same as the department %(other)s."), field="name", other=alike)

@@ -157,7 +157,7 @@ def checked_scopes(actor: Actor, department: Department | None, holder: User, sc
         )  # fmt: skip
     if missing:
         raise Invalid(
-            N_("A token makes tokens with no more scopes than its own, and this one has not: %(scopes)s. It has: %(own)s."),
+            N_("A token can create tokens with its own scopes only. This one does not have %(scopes)s; it has %(own)s."),
             field="scopes", scopes=", ".join(missing), own=", ".join(each for each in known if Right(each) in actor.scopes),
         )  # fmt: skip
     return wanted
@@ -319,7 +319,7 @@ def create_service_account(*, actor: Actor, department: Department, name: str, r
                 N_("Service account %(username)s already exists.")
                 if existing.is_active
                 else N_(
-                    "%(username)s was a service account that was removed. The audit log names it: choose another name."
+                    "%(username)s is the name of a removed service account and stays in the audit log. Choose another name."
                 )
             )
             raise Invalid(message, field="name", username=username)

@@ -64,7 +64,7 @@ class WebhookChange(Strict):
         max_length=200,
         allow_blank=True,
         required=False,
-        help_text="Signs the messages. For another host it is needed again.",
+        help_text="Signs the messages. A different host needs it again.",
     )
     language = serializers.ChoiceField(settings.LANGUAGES, required=False, help_text="Of the messages.")
     kinds = serializers.ListField(

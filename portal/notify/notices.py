@@ -92,8 +92,8 @@ KINDS: dict[str, Kind] = {
     ),
     "provider.missing": Kind(
         N_("An identity provider is missing in the settings"),
-        N_("%(provider)s is not in the settings of the portal any more. What its groups gave ends at %(ends_at)s unless it comes "
-            "back before."),
+        N_("%(provider)s is no longer in the settings of the portal. The roles that its groups granted end at %(ends_at)s "
+           "unless it is added again before."),
         mail=True, audience=Audience.OPERATORS,
     ),
     "directory.away": Kind(
@@ -161,9 +161,9 @@ KINDS: dict[str, Kind] = {
         N_("Removed from a department"), N_("You are no longer a member of %(department)s."), mail=True, audience=Audience.PERSON,
     ),
     "member.left_group": Kind(
-        N_("Somebody left a department with a group of the identity provider"),
-        N_("%(person)s is no longer a member of %(department)s: the group that gave it is gone."),
-        more=N_("Workloads that are still queued or running (%(count)s): %(work)s. They go on until somebody stops them."),
+        N_("A member left a department because their groups changed"),
+        N_("%(person)s is no longer a member of %(department)s: no group of an identity provider grants it any more."),
+        more=N_("Workloads that are still queued or running (%(count)s): %(work)s. They continue until somebody stops them."),
         mail=True,
     ),
     "quota.changed": Kind(
@@ -196,25 +196,25 @@ KINDS: dict[str, Kind] = {
     ),
     "quota.term_ending": Kind(
         N_("A granted quota ends soon"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s ends at %(ends_at)s. Renew it in time, or "
-            "plan to need less: what is above the quota then can be recalled."),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s ends at %(ends_at)s. Renew it in time, or use less: "
+           "workloads above the quota can then be recalled."),
         mail=True,
     ),
     "quota.term_ended": Kind(
         N_("A granted quota ended"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s has ended. What runs above the present quota "
-            "goes on, and can be recalled."),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s has ended. Workloads above the current quota continue, "
+           "and can be recalled."),
         mail=True,
     ),
     "quota.term_missed": Kind(
         N_("A granted quota could not begin before its term ended"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s never began: there was not enough until its term ended."),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s never began: capacity was short until its term ended."),
         mail=True,
     ),
     "quota.term_delayed": Kind(
         N_("A granted quota could not begin or end in time"),
-        N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(cause)s. It "
-            "is tried again every minute."),
+        N_("In %(pool)s, %(what)s %(granted)s of %(department)s could not be changed in time: %(cause)s. It is retried "
+           "every minute."),
         mail=True,
     ),
     "budget.set": Kind(
@@ -252,9 +252,9 @@ KINDS: dict[str, Kind] = {
         mail=True,
     ),
     "user.password_forgotten": Kind(
-        N_("Somebody asked for a new password of my account"),
-        N_("Somebody asked for a new password of your account %(username)s. The link to set it was sent by mail. If it was not "
-            "you, nothing has to be done: the password is unchanged."),
+        N_("A new password was requested for my account"),
+        N_("A new password was requested for your account %(username)s. The link to set it was sent by mail. If this was "
+           "not you, no action is needed: the password is unchanged."),
         mail=True, audience=Audience.PERSON,
     ),
     "webhook.failing": Kind(
@@ -280,13 +280,13 @@ SPELL_ENDS = {  # why an idle workload is not stopped after all
     "unknown": N_("its use is no longer measured"),
 }
 CAUSES = {  # why a granted quota waits
-    "over_promised": N_("what the pool has is promised to other departments"),
-    "nothing_to_split": N_("the parent department has too little of its own left"),
+    "over_promised": N_("the pool's capacity is guaranteed to other departments"),
+    "nothing_to_split": N_("the parent department has too little quota left"),
     "below_non_preemptible": N_("non-preemptible workloads hold it"),
     "": N_("the quota has changed meanwhile"),
 }
 ACTIONS = {  # what a budget that is used up does
-    "nothing": N_("nothing is held"),
+    "nothing": N_("nothing is blocked"),
     "no_borrowing": N_("only what fits inside the guaranteed quota starts"),
     "no_new_work": N_("nothing new starts"),
 }

@@ -78,7 +78,7 @@ def rules() -> list[Rule]:
 
 class ReservedAddress(Invalid):
     code = "address_not_allowed"
-    message = N_("%(host)s leads to %(address)s, which is no address of another machine.")
+    message = N_("%(host)s resolves to %(address)s, which is not an address of another machine.")
 
 
 def check(url: str) -> Rule:
@@ -201,7 +201,7 @@ def trust(ca: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=ca)
     except (ssl.SSLError, ValueError) as error:
-        raise Invalid(N_("This is no certificate in PEM form."), field="ca") from error
+        raise Invalid(N_("This is not a PEM certificate."), field="ca") from error
 
 
 def _request(

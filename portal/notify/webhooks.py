@@ -43,7 +43,7 @@ def checked(name: str, url: str, shape: str, secret: str, kinds: Sequence[str]) 
         raise Invalid(N_("There are no notifications of type %(kinds)s."), field="kinds", kinds=", ".join(unknown))
     if standard_key(secret) is None:
         raise Invalid(
-            N_("After whsec_ there must be base64 of %(least)s to %(most)s bytes. Leave the field empty, and one is made."),
+            N_("After whsec_, enter %(least)s to %(most)s bytes in base64. Leave the field empty to have a secret generated."),
             field="secret", least=KEY_BYTES.start, most=KEY_BYTES.stop - 1,
         )  # fmt: skip
     safe_http.check(url)

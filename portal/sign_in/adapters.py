@@ -168,8 +168,8 @@ class ProviderBegan(Problem):
     status = 403
     code = "provider_began"
     message = N_(
-        "This login began at %(provider)s, which is not allowed here: nobody could tell it from one that somebody else began. "
-        "Log in with the button for %(provider)s on the login page."
+        "A login that starts at %(provider)s is not accepted: it cannot be verified. Log in with the button for "
+        "%(provider)s on the login page."
     )
 
 

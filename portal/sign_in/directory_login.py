@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 class DirectoryDown(Problem):
     status = 503
     code = "directory_away"
-    message = N_("%(directory)s does not answer, so your password there cannot be checked. Try again later.")
+    message = N_("%(directory)s does not respond, so your password cannot be checked. Try again later.")
 
 
 def directories() -> list[Directory]:

@@ -69,7 +69,7 @@ def checked(*, provider: str, pattern: str, department: Department | None, role:
     if not pattern or len(pattern) > LONGEST or not pattern.isprintable():
         raise Invalid(N_("Enter the name of a group, or a pattern with *, of at most 255 characters."), field="pattern")
     if not pattern.strip("*"):
-        raise Invalid(N_("This would match every group. Name a part of it."), field="pattern")
+        raise Invalid(N_("This matches every group. Enter part of the group's name."), field="pattern")
     if department is not None and role not in Role.values:
         raise Invalid(N_("Choose one of the roles %(roles)s."), field="role", roles=", ".join(Role.values))
     return GroupRule(
@@ -90,13 +90,17 @@ def store_rule(*, actor: Actor, rule: GroupRule) -> None:
     try:
         with durable():
             if GroupRule.objects.count() >= MOST_RULES:
-                raise Invalid(N_("There are %(most)s rules already, the maximum."), field="pattern", most=MOST_RULES)
+                raise Invalid(
+                    N_("There are already %(most)s rules, the maximum. Remove one first."),
+                    field="pattern",
+                    most=MOST_RULES,
+                )
             rule.save()
             audit.record(
                 actor, "group_rule.added", f"group rule {rule.pk}", department=rule.department, after=facts_of(rule)
             )
     except IntegrityError:
-        raise Invalid(N_("There is a rule for this group and department already."), field="pattern") from None
+        raise Invalid(N_("There is already a rule for this group and department."), field="pattern") from None
 
 
 def remove_rule(*, actor: Actor, rule: GroupRule) -> None:

@@ -26,7 +26,7 @@ OPEN = ("/profile/second-factor/", "/profile/confirm/", "/logout/", "/login/", "
 
 class SecondFactorMissing(Forbidden):
     code = "second_factor_missing"
-    message = N_("Operators need a second factor here. Set it up on your profile, then go on.")
+    message = N_("Operators must use a second factor here. Set it up on your profile to continue.")
 
 
 def has_one(user: User) -> bool:

@@ -11,7 +11,7 @@ ERRORS = [  # pattern in the system's message → meaning; the first match count
     (r"gaierror|NameResolutionError|Name or service not known|name resolution|nodename nor servname",
      N_("its host name cannot be resolved")),
     (r"CERTIFICATE_VERIFY_FAILED|SSLCertVerification|certificate verify", N_("its certificate is not trusted")),
-    (r"SSLError|SSL:|WRONG_VERSION_NUMBER", N_("it does not speak TLS")),
+    (r"SSLError|SSL:|WRONG_VERSION_NUMBER", N_("it does not support TLS")),
     (r"ConnectionRefused|Connection refused|actively refused", N_("the connection was refused: nothing is listening there")),
     (r"[Tt]ime(d )?-?out", N_("it did not respond in time")),
     (r"No route to host|Network is unreachable|EHOSTUNREACH|ENETUNREACH", N_("the network is unreachable")),

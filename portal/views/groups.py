@@ -38,7 +38,7 @@ class RuleForm(forms.Form):
     pattern = LineInput(
         label=gettext_lazy("Group"),
         max_length=group_rules.LONGEST,
-        help_text=gettext_lazy("Its exact name as the provider says it, or a pattern in which * stands for anything."),
+        help_text=gettext_lazy("The exact name at the provider, or a pattern in which * stands for any characters."),
     )
     role = forms.ChoiceField(label=gettext_lazy("Role"), initial=Role.MEMBER)
     department = forms.ModelChoiceField(
@@ -114,17 +114,17 @@ def read(request: HttpRequest, provider: str) -> HttpResponse:
             changed = directory_job.read(directory)
         except directory_job.TooManyLose as held:
             breaks = [
-                Break("membership", _("%(name)s has no groups any more.") % {"name": each.label}, (each.pk,))
+                Break("membership", _("%(name)s no longer has any groups.") % {"name": each.label}, (each.pk,))
                 for each in held.people
             ]
             confirm.require(
                 breaks, request.POST.get(confirm.FIELD, ""), action=_("Apply"),
-                asks=_("Take what groups of %(provider)s gave from these people?") % {"provider": directory.label},
+                asks=_("Revoke the roles that groups of %(provider)s granted to these people?") % {"provider": directory.label},
             )  # fmt: skip
             changed = directory_job.read(directory, sure=True)
     except DirectoryAway as away:
         messages.error(
-            request, _("%(provider)s did not answer: %(why)s") % {"provider": directory.label, "why": str(away)}
+            request, _("%(provider)s did not respond: %(why)s") % {"provider": directory.label, "why": str(away)}
         )
     else:
         text = ngettext(
@@ -167,5 +167,5 @@ def remove(request: HttpRequest, rule: int) -> HttpResponse:
         action=_("Remove"),
     )  # fmt: skip
     group_rules.remove_rule(actor=actor, rule=row)
-    messages.success(request, _("The rule was removed and what only it gave."))
+    messages.success(request, _("The rule was removed, and the roles that only it granted."))
     return redirect("portal:operator_groups")

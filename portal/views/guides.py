@@ -22,30 +22,30 @@ AT_ONCE = 12  # changes of a group that are shown at first
 def shelves(is_operator: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """(heading, its documents as (name, description))."""
     rows = [
-        (_("To begin with"), [
+        (_("Getting started"), [
             ("getting-started", _("Five minutes with the demo: lending, borrowing, a recall")),
             ("user-guide", _("What researchers and quota owners do, page by page")),
-            ("glossary", _("Every word of the pages in one sentence")),
+            ("glossary", _("Every term on the pages in one sentence")),
         ]),
-        (_("Why it does what it does"), [
+        (_("How it decides"), [
             ("quota-rules", _("In four minutes: who may use what, who lends, who is recalled")),
             ("quota-rules-by-number", _("The 24 rules in full")),
             ("quota-rules-reference", _("Formulas, formats and more examples")),
-            ("gpu-sharing", _("Whole cards, shared memory, MIG: what one gets")),
+            ("gpu-sharing", _("Whole cards, shared memory, MIG: what you get")),
         ]),
         (_("For programs"), [
             ("api", _("The API: tokens, conventions, a pipeline")),
             ("agents", _("The portal as tools of an agent")),
-            ("kubectl", _("What the portal does not start itself, under the same quota")),
+            ("kubectl", _("Workloads from outside the portal, under the same quota")),
         ]),
     ]  # fmt: skip
     if is_operator:
         rows.append((_("For operators"), [
             ("operations", _("Installation, processes, metrics, backups, faults")),
-            ("configuration", _("All that is set, as one file")),
+            ("configuration", _("All settings as one file")),
             ("sign-in", _("Identity providers, directories, groups")),
             ("kubernetes", _("What the portal does in a cluster")),
-            ("runbooks", _("What to do when an alert calls")),
+            ("runbooks", _("What to do when an alert fires")),
         ]))  # fmt: skip
     return rows
 

@@ -36,7 +36,7 @@ SCOPES = [
     (Right.SEE.value, gettext_lazy("read: view boards, workloads and logs")),
     (Right.SUBMIT.value, gettext_lazy("submit: submit and manage own workloads")),
     (Right.STEER.value, gettext_lazy("quota: manage members, caps and recalls; stop any workload")),
-    (Right.MAKE_TOKENS.value, gettext_lazy("tokens: create tokens with no more scopes than its own, and revoke them")),
+    (Right.MAKE_TOKENS.value, gettext_lazy("tokens: create tokens with at most its own scopes, and revoke them")),
     (Right.OPERATE.value, gettext_lazy("admin: everything an operator may do")),
 ]
 LIVES = [
@@ -69,12 +69,12 @@ class TokenForm(forms.Form):
     )
 
     gpu_hours = forms.IntegerField(
-        label=gettext_lazy("GPU-hours at most"),
+        label=gettext_lazy("GPU-hour limit"),
         required=False,
         min_value=1,
         max_value=MOST_GPU_HOURS,
         help_text=gettext_lazy(
-            "What its workloads may use, in hours of whole cards; then it submits nothing more. Leave empty for no limit."
+            "What its workloads may use, in hours of whole cards; then it can submit nothing more. Leave empty for no limit."
         ),
     )
     gpu_hours_per = forms.ChoiceField(

@@ -21,6 +21,6 @@ def tour(request: HttpRequest) -> HttpResponse:
     address = tours.go(Shell(request), request.POST.get("tour", ""), request.POST.get("step", ""))
     if address:
         return redirect(address)
-    messages.success(request, _("The tour is closed. Help starts it again."))
+    messages.success(request, _("The tour is closed. You can start it again under Help."))
     back = back_here(request)
     return redirect(back if back != request.path else "portal:home")

@@ -70,7 +70,7 @@ class WebhookChangeForm(WebhookForm):
         max_length=200,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
-        help_text=gettext_lazy("Leave empty to keep the present one. For another host it is needed again."),
+        help_text=gettext_lazy("Leave empty to keep the current one. A different host needs it again."),
     )
     active = forms.BooleanField(label=gettext_lazy("Messages are sent"), required=False)
     seen = conflicts.SeenField()
@@ -81,7 +81,7 @@ class WebhookChangeForm(WebhookForm):
         }
         super().__init__(*args, initial=initial, **kwargs)
         host = safe_http.host_of(hook.url)
-        self.fields["url"].help_text = _("Leave empty to keep the present one, at %(host)s.") % {"host": host}
+        self.fields["url"].help_text = _("Leave empty to keep the current one, at %(host)s.") % {"host": host}
 
     @property
     def changes(self) -> actions.Changes:

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from portal.errors import N_
 
 EVENTS = {
-    "backup.made": N_("Backup made"),
+    "backup.made": N_("Backup created"),
     "backup.restored": N_("Backup restored"),
     "backtest.asked": N_("Backtest requested"),
     "backtest.cancelled": N_("Backtest cancelled"),
@@ -16,7 +16,7 @@ EVENTS = {
     "budget.reached": N_("Budget used up"),
     "budget.removed": N_("Budget removed"),
     "budget.set": N_("Budget set"),
-    "calendar.created": N_("Calendar address made"),
+    "calendar.created": N_("Calendar address created"),
     "calendar.ended": N_("Calendar address revoked"),
     "cluster.added": N_("Cluster added"),
     "cluster.changed": N_("Cluster changed"),

@@ -78,7 +78,7 @@ class TooManyFiles(Problem):
     status = 422
     code = "too_many_files"
     message = N_(
-        "One form brings at most %(limit)s files. Send the others with a second one, or all of them in one archive."
+        "At most %(limit)s files can be uploaded at once. Upload the others afterwards, or all of them in one archive."
     )
 
 

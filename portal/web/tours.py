@@ -43,19 +43,19 @@ class Tour:
 
 RESEARCHER = Tour("researcher", _("Researchers"), _("From what is free now to a running workload and a recall"), (
     Step("free", "portal:home", _("Free for you now"),
-         _("What your department can start in each pool right now, and what comes back within a few minutes. A "
-           "pool's name leads to the form with that pool.")),
+         _("What your department can start in each pool right now, and what is returned within a few minutes. Click a "
+           "pool's name to open the form for it.")),
     Step("presets", "workloads:new", _("Start from a preset"),
          _("Each preset fills the form: kind, GPU, image, limits. Change whatever you like below."), Right.SUBMIT),
     Step("verdict", "workloads:new", _("The preview, before you submit"),
-         _("It follows every change of the form: starts now, starts on borrowed cards that can be recalled, "
-           "waits and until when, or cannot run and why."), Right.SUBMIT),
+         _("It updates with every change of the form: starts now, starts on borrowed cards that can be recalled, waits "
+           "and until when, or cannot run and why."), Right.SUBMIT),
     Step("followed", "workloads:latest", _("A workload's page"),
-         _("After Submit you come to its page. Log, measured use, files and events are live, and its attempts "
-           "are drawn to scale. It keeps its ID and files through every attempt."), Right.SEE),
+         _("Its page opens after you submit. Log, measured use, files and events are live; a timeline shows its attempts. "
+           "It keeps its ID and files through every attempt."), Right.SEE),
     Step("recalled", "workloads:latest", _("What a recall looks like"),
-         _("If borrowed cards go back to their owner, a countdown stands here, on Home and in your inbox. Save "
-           "within the notice; the workload is queued again by itself and goes on from its checkpoint."), Right.SEE),
+         _("When borrowed cards are recalled, a countdown appears here, on Home and in your inbox. Save within the "
+           "notice; the workload is queued again automatically and continues from its checkpoint."), Right.SEE),
 ))  # fmt: skip
 OWNER = Tour("owner", _("Quota owners"), _("Who borrows, how to get it back, and what it cost"), (
     Step("board", "quotas:department", _("Who borrows from you"),
@@ -64,44 +64,42 @@ OWNER = Tour("owner", _("Quota owners"), _("Who borrows, how to get it back, and
          _("Choose a pool and an amount: the preview names who would have to release it and by when. Nothing "
            "happens before you confirm."), Right.STEER),
     Step("limits", "quotas:quotas", _("Quotas, limits and lending windows"),
-         _("Edit says how much you lend, and at which hours. Each change is previewed and stands in the history "
+         _("Edit sets how much you lend, and at which hours. Each change is previewed and recorded in the history "
            "below."), Right.SEE),
     Step("requests", "quotas:requests", _("Requests for quota"),
          _("Teams ask here for more, and you ask for your department. A request says who would be affected; "
            "approve all of it, less, or for a term.")),
     Step("usage", "quotas:usage", _("Usage, cost and backtests"),
-         _("Any days, by person, pool or kind, as CSV, too. Backtest on a pool's page replays the last weeks "
-           "under other quotas and changes nothing.")),
+         _("Any period, by person, pool or kind, also as CSV. Backtest on a pool's page replays the last weeks under "
+           "other quotas and changes nothing.")),
 ))  # fmt: skip
-OPERATOR = Tour("operator", _("Operators"), _("Whether all is well, and where everything is set"), (
-    Step("health", "portal:operator", _("Whether all is well"),
-         _("Consistency, clusters and queues; below, scheduled jobs and processes. Whatever is wrong is red, "
-           "with what to do.")),
+OPERATOR = Tour("operator", _("Operators"), _("Current status, and where everything is set"), (
+    Step("health", "portal:operator", _("Current status"),
+         _("Consistency, clusters and queues; below, scheduled jobs and processes. Problems are shown in red, with what to do.")),
     Step("pools", "quotas:operator_pools", _("Pools"),
          _("Each kind of GPU capacity of a cluster: notice, grace, queue order, idle policy and price.")),
     Step("map", "quotas:card_map", _("Card map"),
-         _("Every node and card at one look: whose it is, or how much it computes. A click says who has it, for "
-           "what and until when.")),
+         _("Every node and card at a glance: who uses it, or how busy it is. Click a card to see who has it, for what and "
+           "until when.")),
     Step("nodes", "quotas:operator_nodes", _("Nodes"),
          _("Drain a node, change its sharing mode, quarantine a faulty card. A preview says who is affected "
            "before you confirm.")),
     Step("clusters", "workloads:clusters", _("Clusters"),
-         _("Connect a Kubernetes cluster with its kubeconfig, test it, and let its Prometheus tell what the "
-           "cards really do.")),
+         _("Connect a Kubernetes cluster with its kubeconfig, test it, and measure the use of its cards through its "
+           "Prometheus.")),
     Step("users", "portal:operator_users", _("Users"),
          _("Accounts and operators. Identity providers, directories and the roles of their groups are under "
            "Groups.")),
     Step("configuration", "workloads:configuration", _("Configuration as code"),
-         _("All that is set, as one file. A dry run names every value that would change and who would be "
-           "recalled; it is applied whole, or not at all.")),
-    Step("estimates", "workloads:estimates", _("Whether estimates come true"),
-         _("Waiting workloads are told when they will probably start. Here each estimate is compared with what "
-           "happened.")),
+         _("All settings as one file. A dry run lists every value that would change and who would be recalled; the file "
+           "is applied as a whole or not at all.")),
+    Step("estimates", "workloads:estimates", _("Accuracy of estimates"),
+         _("Waiting workloads show an estimated start. Here each estimate is compared with what happened.")),
 ))  # fmt: skip
 PIPELINES = Tour("pipelines", _("Pipelines"), _("From a token to the API page"), (
     Step("token", "portal:tokens", _("A token for the pipeline"),
-         _("The scopes read and submit are enough. GPU-hours and addresses limit what it can do. What should "
-           "outlive you is a service account's, which a quota owner makes under Members.")),
+         _("The scopes read and submit are enough. GPU-hours and addresses limit what it can do. A token that must not "
+           "depend on one person belongs to a service account; a quota owner creates it under Members.")),
     Step("spec", "workloads:latest?tab=spec", _("Any workload as a request"),
          _("Specification shows a workload in the format of the API. Copy it, and post the same from a pipeline."), Right.SEE),
     Step("guide", "api:docs", _("The API's guide"),

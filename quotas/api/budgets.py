@@ -133,7 +133,7 @@ def person_of(username: str | None, department: Department) -> User | None:
     user = User.objects.filter(username=username).first()
     if user is None:
         raise Invalid(
-            N_("%(person)s is no member of %(department)s, nor of a team below it."), field="person",
+            N_("%(person)s is not a member of %(department)s or of a team below it."), field="person",
             person=username, department=department.name,
         )  # fmt: skip
     return user

@@ -66,7 +66,7 @@ class QuotaRequestIn(Strict):
         max_length=LONGEST, required=False, help_text="The new total in words, such as 6 GiB or 12; instead of units."
     )
     why = Paragraph(max_length=1000)
-    starts_at = Moment(allow_null=True, default=None, help_text="null: once it is approved.")
+    starts_at = Moment(allow_null=True, default=None, help_text="null: on approval.")
     ends_at = Moment(allow_null=True, default=None, help_text="null: for good.")
 
 
@@ -85,7 +85,7 @@ class DecisionIn(Strict):
         help_text="The approved total in words, such as 6 GiB or 12; instead of units.",
     )
     ends_at = Moment(allow_null=True, required=False, help_text="Absent: as requested; null: for good.")
-    note = Paragraph(max_length=1000, default="", allow_blank=True, help_text="Needed to deny.")
+    note = Paragraph(max_length=1000, default="", allow_blank=True, help_text="Required to deny.")
     version = serializers.IntegerField(min_value=1, max_value=MOST, help_text="Of the request, as you have read it.")
 
 

@@ -117,7 +117,7 @@ def fixed_work_is_guaranteed() -> Iterator[Violation]:
     """Non-preemptible work is inside the guarantee."""
     rows = Claim.objects.filter(preemptible=False, state=ClaimState.HOLDING, pods__gt=0)
     for claim in rows.filter(ledger__ended_at=None, ledger__own=False).distinct():
-        yield Violation(N_("%(claim)s must not be stopped, and is on borrowed capacity"), {"claim": claim.public_id})
+        yield Violation(N_("%(claim)s is non-preemptible, but uses borrowed capacity"), {"claim": claim.public_id})
 
 
 def reservations_are_of_pending_claims() -> Iterator[Violation]:
@@ -125,11 +125,11 @@ def reservations_are_of_pending_claims() -> Iterator[Violation]:
     for claim in leaving:
         for_whom = claim.held_for
         if for_whom is not None and for_whom.state == ClaimState.RELEASED:
-            message = N_("%(claim)s is leaving for %(other)s, which is over")
+            message = N_("%(claim)s is leaving for %(other)s, which has ended")
             yield Violation(message, {"claim": claim.public_id, "other": for_whom.public_id})
     titled = Claim.objects.exclude(state=ClaimState.PENDING).filter(reserved__isnull=False, pods__gt=0)
     for claim in titled.filter(state=ClaimState.RELEASED):
-        message = N_("%(claim)s is over and still has a title to %(reserved)s")
+        message = N_("%(claim)s has ended, but still holds a reservation: %(reserved)s")
         yield Violation(message, {"claim": claim.public_id, "reserved": claim.reserved})
 
 
@@ -142,7 +142,7 @@ def ledger_matches_claims(claims: list[Claim]) -> Iterator[Violation]:
             message = N_("%(claim)s holds %(units)s units but the ledger has %(told)s")
             yield Violation(message, {"claim": claim.public_id, "units": claim.units, "told": entered.get(claim.pk, 0)})
     for entry in open_entries.filter(Q(claim__state=ClaimState.RELEASED)).select_related("claim"):
-        message = N_("the ledger still counts %(units)s units of %(claim)s, which is over")
+        message = N_("the ledger still counts %(units)s units of %(claim)s, which has ended")
         yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})
 
 

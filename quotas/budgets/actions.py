@@ -39,7 +39,7 @@ NUMBERS = ("hours", "counts", "action", "starts_on", "ends_on")
 class BudgetExists(Problem):
     status = 409
     code = "budget_exists"
-    message = N_("There is a budget for the same department, person, pool and beginning already. Change that one.")
+    message = N_("There is already a budget for the same department, person, pool and beginning. Change that one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def check(
     _check_term(limits, now=now, before=before)
     if person is not None and before is None and not _belongs(person, department):
         raise Invalid(
-            N_("%(person)s is no member of %(department)s, nor of a team below it."), field="person",
+            N_("%(person)s is not a member of %(department)s or of a team below it."), field="person",
             person=person.username, department=department.name,
         )  # fmt: skip
 
@@ -155,7 +155,7 @@ def _check_term(limits: Limits, *, now: dt.datetime, before: Limits | None) -> N
         )  # fmt: skip
     changed = before is None or before.ends_on != last
     if changed and period_of(Budget(starts_on=first, ends_on=last), now) is None and last < timezone.localdate(now):
-        raise Invalid(N_("The term is over already: its last day is %(day)s."), field="ends_on", day=last.isoformat())
+        raise Invalid(N_("The term has already ended: its last day is %(day)s."), field="ends_on", day=last.isoformat())
 
 
 def _belongs(person: User, department: Department) -> bool:

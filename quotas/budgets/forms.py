@@ -19,14 +19,14 @@ class LimitsForm(forms.Form):
 
     hours = forms.IntegerField(
         label=_("GPU-hours"), min_value=1, max_value=MOST_HOURS,
-        help_text=_("Of whole cards: 8 cards for a day are 192. A part of a card counts its part."),
+        help_text=_("In hours of whole cards: 8 cards for a day are 192. Part of a card counts in proportion."),
     )  # fmt: skip
     counts = forms.ChoiceField(label=_("Counts"), choices=BudgetCounts.choices, initial=BudgetCounts.ALL)
     action = forms.ChoiceField(
         label=_("When it is used up"), choices=BudgetAction.choices, initial=BudgetAction.NO_BORROWING,
         help_text=_("Running workloads are never stopped by a budget. At 80 % the people concerned are warned in any case."),
     )  # fmt: skip
-    starts_on = DayField(label=_("From"), required=False, help_text=_("Empty, both: it begins anew each month."))
+    starts_on = DayField(label=_("From"), required=False, help_text=_("Leave both days empty for a monthly budget."))
     ends_on = DayField(label=pgettext_lazy("of a term", "Until"), required=False, help_text=_("The last day."))
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 

@@ -26,7 +26,7 @@ class QuarantineForm(forms.Form):
         empty_value=None,
         required=False,
         choices=[
-            ("", _("an operator ends it")),
+            ("", _("until an operator ends it")),
             ("4", _("4 hours")),
             ("24", _("1 day")),
             ("168", _("7 days")),

@@ -115,7 +115,7 @@ def place(node: Node, card: int | None) -> str:
 def check(*, node: Node, card: int | None, why: str, until: dt.datetime | None) -> None:
     """Raise Invalid or AlreadyQuarantined if this quarantine cannot begin."""
     if not why.strip():
-        raise Invalid(N_("Give the reason: it is shown to everybody whose work is stopped."), field="why")
+        raise Invalid(N_("Enter the reason: it is shown to everybody whose work is stopped."), field="why")
     names.checked_paragraph(why, "why")
     if len(why) > 500:
         raise Invalid(N_("The reason may have at most %(most)s characters, not %(length)s."), field="why", most=500,

@@ -80,7 +80,7 @@ def _is_held(decision: e.Decision | None) -> bool:
 def _so_far(budget: Budget, *, now: dt.datetime) -> Iterator[str]:
     spent = next(iter(spent_of([budget], now=now)), None)
     if spent is None:
-        yield _("Its term is not running: it holds nobody now.")
+        yield _("Its term is not running: it blocks nothing now.")
         return
     text = _("So far in this period: %(used)s of %(hours)s GPU-hours (%(share)s). It resets at %(at)s.")
     numbers = {"used": f"{spent.hours:,.1f}", "hours": f"{budget.hours:,}", "share": percent(float(spent.share))}

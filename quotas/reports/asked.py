@@ -72,7 +72,7 @@ def named_range(name: str) -> tuple[dt.datetime, dt.datetime]:
         days = int(name.removesuffix("d"))
         return midnight(today - dt.timedelta(days=days - 1)), midnight(today + dt.timedelta(days=1))
     raise Invalid(
-        N_("“%(given)s” is no range. Use one of %(choices)s, or from and until."), field="range", given=name[:40],
+        N_("“%(given)s” is not a range. Use one of %(choices)s, or from and until."), field="range", given=name[:40],
         choices=", ".join(RANGES),
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def asked_of(actor: Actor, values: Mapping[str, str], *, by: str = "pool") -> As
         raise NotVisible
     if given["kind"] and given["kind"] not in KINDS:
         raise Invalid(
-            N_("“%(given)s” is no kind of workload. Use one of %(choices)s."), field="kind", given=given["kind"][:40],
+            N_("“%(given)s” is not a kind of workload. Use one of %(choices)s."), field="kind", given=given["kind"][:40],
             choices=", ".join(KINDS),
         )  # fmt: skip
     groups = _groups(given["group"] or by)
@@ -107,7 +107,7 @@ def _groups(text: str) -> tuple[str, ...]:
     wrong = [name for name in names if name not in GROUPS]
     if wrong or not names:
         raise Invalid(
-            N_("“%(given)s” is nothing to group by. Use one or several of %(choices)s, separated by commas."),
+            N_("“%(given)s” cannot be grouped by. Use one or several of %(choices)s, separated by commas."),
             field="group", given=(wrong or [text])[0][:40], choices=", ".join(GROUPS),
         )  # fmt: skip
     return names
@@ -118,10 +118,10 @@ def _between(first: str, last: str) -> tuple[dt.datetime, dt.datetime]:
     its zone. Raises Invalid."""
     for name, text in (("from", first), ("until", last)):
         if not text:
-            raise Invalid(N_("Enter both ends of the time: from and until."), field=name)
+            raise Invalid(N_("Enter both from and until."), field=name)
     start, end = _moment("from", first, 0), _moment("until", last, 1)
     if end <= start:
-        raise Invalid(N_("The time ends before it begins: until has to be later than from."), field="until")
+        raise Invalid(N_("The end is before the beginning: until must be later than from."), field="until")
     days = (end - start).total_seconds() / 86_400
     if days > LONGEST + 1:
         raise Invalid(
@@ -134,7 +134,7 @@ def _between(first: str, last: str) -> tuple[dt.datetime, dt.datetime]:
 def _moment(name: str, text: str, days: int) -> dt.datetime:
     """A time in whole seconds; for a day, its beginning plus `days`. Raises Invalid."""
     wrong = Invalid(
-        N_("“%(given)s” is no day such as 2026-01-31, nor a time with its zone such as 2026-01-31T18:00:00Z."),
+        N_("“%(given)s” is neither a day such as 2026-01-31 nor a time with its zone such as 2026-01-31T18:00:00Z."),
         field=name, given=text[:40],
     )  # fmt: skip
     try:
@@ -145,7 +145,7 @@ def _moment(name: str, text: str, days: int) -> dt.datetime:
     last = timezone.localdate().year + 20
     if not FIRST_YEAR <= moment.year <= last:
         raise Invalid(
-            N_("The year %(year)s is out of reach: enter a time from %(first)s to %(last)s."), field=name,
+            N_("The year %(year)s is out of range: enter a time from %(first)s to %(last)s."), field=name,
             year=moment.year, first=FIRST_YEAR, last=last,
         )  # fmt: skip
     if is_day:

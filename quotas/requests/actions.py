@@ -37,7 +37,7 @@ MOST_OPEN = 20
 """The most open requests of one department at a time."""
 MOST_COMMENTS = 100
 """The most comments on one request."""
-WHY = N_("Say in a sentence what it is for: whoever decides reads it.")
+WHY = N_("Enter in a sentence what it is for: it is shown to the approvers.")
 NOT_BEGUN = [RequestState.OPEN, RequestState.SCHEDULED]
 """States in which a request has not changed the quota yet."""
 
@@ -63,7 +63,7 @@ class TooManyRequests(Problem):
 class AlreadyRequested(Problem):
     status = 409
     code = "already_requested"
-    message = N_("%(department)s has an open request for the same already. Comment on it, or withdraw it first.")
+    message = N_("%(department)s already has an open request for the same quota. Comment on it, or withdraw it first.")
 
 
 # The present value, and who may decide ------------------------------------------------------------------------------------------
@@ -133,14 +133,15 @@ def check_amount(pool: Pool, wanted: str, units: int | None, before: int | None)
         if units is not None and not before < units <= pool.nominal:
             most: dict[str, Any] = {"nominal": pool.nominal, "nominal_size": exact(pool.nominal, pool)}
             raise Invalid(
-                N_("The borrow limit is %(now_size)s. Enter more than that, at most %(nominal_size)s, or nothing for no limit."),
+                N_("The borrow limit is %(now_size)s. Enter more than that, at most %(nominal_size)s, or leave it empty "
+                   "for no limit."),
                 **sizes, **most,
             )  # fmt: skip
     elif units is None or units <= (before or 0):
-        raise Invalid(N_("%(now_size)s are guaranteed already. Enter the new total, which is more than that."), **sizes)
+        raise Invalid(N_("%(now_size)s are already guaranteed. Enter a new total above that."), **sizes)
     elif units > pool.nominal:
         raise Invalid(
-            N_("%(pool)s has only %(nominal_size)s to guarantee in all."),
+            N_("%(pool)s can guarantee at most %(nominal_size)s in total."),
             field="units", nominal=pool.nominal, unit=pool.unit, pool=pool.name, nominal_size=exact(pool.nominal, pool),
         )  # fmt: skip
 
@@ -248,7 +249,7 @@ def _notify(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User |
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:
     """Add a comment. Raises Invalid, NotVisible, Forbidden."""
     require_voice(actor, request)
-    text = _checked(text, "text", N_("Write something."))
+    text = _checked(text, "text", N_("Enter a comment."))
     with durable():
         row = QuotaRequest.objects.select_for_update(no_key=True, of=("self",)).get(pk=request.pk)
         if row.comments.count() >= MOST_COMMENTS:
@@ -299,7 +300,7 @@ def approve(
 def deny(*, actor: Actor, request: QuotaRequest, note: str, expected_version: int) -> QuotaRequest:
     """Deny a request. Raises AlreadyDecided, Stale, Invalid (no reason given), Forbidden."""
     require_decider(actor, request)
-    note = _checked(note, "note", N_("Give the reason: the requester reads it."))
+    note = _checked(note, "note", N_("Enter the reason: it is shown to the requester."))
     with durable():
         row = _still_open(request, expected_version)
         row.state = RequestState.DENIED

@@ -57,13 +57,15 @@ class RequestForm(forms.Form):
         label=_("New total"),
         max_length=LONGEST,
         required=False,
-        help_text=_("What the department would have then, in the unit shown beside the pool. Empty: no borrow limit."),
+        help_text=_(
+            "What the department would have then, in the unit shown beside the pool. Leave empty for no borrow limit."
+        ),
     )
-    starts_on = DayField(label=_("From"), required=False, help_text=_("Empty: once it is approved."))
+    starts_on = DayField(label=_("From"), required=False, help_text=_("Leave empty to begin on approval."))
     ends_on = DayField(
         label=pgettext_lazy("of a term", "Until"),
         required=False,
-        help_text=_("The last day. Empty: for good. A term is approved more easily."),
+        help_text=_("The last day. Leave empty for no end. A request with an end is approved more easily."),
     )
     why = forms.CharField(
         label=_("Reason"), max_length=1000, widget=forms.Textarea({"rows": 3}), validators=[names.paragraph],
@@ -104,11 +106,11 @@ class DecisionForm(AmountsForm):
     ends_on = DayField(
         label=pgettext_lazy("of a term", "Until"),
         required=False,
-        help_text=_("The last day. Empty: for good."),
+        help_text=_("The last day. Leave empty for no end."),
     )
     note = forms.CharField(
         label=_("Note"), max_length=1000, required=False, widget=forms.Textarea({"rows": 2}), validators=[names.paragraph],
-        help_text=_("The requester reads it. Needed to deny."),
+        help_text=_("Shown to the requester. Required to deny."),
     )  # fmt: skip
     version = forms.IntegerField(widget=forms.HiddenInput)
 

@@ -105,7 +105,7 @@ def new(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             _blame(form, problem)
         else:
-            messages.success(request, _("The request was sent to whoever can approve it."))
+            messages.success(request, _("The request was sent to its approvers."))
             return redirect("quotas:request", dept.slug, made.public_id)
     by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=dept)}
     rows = [(pool, by_pool.get(pool.pk)) for pool in Pool.objects.all()]

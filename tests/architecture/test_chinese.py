@@ -76,3 +76,11 @@ def test_a_term_is_translated_by_its_word(term: str) -> None:
         if spelled.search(OTHER_SENSES.sub(" ", english)) and GLOSSARY[term] not in chinese
     ]
     assert other == []
+
+
+def test_no_page_puts_a_space_after_the_mark_that_ends_a_sentence() -> None:
+    """A colon that ends a message brings its own space, so that the full-width one has none."""
+    bare = re.compile(r"""\{% translate ["'][^"']*:["'] %\} (?=\S)""")
+    pages = sorted((ROOT / "templates").rglob("*.html"))
+    assert len(pages) > 100
+    assert [page.name for page in pages if bare.search(page.read_text())] == []

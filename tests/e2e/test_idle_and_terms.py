@@ -203,7 +203,7 @@ def approves_less(oscar: Any) -> None:
     page = oscar.go("/requests/")
     page.locator("section", has_text="Waiting for your approval").get_by_role("link").first.click()
     decision, preview = page.locator("#decision"), page.locator("#preview")
-    expect(decision).to_contain_text("Promised to nobody: 4 cards of 16 cards.")
+    expect(decision).to_contain_text("Not guaranteed to any department: 4 cards of 16 cards.")
     expect(preview).to_contain_text("add up to 18 cards")
     record = page.locator("section", has_text="The last 30 days")
     expect(record.locator("dd", has_text="GPU-hours")).to_have_count(5)

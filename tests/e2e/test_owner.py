@@ -55,7 +55,7 @@ def test_use_is_looked_into_line_by_line_and_taken_along_as_csv(person: Arrive) 
     page.fill("[name=from]", "2026-02-02")
     page.fill("[name=until]", "2026-02-01")
     page.get_by_role("button", name="Show").click()
-    expect(page.get_by_role("alert")).to_contain_text("ends before it begins")
+    expect(page.get_by_role("alert")).to_contain_text("The end is before the beginning")
     olivia.heard = [text for text in olivia.heard if "422" not in text]
 
 

@@ -168,7 +168,7 @@ def answered(company: Company, key: str, xml: str) -> tuple[int, str]:
 def test_a_login_that_begins_at_the_provider_is_refused_with_what_to_do(chromium: Any, company: Company) -> None:
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
     assert len(from_the_tile(page, company, "sso")) == 1
-    expect(page.locator("main")).to_contain_text("This login began at Company login, which is not allowed here")
+    expect(page.locator("main")).to_contain_text("A login that starts at Company login is not accepted")
     page.goto(f"{company.portal.url}/profile/")
     assert "/login/" in page.url
 

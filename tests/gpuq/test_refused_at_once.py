@@ -121,7 +121,7 @@ def test_a_host_that_nobody_knows() -> None:
 
 
 def test_a_server_without_tls_behind_https_and_with_a_certificate_of_nobody(portal: Front, tmp_path: Path) -> None:
-    refused(gpuq("list", GPUQ_URL=portal.url.replace("http:", "https:")), "does not speak TLS")
+    refused(gpuq("list", GPUQ_URL=portal.url.replace("http:", "https:")), "does not support TLS")
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",

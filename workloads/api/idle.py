@@ -147,7 +147,7 @@ class ExemptionIn(Strict):
     workload = serializers.CharField(
         max_length=26, allow_null=True, default=None, help_text="Its id; null: the whole department, by operators only."
     )
-    why = Paragraph(max_length=500, help_text="The reason. Everybody who sees the workload sees it.")
+    why = Paragraph(max_length=500, help_text="The reason. It is shown to everybody who can see the workload.")
     until = Moment(help_text=f"At most {exemptions.LONGEST.days} days from now.")
 
 

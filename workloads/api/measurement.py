@@ -187,7 +187,7 @@ class WorkloadUsage(ApiView):
         except ValueError:
             value = None
         if value is not None and not 2000 <= value.year < 2100:
-            text = N_("The year %(year)s is out of reach: enter a time from %(first)s to %(last)s.")
+            text = N_("The year %(year)s is out of range: enter a time from %(first)s to %(last)s.")
             raise Invalid(text, field=name, year=value.year, first=2000, last=2099)
         if value is None:
             example = N_("%(name)s is a time such as 2026-05-04T10:00:00Z, not %(text)s.")

@@ -26,7 +26,7 @@ TIMES = ("notice", "grace", "min_runtime", "balance_half_life", "starvation_afte
 
 class BacktestForm(AmountsForm):
     days = forms.IntegerField(label=_("Number of days"), initial=30, min_value=1, max_value=MOST_DAYS,
-                              help_text=_("The last so many, as they were asked for."))  # fmt: skip
+                              help_text=_("The most recent days, with the requests as they were made."))  # fmt: skip
     configuration = forms.CharField(
         label=_("More, as configuration"),
         required=False,

@@ -44,17 +44,17 @@ log = structlog.get_logger(__name__)
 
 class OneAtATime(Problem):
     code = "one_at_a_time"
-    message = N_("A backtest that you asked for is still running. Wait for it, or cancel it.")
+    message = N_("You already have a backtest running. Wait for it, or cancel it.")
 
 
 class TooManyWorkloads(Invalid):
     code = "too_many_workloads"
-    message = N_("%(workloads)s workloads ran in these days; at most %(most)s are played. Ask for fewer days.")
+    message = N_("%(workloads)s workloads ran in these days; at most %(most)s can be replayed. Choose fewer days.")
 
 
 class NothingRan(Invalid):
     code = "nothing_ran"
-    message = N_("Nothing ran in these days. Ask for more days.")
+    message = N_("Nothing ran in these days. Choose more days.")
 
 
 class IsOver(Problem):
@@ -64,7 +64,7 @@ class IsOver(Problem):
 
 class TookTooLong(Problem):
     code = "took_too_long"
-    message = N_("It took longer than %(minutes)s minutes of computing. Ask for fewer days.")
+    message = N_("It took more than %(minutes)s minutes of computing time. Choose fewer days.")
 
 
 def may_ask(actor: Actor, group: PoolGroup) -> bool:
@@ -185,7 +185,7 @@ def _play(row: Backtest) -> None:
         log.info("backtest.left", backtest=row.public_id)
         return
     except plan.Refused as refused:
-        _fail(row, N_("The draft names something that is no longer so: %(why)s"), why=str(refused.errors[0]))
+        _fail(row, N_("The draft no longer applies: %(why)s"), why=str(refused.errors[0]))
         return
     except Problem as problem:
         _fail(row, problem.message, **problem.numbers)

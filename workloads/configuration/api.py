@@ -51,7 +51,7 @@ class PlanOut(serializers.Serializer[Any]):
     """What the file changes, and the immediate effects of that."""
 
     applied = serializers.BooleanField(help_text="false: it was a dry run.")
-    changes = ChangeOut(many=True, help_text="Empty: all of the file is so already.")
+    changes = ChangeOut(many=True, help_text="Empty: the file matches the current settings.")
     sentence = serializers.CharField(source="preview.sentence")
     lines = serializers.ListField(child=serializers.CharField(), source="preview.lines")
     stopped = StoppedOut(many=True, source="preview.stopped")

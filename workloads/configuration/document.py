@@ -42,7 +42,7 @@ class TooMany(Unreadable):
 
 class TwiceTheSame(Unreadable):
     code = "twice"
-    message = N_("Line %(line)s: %(key)s is there twice, first in line %(first)s.")
+    message = N_("Line %(line)s: %(key)s appears twice, first in line %(first)s.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Written(serializers.Field[Any, Any, Any, Any]):
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str):
-            raise serializers.ValidationError(_("Must be a text."), "not_a_text")
+            raise serializers.ValidationError(_("Must be text."), "not_a_text")
         try:
             return self.read(data)
         except ValidationError as error:

@@ -73,7 +73,9 @@ class PlanChanged(confirm.Unconfirmed):
     """The confirmed plan differs from the present one."""
 
     code = "plan_changed"
-    message = N_("What this file would change is no longer what you have seen. Nothing was changed. Look at it again.")
+    message = N_(
+        "What this file would change is no longer what the preview showed. Nothing was changed. Preview it again."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Faults:
         """Raises Refused when there are too many."""
         self.each.append(Fault(path, self.of.line_of(path), detail, code))
         if len(self.each) == MOST_FAULTS:
-            more = _("After %(most)s errors the file was read no further.") % {"most": MOST_FAULTS}
+            more = _("Only the first %(most)s errors are listed.") % {"most": MOST_FAULTS}
             raise Refused([*self.each, Fault((), None, more, "too_many_errors")])
 
     def add_details(self, path: Path, detail: Any) -> None:
@@ -342,7 +344,7 @@ def _rules(raw: Any, named: dict[str, set[Key]], units: Mapping[str, Pool], faul
             continue
         key = SECTIONS["group_rules"].key_of(wanted)  # type: ignore[attr-defined]
         if key in known:
-            faults.add(path, _("There is a rule for this group and department already."), "twice")
+            faults.add(path, _("There is already a rule for this group and department."), "twice")
         known.add(key)
         yield Wish("group_rules", key, path, wanted)
 

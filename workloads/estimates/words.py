@@ -19,13 +19,13 @@ NO_ESTIMATE = {
         "No estimate of its start: too little is known of how long the workloads before it run. A maximum runtime makes it known."
     ),
     "beyond_horizon": gettext_lazy("No estimate of its start: probably not within 7 days, as things are now."),
-    "too_many": gettext_lazy("No estimate of its start: more waits than the queue can be played forward for."),
-    "being_made": gettext_lazy("Its start is being estimated; the answer takes some seconds."),
+    "too_many": gettext_lazy("No estimate of its start: the queue is too long."),
+    "being_made": gettext_lazy("Its start is being estimated; this takes a few seconds."),
 }
 IN_A_LIST = {
     "runtimes_unknown": gettext_lazy("no estimate: runtimes unknown"),
     "beyond_horizon": gettext_lazy("no estimate: not within 7 days"),
-    "too_many": gettext_lazy("no estimate: too much waits"),
+    "too_many": gettext_lazy("no estimate: queue too long"),
 }
 BASIS = {
     Class.DEPARTMENT: gettext_lazy(
@@ -38,7 +38,7 @@ BASIS = {
         "Too few workloads like those that run now have ended: their runtimes are taken from all that have ended here."
     ),
     Class.LIMIT: gettext_lazy(
-        "Too few workloads have ended to learn from: what runs now is taken to run until its maximum runtime."
+        "Too few workloads have ended: running workloads are assumed to run to their maximum runtime."
     ),
 }
 ABOUT = dt.timedelta(minutes=2)  # a range up to this length is shown as one time

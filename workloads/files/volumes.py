@@ -34,7 +34,7 @@ class NoFiles(Problem):
 
 
 class SubmittedElsewhere(NoFiles):
-    message = N_("It was not submitted through the portal, which has no working directory for it.")
+    message = N_("It was not submitted through the portal, so it has no working directory here.")
 
 
 class NoSuchFile(Problem):

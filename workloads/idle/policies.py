@@ -111,7 +111,7 @@ def check_rules(pool: Pool, department: Department | None, rules: Rules) -> None
     for kind, rule in rules.items():
         if kind not in ASKED_HERE:
             raise Invalid(
-                N_("%(kind)s is no kind of workload: %(known)s."),
+                N_("%(kind)s is not a kind of workload. Use one of %(known)s."),
                 field="rules",
                 kind=kind,
                 known=", ".join(ASKED_HERE),

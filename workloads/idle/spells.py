@@ -141,9 +141,9 @@ def keep(*, actor: Actor, workload: Workload, now: dt.datetime | None = None) ->
         if spell is None or spell.stops_at is None:
             raise CannotKeep
         if spell.stop_decided_at is not None:
-            raise CannotKeep(N_("It is being stopped already."), code="too_late")
+            raise CannotKeep(N_("It is already being stopped."), code="too_late")
         if spell.kept_at is not None:
-            text = N_("It was kept once already, until %(until)s. It goes on only if it becomes active before.")
+            text = N_("It was already kept once, until %(until)s. It continues only if it becomes active before.")
             raise CannotKeep(text, code="kept_already", until=notices.fact_text("until_at", spell.stops_at.isoformat()))
         before, minutes = spell.stops_at, rule_of(spell).keep
         spell.kept_at, spell.kept_by = now, actor.user

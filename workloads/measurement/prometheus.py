@@ -81,9 +81,11 @@ def ask_texts(server: Server, texts: Sequence[str], *, at: dt.datetime) -> list[
     except NotMeasured:
         raise
     except safe_http.TooSlow as error:
-        raise NotMeasured(N_("It did not answer within %(seconds)s s."), field="url", seconds=f"{SECONDS:g}") from error
+        raise NotMeasured(
+            N_("It did not respond within %(seconds)s s."), field="url", seconds=f"{SECONDS:g}"
+        ) from error
     except safe_http.TooLong as error:
-        text = N_("One of its answers is longer than %(size)s MiB. Narrow it down with label matchers.")
+        text = N_("One of its responses is larger than %(size)s MiB. Narrow it down with label matchers.")
         raise NotMeasured(text, field="selector", size=LONGEST // 2**20) from error
     except Problem as error:
         raise NotMeasured(error.message, field=error.field, **error.numbers) from error
@@ -104,11 +106,11 @@ def _series(answer: safe_http.Answer) -> tuple[Sample, ...]:
         text = N_("It redirects to %(address)s. Redirects are not followed: enter the address itself.")
         raise NotMeasured(text, field="url", address=answer.location[:200] or "?")
     if answer.status in (401, 403):
-        raise NotMeasured(N_("It refuses the credentials (HTTP %(status)s)."), field="secret", status=answer.status)
+        raise NotMeasured(N_("It rejects the credentials (HTTP %(status)s)."), field="secret", status=answer.status)
     try:
         return parse(answer.body)
     except QueryRefused as error:
-        raise NotMeasured(N_("It refuses a query: %(why)s"), field="selector", why=str(error)) from error
+        raise NotMeasured(N_("It rejects a query: %(why)s"), field="selector", why=str(error)) from error
     except NotPrometheus as error:
-        text = N_("What answers there is not a Prometheus (HTTP %(status)s).")
+        text = N_("The server at this address is not Prometheus (HTTP %(status)s).")
         raise NotMeasured(text, field="url", status=answer.status) from error

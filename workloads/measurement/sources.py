@@ -72,7 +72,7 @@ def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
         raise Invalid(N_("The cluster on this machine measures itself; it has no Prometheus."), field="url")
     safe_http.checked_parts(wish.url)
     if urlsplit(wish.url).query or urlsplit(wish.url).fragment:
-        raise Invalid(N_("Enter the address without what follows ? or #: queries are added to it."), field="url")
+        raise Invalid(N_("Enter the address without a query (?) or fragment (#)."), field="url")
     if wish.ca.strip():
         safe_http.trust(wish.ca)
     unknown = [name for name in wish.exporters if name not in EXPORTERS]
@@ -100,7 +100,7 @@ def checked(cluster: Cluster, wish: Wish) -> MetricsSource:
     if wish.auth == MetricsAuth.BASIC and (not row.username or ":" in row.username):
         raise Invalid(N_("Enter a user name without a colon."), field="username")
     if any(not 32 <= ord(sign) < 127 for sign in wish.secret or "") and wish.auth == MetricsAuth.BEARER:
-        raise Invalid(N_("A token has letters, digits and signs of ASCII only."), field="secret")
+        raise Invalid(N_("A token may contain only ASCII letters, digits and symbols."), field="secret")
     return row
 
 

@@ -286,7 +286,7 @@ def pool_part(request: HttpRequest, pool: str) -> HttpResponse:
 class ExemptForm(forms.Form):
     why = forms.CharField(
         label=gettext_lazy("Reason"), max_length=500, widget=forms.Textarea(attrs={"rows": 2}),
-        help_text=gettext_lazy("Everybody who sees the workload sees it."),
+        help_text=gettext_lazy("Shown to everybody who can see the workload."),
     )  # fmt: skip
     days = forms.IntegerField(
         label=gettext_lazy("For how many days"), min_value=1, max_value=exemptions.LONGEST.days, initial=7

@@ -38,7 +38,7 @@ class ExemptionForm(forms.Form):
     what = forms.ChoiceField(label=gettext_lazy("What is exempt"))
     why = forms.CharField(
         label=gettext_lazy("Reason"), max_length=500, widget=forms.Textarea(attrs={"rows": 2}),
-        help_text=gettext_lazy("Everybody who sees the workload sees it."),
+        help_text=gettext_lazy("Shown to everybody who can see the workload."),
     )  # fmt: skip
     until = DayField(label=gettext_lazy("Until, that day included"))
 

@@ -25,7 +25,7 @@ from workloads.measurement.series import EXPORTERS
 from workloads.models import MetricsAuth, MetricsSource
 
 EXPORTER_NAMES = {
-    "dcgm": gettext_lazy("NVIDIA DCGM exporter, with the mapping of pods"),
+    "dcgm": gettext_lazy("NVIDIA DCGM exporter, with pod mapping"),
     "hami": gettext_lazy("HAMi: parts of cards"),
     "cadvisor": gettext_lazy("cAdvisor (kubelet): CPU and memory"),
 }

@@ -162,9 +162,9 @@ def why_unmeasured(
     if any(point.gpu is not None for points in by_rank.values() for point in points):
         return ""
     if attempt.cluster.kind == ClusterKind.EMBEDDED:
-        return _("The cards of this demonstration are declared only: there is nothing to measure of them.")
+        return _("The cards of this demo are simulated: there is nothing to measure.")
     if source is None or not source.url:
         return _("The use of this cluster is not measured: no Prometheus is connected.")
     if cards_of(workload) == "part" and "hami" not in workload.pool.sharing:
-        return _("Of a shared card it is not known which of its pods uses it.")
+        return _("On a shared card it is not known which pod uses it.")
     return ""

@@ -29,7 +29,7 @@ class NameTaken(Invalid):
 
 class TooMany(Invalid):
     code = "too_many_templates"
-    message = N_("There are already %(most)s templates; that is the most. Delete some first.")
+    message = N_("There are already %(most)s templates, the maximum. Delete some first.")
 
 
 def templates_of(actor: Actor, department: Department) -> QuerySet[RequestTemplate]:

@@ -154,12 +154,12 @@ def is_passable(text: str) -> bool:
 
 
 TOO_LONG_A_WORD = N_(
-    "A word or variable has %(size)s bytes; Linux accepts at most %(most)s. Put long content "
-    "into a file in the working directory."
+    "An argument or variable has %(size)s bytes; Linux accepts at most %(most)s. Put long content into a file in the "
+    "working directory."
 )
 TOO_LONG = N_(
-    "Command and variables have %(size)s bytes in total, each word with the 9 that Linux adds; the maximum is %(most)s. Put long "
-    "content into a file in the working directory."
+    "Command and variables have %(size)s bytes in total, including the 9 that Linux adds to each; the maximum is "
+    "%(most)s. Put long content into a file in the working directory."
 )
 LARGEST_TEXT = 256 * 1024
 LONGEST_WORD = 128 * 1024 - 1

@@ -77,8 +77,8 @@ def test_a_tour_is_offered_at_the_first_login_goes_back_and_is_closed_for_good(p
     page.evaluate("htmx.trigger(document.body, 'live')")  # a refresh of the part it stands in leaves it there
     page.wait_for_timeout(1000)
     expect(page.locator("#tour h2")).to_contain_text("1 of 5")
-    page.get_by_role("button", name="Close for good").click()
-    expect(page.locator(".toast")).to_contain_text("Help starts it again")
+    page.get_by_role("button", name="Do not show again").click()
+    expect(page.locator(".toast")).to_contain_text("You can start it again under Help")
     again = person("bob")
     expect(again.page.locator("h1")).to_have_text("Home")
     expect(again.page.locator(".tour")).to_have_count(0)

@@ -103,7 +103,7 @@ def test_a_child_makes_no_children(vision: Department, olga: User) -> None:
     beyond = client.post(URL, body(scopes=["read", "quota"], expires_at=soon()))
     assert beyond.status_code == 422
     assert beyond.json()["detail"] == (
-        "A token makes tokens with no more scopes than its own, and this one has not: quota. It has: read, submit, tokens."
+        "A token can create tokens with its own scopes only. This one does not have quota; it has read, submit, tokens."
     )
     child = client.post(URL, body(scopes=["read"], expires_at=soon())).json()["token"]
     assert with_secret(child).post(URL, body(scopes=["read"], expires_at=soon())).status_code == 403

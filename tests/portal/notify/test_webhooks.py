@@ -133,7 +133,7 @@ def test_slack_gets_text_in_which_only_our_link_is_one(
     text, link = sent["text"].split("\n")
     assert text.startswith("&lt;!channel&gt; &amp; co")
     assert "失败" in text
-    assert link == f"<{settings.BASE_URL}/d/vision/workloads/w1/|在门户中打开>"
+    assert link == f"<{settings.BASE_URL}/d/vision/workloads/w1/|在平台中打开>"
     assert "webhook-signature" not in receiver.received[-1][1]
 
 

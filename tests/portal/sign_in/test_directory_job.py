@@ -161,7 +161,7 @@ def test_a_directory_that_is_away_or_answers_in_part_changes_nothing(
     assert list(SeenGroups.objects.values_list("groups", "said_at")) == before
     assert reading().problem
     page = person(User.objects.get(username="root")).get("/operator/groups/").content.decode()
-    assert "The last try had no whole answer, so nothing was changed" in page
+    assert "The last read was incomplete, so nothing was changed" in page
     settings.IDENTITY_PROVIDERS = directories.read(corp.toml())
     read_directories()
     assert reading().problem == ""
@@ -177,7 +177,7 @@ def test_when_most_would_lose_everything_an_operator_is_asked_first(corp: Slapd)
     assert "5 people would lose all their groups at once" in desk.get("/operator/groups/").content.decode()
     asked = desk.post("/operator/groups/read/corp/", {}, format="multipart")
     assert asked.status_code == 409
-    assert "P3 Example has no groups any more." in asked.content.decode()
+    assert "P3 Example no longer has any groups." in asked.content.decode()
     assert by_rules() == set(TEAM)
     mark = asked.content.decode().split('name="confirmed" value="')[1].split('"')[0]
     assert desk.post("/operator/groups/read/corp/", {"confirmed": mark}, format="multipart").status_code == 302

@@ -193,7 +193,7 @@ class TestLogin:
         alice.set_password(PASSWORD)  # the same in both places
         alice.save()
         page = Client().get("/login/").content.decode()
-        assert "Your name and password of Company directory work here." in page
+        assert "You can log in with your name and password of Company directory." in page
         assert "Forgotten" not in page
         client = Client()
         assert sign_in("alice", client=client).status_code == 302
@@ -251,7 +251,7 @@ class TestAway:
         assert sign_in("olga").status_code == 302
         answer = sign_in("mia")
         assert answer.status_code == 503
-        assert "does not answer" in answer.content.decode()
+        assert "does not respond" in answer.content.decode()
 
     @pytest.mark.parametrize(
         ("changed", "told"),

@@ -141,7 +141,7 @@ class TestOperators:
         assert client.get("/api/v1/departments/", headers={"Accept": "application/json"}).status_code == 403
         assert client.post("/operator/users/", {"username": "x"}).headers["Location"] == HOME
         assert not User.objects.filter(username="x").exists()
-        assert "Operators need a second factor" in client.get(HOME).content.decode()
+        assert "Operators must use a second factor" in client.get(HOME).content.decode()
         set_up(client)
         assert client.get("/operator/").status_code == 200
 

@@ -85,20 +85,20 @@ def test_more_promised_than_there_is(vision: Department, pool: Pool) -> None:
 
 def test_work_that_must_not_be_stopped_on_borrowed_cards(vision: Department, pool: Pool) -> None:
     claim = make.holding(vision, pool, borrowed={None: 1}, preemptible=False)
-    assert violations() == [f"{claim.public_id} must not be stopped, and is on borrowed capacity"]
+    assert violations() == [f"{claim.public_id} is non-preemptible, but uses borrowed capacity"]
 
 
 def test_leaving_for_somebody_who_is_over(vision: Department, pool: Pool) -> None:
     gone = make.claim(vision, pool, 1, ClaimState.RELEASED)
     leaving = make.holding(vision, pool, own=1, state=ClaimState.LEAVING, held_for=gone)
-    assert violations() == [f"{leaving.public_id} is leaving for {gone.public_id}, which is over"]
+    assert violations() == [f"{leaving.public_id} is leaving for {gone.public_id}, which has ended"]
 
 
 def test_the_ledger_counts_what_is_over(workload: Workload) -> None:
     Claim.objects.update(state=ClaimState.RELEASED, released_at="2026-01-01T00:00Z")
     claim = Claim.objects.get()
     assert violations() == [
-        f"the ledger still counts 1 units of {claim.public_id}, which is over",
+        f"the ledger still counts 1 units of {claim.public_id}, which has ended",
         f"{workload.public_id} is running and its claim is released",
     ]
 

@@ -78,9 +78,9 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("values", "field", "says"),
         [
-            ({"units": 4}, "units", "4 cards are guaranteed already"),
-            ({"units": 9}, "units", "has only 8 cards"),
-            ({"units": None}, "units", "Enter the new total"),
+            ({"units": 4}, "units", "4 cards are already guaranteed"),
+            ({"units": 9}, "units", "at most 8 cards in total"),
+            ({"units": None}, "units", "Enter a new total"),
             ({"units": 2, "wanted": "borrow_limit"}, "units", "The borrow limit is 2 cards."),
             ({"why": "  "}, "why", "what it is for"),
             ({"ends_at": -1}, "ends_at", "in the future"),
@@ -410,7 +410,7 @@ class TestTerms:
         requests.run_terms(now=now + DAY)
         with override("zh-hans"):
             item = InboxItem.objects.filter(user=mia, kind="quota.term_delayed").get()
-            assert "资源池的容量已分配给其他部门" in sentence(item.kind, item.data)
+            assert "资源池的容量已保障给其他部门" in sentence(item.kind, item.data)
         requests.run_terms(now=now + 2 * DAY)
         row.refresh_from_db()
         assert (row.state, row.delayed, row.applied_at) == (RequestState.ENDED, "", None)

@@ -114,7 +114,7 @@ def test_an_owner_sets_those_of_people_only(vision: Department, pool: Pool, ann:
         ({"starts_on": "2026-04-01"}, "A term needs both days"),
         ({"starts_on": "2026-04-02", "ends_on": "2026-04-01"}, "The last day is before the first."),
         ({"starts_on": "soon", "ends_on": "2026-04-01"}, "Enter a valid date."),
-        ({"starts_on": "2026-01-01", "ends_on": "2026-01-31"}, "The term is over already"),
+        ({"starts_on": "2026-01-01", "ends_on": "2026-01-31"}, "The term has already ended"),
         ({"person": "nobody"}, "Select a valid choice."),
         ({"pool": "nothing"}, "Select a valid choice."),
     ],

@@ -140,7 +140,7 @@ def test_filters_leave_out_nodes_and_fade_cards(client: Client, world: dict[str,
     ]  # fmt: skip
     nlp = page(client, root, "/card-map/?department=nlp")
     assert [each for each in drawn(nlp) if not each.endswith(" x")] == ["own d2 hn", "idle"], "with its own colour"
-    assert "No card is like that now." in page(client, root, "/card-map/?department=vision&state=idle")
+    assert "No card matches now." in page(client, root, "/card-map/?department=vision&state=idle")
     hidden = page(client, world["ned"], "/card-map/?department=vision")
     assert "are not shown" not in hidden, "a department that the reader does not see narrows nothing"
     for odd in ("state=x", "pool=none", "show=x", "department=" + "x" * 500):

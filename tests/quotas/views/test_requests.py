@@ -56,7 +56,7 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
     assert "Approve or deny" not in text_of(asker.get(address))
     assert "Waiting for your approval" in text_of(approver.get("/requests/"))
     page = text_of(approver.get(address))
-    assert "Promised to nobody: 4 cards of 8 cards." in page
+    assert "Not guaranteed to any department: 4 cards of 8 cards." in page
     assert "nothing started" in page
     panel = text_of(approver.get(f"{address}preview/", {"units": "6", "ends_on": "", "note": "", "version": "1"}))
     assert "No workload is affected now." in panel
@@ -72,13 +72,13 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"units": "4"}, "4 cards are guaranteed already"),
+        ({"units": "4"}, "4 cards are already guaranteed"),
         ({"units": "many"}, "is not a valid amount here"),
         ({"why": ""}, "This field is required."),
         ({"ends_on": "2020-01-01"}, "The end must be in the future"),
         ({"ends_on": "soon"}, "Enter a valid date."),
         ({"ends_on": "9999-12-31"}, "within the next 20 years"),
-        ({"units": "9.5"}, "9.5 is no whole number of cards"),
+        ({"units": "9.5"}, "9.5 is not a whole number of cards"),
         ({"why": "a\u202eb"}, "is invisible"),
     ],
 )
@@ -102,7 +102,7 @@ def test_the_api_refuses_part_of_a_card_as_the_page_does(
     answer = program(mia, vision).post(url, asked, content_type="application/json")
     assert answer.status_code == 422
     assert [error["attr"] for error in answer.json()["errors"]] == ["amount"]
-    assert "no whole number of cards" in answer.json()["detail"]
+    assert "not a whole number of cards" in answer.json()["detail"]
     assert not QuotaRequest.objects.exists()
 
 
@@ -144,7 +144,7 @@ def test_a_denial_without_a_reason_and_too_much_are_shown_beside_the_form(
     answer = approver.post(address, values | {"decision": "deny"})
     assert (answer.status_code, "Give the reason" in text_of(answer)) == (422, True)
     answer = approver.post(address, values | {"decision": "approve"})
-    assert (answer.status_code, "has only 8 cards" in text_of(answer)) == (422, True)
+    assert (answer.status_code, "at most 8 cards in total" in text_of(answer)) == (422, True)
     assert 'id="id_units_error"' in text_of(answer), "it stands at the amount that was too much"
 
 

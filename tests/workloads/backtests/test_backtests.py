@@ -302,7 +302,7 @@ def test_what_takes_too_long_or_fails_says_so(world: World, monkeypatch: Any) ->
     monkeypatch.setattr(draft, "PARTS", {})
     runs.run_next(now=timezone.now())
     row.refresh_from_db()
-    assert (row.state, "draft names something" in row.why["message"]) == ("failed", True)
+    assert (row.state, "draft no longer applies" in row.why["message"]) == ("failed", True)
 
 
 def test_an_owner_sees_the_own_department_and_the_sums_an_operator_all_and_others_nothing(world: World) -> None:

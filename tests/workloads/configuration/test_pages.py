@@ -49,7 +49,7 @@ def test_a_file_is_looked_at_and_then_applied(client: Client) -> None:
     assert AuditEntry.objects.get().source == "gpu.yaml"
     assert "applied from gpu.yaml" in client.get("/operator/audit/").content.decode()
     again: Any = client.post(URL, {"text": LESS})
-    assert "all of the file is so already" in again.content.decode()
+    assert "the file matches the current settings" in again.content.decode()
 
 
 def test_a_plan_that_has_changed_is_shown_again_and_not_applied(client: Client) -> None:
@@ -61,7 +61,7 @@ def test_a_plan_that_has_changed_is_shown_again_and_not_applied(client: Client) 
     page: Any = client.post(URL, seen)
     text = page.content.decode()
     assert page.status_code == 422
-    assert "no longer what you have seen" in text
+    assert "no longer what the preview showed" in text
     assert '<span class="diff-before">6 cards</span>' in text
     assert (Quota.objects.get().guaranteed, AuditEntry.objects.count()) == (6, 0)
     again = fields(page)
@@ -85,7 +85,7 @@ def test_the_download_changes_nothing(client: Client) -> None:
     answer: Any = client.get(URL + "export/")
     assert answer["Content-Disposition"] == 'attachment; filename="gpu-quota-portal.yaml"'
     page: Any = client.post(URL, {"text": answer.content.decode()})
-    assert "all of the file is so already" in page.content.decode()
+    assert "the file matches the current settings" in page.content.decode()
 
 
 def test_only_operators_see_it(client: Client) -> None:

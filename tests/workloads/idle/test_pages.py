@@ -55,7 +55,7 @@ def test_its_page_says_why_and_until_when_and_keeps_it_once(idle: IdleBed, warne
     assert "chose “Keep it”" in answer
     assert f"{page_of(warned)}keep/" not in answer
     again = alice.post(f"{page_of(warned)}keep/", follow=True).content.decode()
-    assert "It was kept once already" in again
+    assert "It was already kept once" in again
 
 
 def test_home_has_its_countdown_first_until_it_is_kept_and_again_before_it_is_stopped(
@@ -77,7 +77,7 @@ def test_home_has_its_countdown_first_until_it_is_kept_and_again_before_it_is_st
     assert "data-idle" in alice.get("/mine/").content.decode(), "its row says until when"
     idle.pass_by(105, warned)
     said = banner()
-    assert "It was kept once already." in said
+    assert "It was already kept once." in said
     assert "keep/" not in said
 
 

@@ -190,7 +190,7 @@ def test_the_api_names_what_is_wrong(member: Client, here: World, field: str, qu
     assert answer.json()["errors"][0]["attr"] == field
     steps = "step can be 300 / 3600 seconds, not" in answer.json()["detail"]
     assert steps == (field == "step"), "what it can be, whatever it was"
-    assert ("out of reach" in answer.json()["detail"]) == (query.get("until") == "0001-01-01")
+    assert ("out of range" in answer.json()["detail"]) == (query.get("until") == "0001-01-01")
 
 
 def test_strangers_see_none_of_it(client: Client, here: World) -> None:
@@ -264,7 +264,7 @@ def test_the_card_map_tells_how_busy_its_cards_are(member: Client, here: World) 
     placed(gang, {"pod": 0, "node": "a100-n1", "cards": [0]}, {"pod": 1, "node": "a100-n1", "cards": [1]})
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [2]})
     placed(old, {"pod": 0, "node": "a100-n1", "cards": [3]})
-    assert "Nothing that you see is measured here at present." in member.get("/card-map/").content.decode()
+    assert "No workload that you can see is measured here at present." in member.get("/card-map/").content.decode()
     measured(gang, 0.25)
     measured(gang, 0.0, rank=1)
     MeasuredBucket.objects.create(attempt=old, rank=0, at=timezone.now() - HOUR, gpu=900)

@@ -58,13 +58,13 @@ def measure_well(mood: Mood, here: World) -> MeasuredBucket:
 
 LONG = prometheus.LONGEST
 BAD = {
-    "500": ((500, {}, b"oops"), "not a Prometheus (HTTP 500)"),
-    "garbage": ((200, {}, b"<html>hello</html>"), "not a Prometheus (HTTP 200)"),
-    "empty": ((200, {}, b""), "not a Prometheus"),
+    "500": ((500, {}, b"oops"), "is not Prometheus (HTTP 500)"),
+    "garbage": ((200, {}, b"<html>hello</html>"), "is not Prometheus (HTTP 200)"),
+    "empty": ((200, {}, b""), "is not Prometheus"),
     "redirect": ((302, {"Location": "http://169.254.169.254/"}, b""), "redirects to http://169.254.169.254/"),
-    "unauthorized": ((401, {}, b""), "refuses the credentials (HTTP 401)"),
-    "error": ((400, {}, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "refuses a query: parse error"),
-    "huge": ((200, {}, b" " * 300), "longer than"),
+    "unauthorized": ((401, {}, b""), "rejects the credentials (HTTP 401)"),
+    "error": ((400, {}, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "rejects a query: parse error"),
+    "huge": ((200, {}, b" " * 300), "larger than"),
     "cut short": ((200, {"Content-Length": "500", "Connection": "close"}, b"{"), "cannot be reached"),
 }  # fmt: skip
 
@@ -185,7 +185,7 @@ def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
     quick.refresh_from_db()
     here.source.refresh_from_db()
     assert quick.measured_at == begun
-    assert sources.failure_text(here.source.failure) == "It did not answer within 1 s."
+    assert sources.failure_text(here.source.failure) == "It did not respond within 1 s."
     assert timezone.now() - begun < dt.timedelta(seconds=20)  # 8 queries of 1 s each would be the fault
 
 
@@ -202,7 +202,7 @@ def test_an_address_of_no_other_machine_is_refused(here: World, host: str) -> No
     with pytest.raises(sources.Invalid) as refused:
         sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(f"http://{host}:9090"))
     assert refused.value.field == "url"
-    assert "no address of another machine" in refused.value.detail
+    assert "not an address of another machine" in refused.value.detail
 
 
 def test_a_certificate_is_trusted_that_the_operator_entered_and_no_other(
@@ -349,7 +349,7 @@ def test_the_page_tests_saves_and_disconnects(operator: Client, here: World, moo
     mood.answer = (500, {}, b"")
     refused = operator.post(path, fields | {"test": "1"})
     assert refused.status_code == 422
-    assert "not a Prometheus" in refused.content.decode()
+    assert "is not Prometheus" in refused.content.decode()
     measure_all(now=timezone.now())
     for address in (path, "/operator/clusters/", "/operator/system/"):
         answer = operator.get(address)

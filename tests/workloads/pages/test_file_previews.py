@@ -100,7 +100,7 @@ def test_what_is_no_text_and_what_is_too_large_is_offered_for_download(
     (folder / "empty.txt").write_bytes(b"")
     (folder / "dot.png").write_bytes(DOT)
     client = as_(bed.alice)
-    assert "Neither text nor a picture" in shown(client, job, "weights.bin")
+    assert "cannot be shown in the browser" in shown(client, job, "weights.bin")
     assert 'class="code' in shown(client, job, "empty.txt")
     monkeypatch.setattr(previews, "LARGEST_IMAGE", len(DOT) - 1)
     assert "too large to be shown" in shown(client, job, "dot.png")

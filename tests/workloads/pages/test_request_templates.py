@@ -131,7 +131,7 @@ def test_a_template_of_what_is_gone_says_so_and_the_form_begins_with_something_e
     row = kept(world.alice, world)
     RequestTemplate.objects.update(body=row.body | {"pool": "sold", "image": "removed:1", "preset": "none"})
     text = as_(world.alice).get(f"{new(world.vision)}?template={row.public_id}").content.decode()
-    assert "What it names is no longer available here: Pool, Image." in text
+    assert "Some of its values are no longer available here: Pool, Image." in text
     assert as_(world.alice).get(page("templates", world.vision)).status_code == 200
 
 
