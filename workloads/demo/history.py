@@ -1,7 +1,7 @@
 """The thirty days before the demo began: made-up requests, simulated with the real planner, and stored as past use.
 
-It is the same on every machine, as the random numbers have a fixed seed. It has claims, ledger entries and metered use, but no
-workloads, logs or decisions. Pages mark it as demo data (templates/_components/demo_history.html).
+It is the same on every machine, as the random numbers have a fixed seed. It has workloads, attempts, claims, ledger entries and
+metered use, but no logs, files or decisions. Pages mark it as demo data (templates/_components/demo_history.html).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
+from portal.ids import new_id
 from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota, UsageHour, WorkHour
 from quotas.spending.metering import HOUR, hour_of, sum_hours
-from workloads.demo.seed import GIB, PEOPLE, QUOTAS
-from workloads.models import Kind
+from workloads.demo.seed import GIB, PEOPLE, QUOTAS, TRAINING
+from workloads.models import Attempt, Image, Kind, State, StopCause, Workload
 from workloads.replay.demand import Demand, Job
 from workloads.replay.history import Terms
 from workloads.replay.simulation import Assumed, Simulation, Work
@@ -37,7 +38,12 @@ SIZES: dict[str, list[tuple[int, str, int | None]]] = {  # of a pod in each pool
     "a100-hami": [(8 * GIB, "", 25), (10 * GIB, "", 50)],
 }
 HOURS = [0.5, 2, 4, 8, 12, 20, 30]  # how long they run
-KINDS = [Kind.JOB, Kind.JOB, Kind.JOB, Kind.NOTEBOOK, Kind.DISTRIBUTED]
+KINDS = [Kind.JOB, Kind.JOB, Kind.JOB, Kind.NOTEBOOK]
+NAMES = {
+    "vision": ["detector", "segmentation", "pose"], "translation": ["nmt-base", "nmt-large", "alignment"],
+    "speech": ["recognition", "synthesis", "diarization"], "robotics": ["grasping", "simulation", "navigation"],
+    "biology": ["folding", "docking", "cell-atlas"],
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +142,76 @@ def _times(chance: random.Random, begin: dt.datetime, a_day: float) -> Iterator[
 
 
 def _write(spans: list[Span], begin: dt.datetime, end: dt.datetime) -> None:
-    departments = {row.slug: row for row in Department.objects.all()}
-    pools = {row.slug: row for row in Pool.objects.all()}
-    users = {row.username: row for row in User.objects.all()}
     chance = random.Random(SEED)  # noqa: S311
-    claims = Claim.objects.bulk_create(
-        [
-            Claim(
-                department=departments[span.claim.department], pool=pools[span.claim.pool], user=users[span.claim.user],
-                person=span.claim.user, kind=chance.choice(KINDS), name=span.claim.id, units_per_pod=span.claim.units_per_pod,
-                profile=span.claim.profile or "", cores_per_pod=span.claim.cores_per_pod, state=ClaimState.RELEASED,
-                submitted_at=_moment(span.claim.submitted_at), queued_at=_moment(span.claim.queued_at or span.claim.submitted_at),
-                started_at=_moment(span.begin), released_at=_moment(span.end),
-                own=span.own, borrowed=span.claim.units - span.own,
-            )
-            for span in spans
-        ], batch_size=500,
-    )  # fmt: skip
+    runs: dict[e.ClaimId, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: (span.claim.submitted_at, span.claim.id, span.begin)):
+        runs[span.claim.id].append(span)
+    known = Known()
+    workloads = [known.workload(number, spans, chance) for number, spans in enumerate(runs.values(), start=1)]
+    made = [
+        (span, known.claim(workload, span), known.attempt(workload, number, span))
+        for workload, spans in zip(workloads, runs.values(), strict=True) for number, span in enumerate(spans, start=1)
+    ]  # fmt: skip
+    Workload.objects.bulk_create(workloads, batch_size=500)
+    Claim.objects.bulk_create([claim for _span, claim, _attempt in made], batch_size=500)
+    for _span, claim, attempt in made:
+        attempt.workload_id, attempt.claim_id = attempt.workload.pk, claim.pk
+    Attempt.objects.bulk_create([attempt for _span, _claim, attempt in made], batch_size=500)
     entries = LedgerEntry.objects.bulk_create(
         [
             LedgerEntry(
                 claim=claim, pool=claim.pool, department=claim.department, own=owner == span.claim.department,
-                lender=None if owner in ("", span.claim.department) else departments[owner], units=units,
+                lender=None if owner in ("", span.claim.department) else known.departments[owner], units=units,
                 started_at=_moment(span.begin), ended_at=_moment(span.end),
             )
-            for claim, span in zip(claims, spans, strict=True) for owner, units in span.units.items()
+            for span, claim, _attempt in made for owner, units in span.units.items()
         ], batch_size=500,
     )  # fmt: skip
     _meter(entries, begin, end)
+
+
+class Known:
+    """The rows that the past refers to, and new rows that refer to them."""
+
+    def __init__(self) -> None:
+        self.departments = {row.slug: row for row in Department.objects.all()}
+        self.pools = {row.slug: row for row in Pool.objects.select_related("group__cluster")}
+        self.users = {row.username: row for row in User.objects.all()}
+        self.image = Image.objects.get(name=TRAINING)
+
+    def workload(self, number: int, runs: list[Span], chance: random.Random) -> Workload:
+        """The workload that ran in `runs`, which are in order: preempted after each of them but the last."""
+        request, submitted, ended = runs[0].claim, _moment(runs[0].claim.submitted_at), _moment(runs[-1].end)
+        return Workload(
+            public_id=new_id(at=submitted), name=f"{chance.choice(NAMES[request.department])}-{number}",
+            department=self.departments[request.department], pool=self.pools[request.pool], author=self.users[request.user],
+            kind=chance.choice(KINDS), image=self.image, command=["train"], units_per_pod=request.units_per_pod,
+            profile=request.profile or "", cores_per_pod=request.cores_per_pod, cpu_milli=request.cpu_milli,
+            memory_mib=request.memory_mib, state=State.SUCCEEDED, attempts_made=len(runs), reclaims=len(runs) - 1, exit_code=0,
+            submitted_at=submitted, state_since=ended, finished_at=ended, files_removed_at=ended,
+        )  # fmt: skip
+
+    def claim(self, workload: Workload, span: Span) -> Claim:
+        return Claim(
+            workload=workload.public_id, name=workload.name, kind=workload.kind, department=workload.department,
+            pool=workload.pool, user=workload.author, person=span.claim.user, units_per_pod=workload.units_per_pod,
+            profile=workload.profile, cores_per_pod=workload.cores_per_pod, state=ClaimState.RELEASED,
+            submitted_at=workload.submitted_at, queued_at=_queued(span), started_at=_moment(span.begin),
+            released_at=_moment(span.end), own=span.own, borrowed=span.claim.units - span.own,
+        )  # fmt: skip
+
+    def attempt(self, workload: Workload, number: int, span: Span) -> Attempt:
+        begin, end, last = _moment(span.begin), _moment(span.end), number == workload.attempts_made
+        return Attempt(
+            workload=workload, number=number, cluster=workload.pool.group.cluster, run_name=f"w-{workload.public_id}-{number}",
+            submission_id=new_id(at=begin), queued_at=_queued(span), admitted_at=begin, created_at=begin, started_at=begin,
+            ready_at=None if last else end, stop_cause="" if last else StopCause.RECALLED, finished_at=end, removed_at=end,
+            outcome="succeeded" if last else "recalled", exit_code=0 if last else None,
+        )  # fmt: skip
+
+
+def _queued(span: Span) -> dt.datetime:
+    return _moment(span.claim.submitted_at if span.claim.queued_at is None else span.claim.queued_at)
 
 
 def _moment(seconds: int) -> dt.datetime:

@@ -11,13 +11,15 @@ from django.conf import LazySettings
 from django.db.models import Sum
 from django.utils import timezone
 
-from quotas.models import Claim, LedgerEntry, Pool, UsageDay, UsageHour, WorkHour
+from quotas.models import Claim, LedgerEntry, Pool, PoolGroup, UsageDay, UsageHour, WorkHour
 from quotas.spending.metering import _sum_hour, hour_of
 from workloads.demo.history import DAYS, fill
 from workloads.demo.seed import seed
+from workloads.models import Attempt, Workload
+from workloads.replay.history import demand_of
 
 pytestmark = pytest.mark.django_db
-HOUR = dt.timedelta(hours=1)
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,22 @@ def test_thirty_days_are_there_once_and_add_up() -> None:
     assert LedgerEntry.objects.filter(own=False, lender__isnull=False).exists()
     assert not LedgerEntry.objects.filter(ended_at=None).exists()
     assert not Claim.objects.exclude(state="released").exists()
+    assert not Workload.objects.exclude(state="succeeded", finished_at__lte=now).exists()
+    assert Attempt.objects.count() == attempts > Workload.objects.filter(reclaims=0).count()
+    assert not Attempt.objects.filter(removed_at=None).exists(), "the cluster knows none of them"
     assert fill(now) == 0
+
+
+def test_a_backtest_has_the_whole_month_to_play_and_lists_have_it_in_order() -> None:
+    seed()
+    now = timezone.now()
+    fill(now)
+    unknown = [demand_of(group, now - DAYS * DAY, now)[1] for group in PoolGroup.objects.all()]
+    played = sum(len(demand_of(group, now - DAYS * DAY, now)[0].jobs) for group in PoolGroup.objects.all())
+    assert played == Workload.objects.count() > 200
+    assert set(unknown) == {0}
+    times = list(Workload.objects.order_by("public_id").values_list("submitted_at", flat=True))
+    assert times == sorted(times)
 
 
 def test_hours_are_what_metering_sums() -> None:
