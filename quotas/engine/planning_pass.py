@@ -5,15 +5,15 @@ The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planni
 
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
-    department_paused, user_cap (5), backoff_until (19), over_budget (24)    waiting.py: `not_now`
+    department_paused, user_cap (5), over_budget (24); borrowers: backoff_until (19)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
     not_enough (8), also by policy (13)                                      `PassState.entitled`, `places`; policy: `open_by`
-    fragmented, waiting_for_gang (8)                                         `PassState.places`, by placement.py
+    fragmented (CPU, memory or devices, too), waiting_for_gang (8)           `PassState.places`, by placement.py
     held_for (11), also by reservations (9)                                  `PassState.add_earmark`, who may pass: `Holds`
-    lent_out_returning, by victims' minimum runtime (14)                     preemption_rules.py: `may_be_preempted`
+    lent_out_returning: victims still too young for notice (14)              preemption_rules.py: `may_be_preempted`
     no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_by`
     pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; `run`
-    above_ceiling, no_such_profile (5), for who can never run                waiting.py: `impossible`
+    above_ceiling, no_such_profile (5): impossible                           waiting.py: `impossible`
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
 
 
 ROUNDS = 5
-"""The most rounds in a pass, and in settling reservations. Cut short, it keeps all limits; the next finds more."""
+"""The most rounds in a pass, and in settling reservations. If they run out, all limits hold; the next pass goes on."""
 
 
 class PlanningPass:
@@ -80,7 +80,7 @@ class PlanningPass:
         self._in_vain: set[object] = set()
 
     def run(self) -> None:
-        """Answer all claims (steps 1 to 6), then explain."""
+        """Answer all claims, then explain."""
         if self.state.pool.cluster_unreachable_since is not None:
             self._let_wait(sorted(self.state.pending, key=lambda claim: claim.id))
         else:
@@ -108,7 +108,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # which may lose its right by this
+                state.ask_again = True  # that reservation may lose its right now
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
@@ -123,7 +123,7 @@ class PlanningPass:
     # Step 3: start ----------------------------------------------------------------------------------------------------
 
     def _start(self, claim: Claim) -> Decision | None:
-        """If quotas allow, start it where it fits both now and once all reservations are taken up."""
+        """If quotas allow, start it where it fits now, and beside all reservations once all leavers have left."""
         state = self.state
         drawn = state.draw_from_recalls(claim)
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None

@@ -54,7 +54,7 @@ class Chosen:
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
-    only its own department's where they suffice."""
+    only its own department's where they suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     siblings = own_candidates(preemptor)
     if siblings and not preemptor.inside:
@@ -71,8 +71,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
 
 
 def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of the siblings and those departments' claims. If only units are lacking, claims anywhere do; if a
-    place is, claims elsewhere may have to free quota."""
+    """The best set of the siblings and those departments' claims. If only units are lacking, claims on any node
+    do; if a place is, they must free a node, and others may have to free quota."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, siblings, departments)

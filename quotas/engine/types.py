@@ -63,9 +63,9 @@ class DecisionKind(StrEnum):
 class Decision:
     """The answer to a pending claim.
 
-    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` get
-    notice now; at `by` all `waiting_on` have left. If it waits, `position` counts from 1 in its pool, and `ahead` names the first
-    AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
+    If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` get notice
+    now; at `by` all `waiting_on`, also earlier leavers, have left. If it waits, `position` counts from 1 in its pool, `ahead`
+    names the first AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
     """
 
     claim: ClaimId
@@ -100,8 +100,8 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A tenant, or a team below its `parent`. `user_caps` bound what each of its users may hold; `budgets` are used up, its own
-    or those of departments above."""
+    """A tenant, or a team below its `parent`. `user_caps` bound what each of its users may hold; `budgets` are those that are
+    used up, its own or of departments above."""
 
     id: Annotated[DepartmentId, NotEmpty()]
     parent: DepartmentId | None = None
