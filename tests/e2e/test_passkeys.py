@@ -110,7 +110,7 @@ def test_a_device_that_says_no_and_an_address_without_passkeys_are_told(chromium
     session.send("WebAuthn.setUserVerified", {"authenticatorId": device, "isUserVerified": False})
     person.go("/login/")
     page.get_by_role("button", name="使用通行密钥登录").click()
-    expect(page.get_by_role("alert")).to_contain_text("浏览器没有给出通行密钥")
+    expect(page.get_by_role("alert")).to_contain_text("浏览器没有提供通行密钥")
     number = portal.url.replace("localhost", "127.0.0.1")
     page.goto(number + "/login/")
     expect(page.get_by_role("button", name="登录", exact=True)).to_be_visible()

@@ -273,7 +273,7 @@ def test_quota_is_requested_and_listed(site: Site) -> None:
     code, listing, _ = site.run("requests")
     assert (code, out.strip() in listing, day in listing) == (0, True, True)
     code, _, err = site.run(*words[:4], "1", *words[5:])
-    assert (code, "guaranteed already" in err) == (2, True)
+    assert (code, "already guaranteed" in err) == (2, True)
 
 
 def test_usage_is_told_by_who_used_it_and_a_wrong_time_names_what_is_wrong(site: Site) -> None:
