@@ -92,11 +92,11 @@ def test_a_request_for_quota_is_talked_about_decided_and_withdrawn(site: Site) -
     assert "text" in run("--comment", first)[2]
     assert run("--approve", first)[0] == 2, "its author may not"
     code, _out, err = run("--deny", first, token=operator)
-    assert (code, "Give the reason" in err) == (2, True)
+    assert (code, "Enter the reason" in err) == (2, True)
     code, _out, err = run("--approve", first, "--total", "many", token=operator)
     assert (code, "amount" in err) == (2, True), err
     code, _out, err = run("--approve", first, "--total", "900", token=operator)
-    assert (code, "has only" in err) == (2, True), err
+    assert (code, "at most 4 cards in total" in err) == (2, True), err
     last = str(timezone.localdate() + dt.timedelta(days=20))
     code, out, err = run("--approve", first, "--total", "3", "--until", last, "--note", "Three.", token=operator)
     assert (code, out) == (0, "granted\n"), err

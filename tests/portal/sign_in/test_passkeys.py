@@ -117,5 +117,5 @@ def test_a_passkey_opens_the_account_for_as_long_as_the_password_beside_it_would
         check(alice)
     settings.IDENTITY_PROVIDERS = directories.read(DIRECTORY)
     SocialAccount.objects.create(user=alice, provider="corp", uid="1")
-    with pytest.raises(ValidationError, match="does not answer"):
+    with pytest.raises(ValidationError, match="does not respond"):
         check(alice)

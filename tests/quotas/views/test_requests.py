@@ -142,9 +142,9 @@ def test_a_denial_without_a_reason_and_too_much_are_shown_beside_the_form(
     address, approver = f"/d/vision/requests/{sent(mia).public_id}/decide/", page_of(root)
     values = {"units": "6", "ends_on": "", "note": "", "version": "1"}
     answer = approver.post(address, values | {"decision": "deny"})
-    assert (answer.status_code, "Give the reason" in text_of(answer)) == (422, True)
+    assert (answer.status_code, "Enter the reason" in text_of(answer)) == (422, True)
     answer = approver.post(address, values | {"decision": "approve"})
-    assert (answer.status_code, "at most 8 cards in total" in text_of(answer)) == (422, True)
+    assert (answer.status_code, "has only 8 cards" in text_of(answer)) == (422, True)
     assert 'id="id_units_error"' in text_of(answer), "it stands at the amount that was too much"
 
 
