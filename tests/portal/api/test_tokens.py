@@ -180,7 +180,7 @@ def test_a_department_has_so_many_service_accounts_and_a_removed_name_says_that_
     assert client.delete(f"{url}vision.one/").status_code == 204
     assert client.post(url, {"name": "three"}).status_code == 201
     assert "already exists" in client.post(url, {"name": "two"}).json()["detail"]
-    assert "was removed" in client.post(url, {"name": "one"}).json()["detail"]
+    assert "of a removed service account" in client.post(url, {"name": "one"}).json()["detail"]
 
 
 def test_another_persons_token_does_not_exist_for_a_member(alice: User, vision: Department) -> None:

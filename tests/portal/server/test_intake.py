@@ -263,7 +263,7 @@ def test_who_sends_fast_or_has_just_begun_keeps_the_place(monkeypatch: pytest.Mo
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("language", "words"), [("en", "at most 100 files"), ("zh-hans", "最多 100 个文件")])
+@pytest.mark.parametrize(("language", "words"), [("en", "At most 100 files"), ("zh-hans", "最多上传 100 个文件")])
 def test_a_form_with_too_many_files_says_how_many_it_may_bring(client: Client, language: str, words: str) -> None:
     client.force_login(make.user("ann"), backend="django.contrib.auth.backends.ModelBackend")
     files = {"files": [SimpleUploadedFile(f"{n}.txt", b"x") for n in range(101)]}
