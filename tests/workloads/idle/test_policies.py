@@ -103,7 +103,7 @@ def test_numbers_out_of_range_old_versions_and_other_people_change_nothing(
 ) -> None:
     with pytest.raises(Invalid, match="10 to 10080"):
         put(operator, pool, None, 0, job=Rule(minutes=9))
-    with pytest.raises(Invalid, match="no kind"):
+    with pytest.raises(Invalid, match="not a kind"):
         put(operator, pool, None, 0, dance=STOP)
     put(operator, pool, None, 0, job=STOP)
     with pytest.raises(Stale):
