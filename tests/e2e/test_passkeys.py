@@ -53,6 +53,7 @@ def with_authenticator(page: Page) -> Any:
 
 
 def log_out(page: Page) -> None:
+    page.goto("about:blank")  # else a late answer to the page before sets cookies again
     page.context.clear_cookies()
 
 
