@@ -570,8 +570,8 @@ class IdleExemption(models.Model):
 
     @property
     def lasts_until(self) -> dt.datetime:
-        """The last second of the exemption, so that the end of a day is shown as that day, not as the next."""
-        return self.until - dt.timedelta(seconds=1)
+        """The last minute of the exemption, so that the end of a day is shown as that day, not as the next."""
+        return self.until - dt.timedelta(minutes=1)
 
 
 class SpellEnd(models.TextChoices):

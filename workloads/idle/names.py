@@ -56,7 +56,4 @@ def idle_sentences(kind: str, rule: Rule | None, exemption: IdleExemption | None
     if exemption is None or not sentences:
         return sentences
     text = _("Exempt from the idle policy until %(until)s: %(why)s")
-    until = exemption.lasts_until.replace(
-        second=0, microsecond=0
-    )  # so that it is not rounded up to the day after its last
-    return [text % {"until": clock_of(until), "why": exemption.why}]
+    return [text % {"until": clock_of(exemption.lasts_until), "why": exemption.why}]
