@@ -149,13 +149,11 @@ def _write(spans: list[Span], begin: dt.datetime, end: dt.datetime) -> None:
     known = Known()
     workloads = [known.workload(number, spans, chance) for number, spans in enumerate(runs.values(), start=1)]
     made = [
-        (span, known.claim(workload, span), known.attempt(workload, number, span))
+        (span, claim := known.claim(workload, span), known.attempt(workload, number, span, claim))
         for workload, spans in zip(workloads, runs.values(), strict=True) for number, span in enumerate(spans, start=1)
     ]  # fmt: skip
     Workload.objects.bulk_create(workloads, batch_size=500)
     Claim.objects.bulk_create([claim for _span, claim, _attempt in made], batch_size=500)
-    for _span, claim, attempt in made:
-        attempt.workload_id, attempt.claim_id = attempt.workload.pk, claim.pk
     Attempt.objects.bulk_create([attempt for _span, _claim, attempt in made], batch_size=500)
     entries = LedgerEntry.objects.bulk_create(
         [
@@ -200,10 +198,11 @@ class Known:
             released_at=_moment(span.end), own=span.own, borrowed=span.claim.units - span.own,
         )  # fmt: skip
 
-    def attempt(self, workload: Workload, number: int, span: Span) -> Attempt:
+    def attempt(self, workload: Workload, number: int, span: Span, claim: Claim) -> Attempt:
         begin, end, last = _moment(span.begin), _moment(span.end), number == workload.attempts_made
         return Attempt(
-            workload=workload, number=number, cluster=workload.pool.group.cluster, run_name=f"w-{workload.public_id}-{number}",
+            workload=workload, claim=claim, number=number, cluster=workload.pool.group.cluster,
+            run_name=f"w-{workload.public_id}-{number}",
             submission_id=new_id(at=begin), queued_at=_queued(span), admitted_at=begin, created_at=begin, started_at=begin,
             ready_at=None if last else end, stop_cause="" if last else StopCause.RECALLED, finished_at=end, removed_at=end,
             outcome="succeeded" if last else "recalled", exit_code=0 if last else None,
