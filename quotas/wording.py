@@ -130,12 +130,16 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
 
 
+def limit_in_words(name: str, units: int | None, pool: Pool | None) -> str:
+    """The value of an amount of a quota, such as `lend_limit`; without its unit if the pool was deleted."""
+    if units is None:
+        return _("all") if name == "lend_limit" else _("no limit")
+    return amount(units, pool) if pool else f"{units:,}"
+
+
 def window_in_words(window: Window, pool: Pool | None) -> str:
     """Mon–Fri 09:00–18:00: 2 cards; what is lent at most then."""
-    most = (
-        _("all") if window.lend_limit is None else amount(window.lend_limit, pool) if pool else f"{window.lend_limit:,}"
-    )
-    return f"{when_of(window)}{_(': ')}{most}"
+    return f"{when_of(window)}{_(': ')}{limit_in_words('lend_limit', window.lend_limit, pool)}"
 
 
 def return_sentence(due: Return, pool: Pool) -> str:

@@ -15,12 +15,11 @@ from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, Right, actor_of, department_for
 from portal.models import AuditEntry, Department
-from portal.text.words import amount
 from quotas.lending import windows
 from quotas.lending.schedule import Limit
 from quotas.models import Pool, Quota
 from quotas.rules.quotas import may_promise
-from quotas.wording import window_in_words
+from quotas.wording import limit_in_words, window_in_words
 
 HISTORY_SHOWN = 50
 
@@ -128,6 +127,4 @@ def _amount_text(name: str, values: dict[str, Any], pool: Pool | None) -> str:
         return str(value or "–")
     if name == "windows":
         return _("; ").join(window_in_words(each, pool) for each in map(windows.from_json, value or ())) or "–"
-    if value is None:
-        return _("all") if name == "lend_limit" else _("no limit")
-    return amount(value, pool) if pool else f"{value:,}"
+    return limit_in_words(name, value, pool)

@@ -11,7 +11,7 @@ from portal.text.words import duration, exact
 from quotas.api.policies import PolicyShape
 from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool
-from quotas.wording import policy_sentences, window_in_words
+from quotas.wording import limit_in_words, policy_sentences, window_in_words
 from workloads.configuration import document
 from workloads.configuration.fields import Amount, Duration, LendingWindow
 from workloads.configuration.kinds import SECTIONS
@@ -30,7 +30,7 @@ def value_in_words(section: str, name: str, text: str | None, pool: Pool | None)
     value, field = shape.validated_data[name], shape.fields[name]
     match field:
         case Amount() if value is None:
-            return _("all") if name == "lend_limit" else _("no limit")
+            return limit_in_words(name, None, pool)
         case Amount():
             return exact(value, pool)
         case Duration():
