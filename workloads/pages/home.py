@@ -66,8 +66,11 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     own = seen(actor).filter(author=actor.user)
     all_live = own.exclude(state__in=FINAL)
     count = Counter(dict(all_live.order_by().values_list("state").annotate(Count("pk"))))
-    live = rows_of(urgent_first(all_live)[:SHOWN])
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
+    listed = urgent_first(all_live)[:SHOWN], ended.order_by("-finished_at")[:6]
+    live_ids, ended_ids = ([*rows.values_list("pk", flat=True)] for rows in listed)
+    rows = {row.workload.pk: row for row in rows_of(own.filter(pk__in=[*live_ids, *ended_ids]))}  # read once for both
+    live, lately = ([rows[pk] for pk in ids if pk in rows] for ids in (live_ids, ended_ids))
     recalled = sorted((row for row in live if row.workload.state == State.RECALLED), key=due)
     warned = sorted(
         (
@@ -78,7 +81,6 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         key=lambda each: each.stops_at,
     )
     available, submit = available_to(request, actor), next(iter(actor.submits_in), None)
-    lately = rows_of(ended.order_by("-finished_at")[:6])
     context = {
         "recalled": recalled,
         "warned": warned,
