@@ -12,8 +12,8 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -53,7 +53,7 @@ class ClosingWorkers(MPServer):
 def processes() -> None:
     """The web server of an installation, on BIND_HOST:PORT; notebooks are recognised by their host name. Raises
     PortTaken."""
-    refuse_taken(settings.PORT)
+    _refuse_taken(settings.PORT)
     allow_files(CONNECTIONS + 1024)
     ClosingWorkers(
         "portal.asgi:application",
@@ -80,7 +80,7 @@ def one_process(listening: Callable[[], object], at_stop: Callable[[], object]) 
     """
     from portal.server.application import application  # loads all views
 
-    refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)
+    _refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)
     runtime = Runtime()
     try:
         asyncio.run(_serve(application, runtime, listening))
@@ -153,13 +153,33 @@ def allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def refuse_taken(*ports: int) -> None:
+@contextmanager
+def claimed(*ports: int) -> Iterator[None]:
+    """Keeps the ports for this process while it prepares to listen. Raises PortTaken if one is in use, or claimed by another
+    process: the UDP port of the same number is the claim, which the system ends with the process."""
+    with ExitStack() as claims:
+        for port in ports:
+            claim = claims.enter_context(socket.socket(_family(), socket.SOCK_DGRAM))
+            _bind(claim, port)
+        _refuse_taken(*ports)
+        yield
+
+
+def _refuse_taken(*ports: int) -> None:
     """Raises PortTaken if one of the ports is in use. Granian shares ports, so a second server would start and get half of
     the requests."""
     for port in ports:
-        with socket.socket(socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET) as probe:
+        with socket.socket(_family()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((settings.BIND_HOST, port))
-            except OSError as error:
-                raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error
+            _bind(probe, port)
+
+
+def _family() -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in settings.BIND_HOST else socket.AF_INET
+
+
+def _bind(one: socket.socket, port: int) -> None:
+    try:
+        one.bind((settings.BIND_HOST, port))
+    except OSError as error:
+        raise PortTaken(f"{settings.BIND_HOST}:{port} cannot be listened on: {error.strerror}") from error

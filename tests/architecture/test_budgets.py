@@ -65,7 +65,7 @@ MORE = {
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
-    "portal/server": 22,  # with reason_against, which readiness and what waits for it share, and refuse_taken, for the demo
+    "portal/server": 22,  # with reason_against, which readiness and what waits for it share, and claimed, for the demo
     "portal/web": 46,  # every page's frame, fields, lists, tours, answers to what is sent twice, which the API shares
     "portal/api": 28,  # the frame that every view of the API is built on
     "portal/views": 76,  # a name for each page: page_urls.py lists them

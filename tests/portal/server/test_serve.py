@@ -28,6 +28,7 @@ from websockets.sync.client import connect
 from portal.access import Actor
 from portal.accounts import bearer_tokens
 from portal.models import ApiToken, Department
+from portal.server import serve
 from tests import builders as make
 from tests.portal.server.web_server import free_port, web_server
 from tests.servers import listening
@@ -149,6 +150,17 @@ def demo_environment(folder: Path, port: int) -> dict[str, str]:
         "EMBEDDED": "true", "DEBUG": "true", "DATA_DIR": str(folder), "DATABASE_URL": f"sqlite:///{folder}/portal.sqlite3",
         "REDIS_URL": "", "PORT": str(port), "NOTEBOOK_PORT": str(free_port()), "NOTEBOOK_URL": "", "LOG_LEVEL": "ERROR",
     }  # fmt: skip
+
+
+def test_of_two_that_start_at_once_one_gets_the_port() -> None:
+    port, other = free_port(), free_port()
+    with serve.claimed(port):
+        with pytest.raises(serve.PortTaken, match=f":{port} "), serve.claimed(other, port):
+            pass
+        with serve.claimed(other):  # no claim outlives its refusal
+            pass
+    with serve.claimed(port):
+        pass
 
 
 @pytest.mark.timeout(240)

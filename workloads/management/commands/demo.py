@@ -16,7 +16,7 @@ from django.db import connections
 from django.utils import timezone
 
 from portal.models import AuditEntry
-from portal.server.serve import PortTaken, one_process, refuse_taken
+from portal.server.serve import PortTaken, claimed, one_process
 from workloads.demo.logins import SharedFolder, ensure_logins, login_lines, logins_file, make_private
 from workloads.demo.names import OTHER_LANGUAGE, of_environment
 
@@ -47,10 +47,10 @@ class Command(BaseCommand):
         with (folder / "lock").open("w") as lock:
             self.alone(lock, folder)
             try:
-                refuse_taken(settings.PORT, settings.NOTEBOOK_PORT)  # before anything is deleted, or takes long
-                if reset:
-                    self.reset(folder)
-                self.serve(begun, self.prepare(load=not no_load))
+                with claimed(settings.PORT, settings.NOTEBOOK_PORT):  # before anything is deleted, or takes long
+                    if reset:
+                        self.reset(folder)
+                    self.serve(begun, self.prepare(load=not no_load))
             except PortTaken as error:
                 raise CommandError(f"{error}. Other ports: PORT=8010 NOTEBOOK_PORT=8011 make demo") from None
 
