@@ -53,7 +53,7 @@ def warn_of_tokens(now: dt.datetime) -> int:
         holder = token.holder
         people = notices.owners_of(token.department) if holder.service_of_id and token.department else [holder]
         with durable():
-            notices.tell(
+            notices.send(
                 "token.expiring", to=people, department=token.department,
                 token=token.prefix, name=token.name, expires_at=token.expires_at.isoformat(),
             )  # fmt: skip

@@ -48,7 +48,7 @@ class _Names:
         )
 
 
-class Teller(_Names):
+class Sentences(_Names):
     """Sentences for one reader. `named`: public ids of the claims that the sentences mention. Three queries in all."""
 
     def __init__(self, actor: Actor, named: Iterable[str] = ()) -> None:

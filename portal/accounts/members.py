@@ -173,7 +173,7 @@ def _join(actor: Actor, department: Department, user: User, role: Role) -> Membe
     audit.record(actor, "member.added", f"user {user.username}", department=department, after={"role": role.value})
     emit("member.added", department=department, user=user.username, role=role.value)
     if actor.user != user:  # people who followed a link need no notice
-        notices.tell("member.invited", to=[user], department=department, role=role.value)
+        notices.send("member.invited", to=[user], department=department, role=role.value)
     return membership
 
 
@@ -222,7 +222,7 @@ def remove_member(*, actor: Actor, membership: Membership, seen: str = "") -> in
         before = {"role": row.role, "tokens_ended": ended}
         audit.record(actor, "member.removed", f"user {user.username}", department=department, before=before)
         emit("member.removed", department=department, user=user.username)
-        notices.tell("member.removed", to=[user], department=department)
+        notices.send("member.removed", to=[user], department=department)
     return ended
 
 

@@ -301,7 +301,7 @@ def _notify_owners(person: User, tokens: Sequence[ApiToken]) -> None:
     if department is not None:
         names_of = ", ".join(f"{token.holder.username}: {token.name}" for token in tokens)
         people = [owner for owner in notices.owners_of(department) if owner != person]
-        notices.tell("token.ended", to=people, department=department, person=person.label, tokens=names_of[:300])
+        notices.send("token.ended", to=people, department=department, person=person.label, tokens=names_of[:300])
 
 
 def create_service_account(*, actor: Actor, department: Department, name: str, role: str = Role.MEMBER) -> User:

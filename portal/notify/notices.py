@@ -301,7 +301,7 @@ REASONS: dict[str, str] = {
 }
 
 
-def tell(
+def send(
     kind: str, *, to: Iterable[User], department: Department | None = None, workload: str = "", **facts: Any
 ) -> None:
     """Notifies people (`to`) and the department's webhooks; `facts` fill the kind's sentence.

@@ -147,7 +147,7 @@ def _count_failure(webhook: int, error: str, now: dt.datetime) -> None:
             hook.open_until = now + dt.timedelta(seconds=OPEN_FOR[min(beyond, len(OPEN_FOR) - 1)])
         hook.save(update_fields=["failures", "failing_since", "open_until"])
         if beyond == 0:
-            notices.tell(
+            notices.send(
                 "webhook.failing", to=notices.owners_of(hook.department), department=hook.department,
                 name=hook.name, error=error[:200], failures=hook.failures,
             )  # fmt: skip

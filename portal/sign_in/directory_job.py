@@ -109,15 +109,15 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
         since = row.read_at or tried_at
         if not row.problem and not row.losing:
             if row.told_at is not None:
-                notices.tell("directory.read_again", to=User.operators(), directory=directory.label)
+                notices.send("directory.read_again", to=User.operators(), directory=directory.label)
             row.told_at = None
         elif row.told_at is None and (row.losing or row.read_at is None or tried_at - since >= NOTIFY_AFTER):
             if row.losing:
-                notices.tell(
+                notices.send(
                     "directory.too_many_lose", to=User.operators(), directory=directory.label, people=row.losing
                 )
             else:
-                notices.tell(
+                notices.send(
                     "directory.away", to=User.operators(), directory=directory.label, since_at=since.isoformat(),
                     why=row.problem[:300],
                 )  # fmt: skip

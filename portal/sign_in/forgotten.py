@@ -34,4 +34,4 @@ def send_links(email: str) -> None:
         return
     with durable():
         for user in filter(may_reset, people_with(email)):
-            notices.tell("user.password_forgotten", to=[user], username=user.username)
+            notices.send("user.password_forgotten", to=[user], username=user.username)

@@ -200,7 +200,7 @@ def note_missing(now: dt.datetime) -> None:
             _row, new = MissingProvider.objects.get_or_create(provider=provider, defaults={"since": now})
             if new:
                 ends = (now + GRACE).isoformat()
-                notices.tell("provider.missing", to=User.operators(), provider=provider, ends_at=ends)
+                notices.send("provider.missing", to=User.operators(), provider=provider, ends_at=ends)
 
 
 def ended() -> set[str]:
@@ -307,7 +307,7 @@ def _give(user: User, department: Department, role: str) -> None:
         SYSTEM, "member.added", f"user {user.username}", department=department, after={"role": role, "by": "group"}
     )
     emit("member.added", department=department, user=user.username, role=role)
-    notices.tell("member.invited", to=[user], department=department, role=role)
+    notices.send("member.invited", to=[user], department=department, role=role)
 
 
 def _change(user: User, department: Department, before: str, role: str) -> None:
@@ -329,7 +329,7 @@ def _lose(user: User, department: Department) -> None:
     """Ends the membership. The owners are notified first, with the names of the person's workloads there."""
     work = work_of(user, department)
     owners = [each for each in notices.owners_of(department) if each.pk != user.pk] or list(User.operators())
-    notices.tell(
+    notices.send(
         "member.left_group", to=owners, department=department, person=user.label, count=len(work),
         work=", ".join(work)[:600],
     )  # fmt: skip
@@ -338,7 +338,7 @@ def _lose(user: User, department: Department) -> None:
     before = {"role": row.role, "by": "group"}
     audit.record(SYSTEM, "member.removed", f"user {user.username}", department=department, before=before)
     emit("member.removed", department=department, user=user.username)
-    notices.tell("member.removed", to=[user], department=department)
+    notices.send("member.removed", to=[user], department=department)
 
 
 def _set_operator(user: User, entitled: Entitled) -> bool:

@@ -14,7 +14,7 @@ from quotas.engine import explain
 from quotas.engine.reasons import TIMES
 from quotas.engine.snapshot_json import reason_from_json
 from quotas.models import Claim, Pool
-from quotas.wording import Teller
+from quotas.wording import Sentences
 
 REASONS = {
     "type": "array",
@@ -63,7 +63,7 @@ class Reader:
         return [self.reason(reason, pool) for reason in reasons]
 
     def reason(self, reason: dict[str, Any], pool: Pool) -> dict[str, Any]:
-        words = self.words.get(pool.pk) or Teller(self.actor, self.named).reader(pool)
+        words = self.words.get(pool.pk) or Sentences(self.actor, self.named).reader(pool)
         self.words[pool.pk] = words
         read = reason_from_json(reason)
         answer: dict[str, Any] = {

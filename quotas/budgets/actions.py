@@ -249,7 +249,7 @@ def _record(actor: Actor, row: Budget, what: str, before: Limits | None, after: 
     )  # fmt: skip
     emit("budget.changed", department=row.department, budget=row.public_id)
     people = [user for user in concerned(row) if user != actor.user]
-    notices.tell(what, to=people, department=row.department, **_facts(row), person=actor.label, hours=row.hours)
+    notices.send(what, to=people, department=row.department, **_facts(row), person=actor.label, hours=row.hours)
     wake_all()
 
 
@@ -288,7 +288,7 @@ def _notify_once(spent: Spent) -> bool:
         if not same.update(**marks):
             return False  # notified by another process, or changed: the next run checks again
         emit("budget.changed", department=budget.department, budget=budget.public_id)
-        notices.tell(
+        notices.send(
             kind, to=concerned(budget), department=budget.department, **_facts(budget), hours=budget.hours,
             used=round(spent.hours, 1), resets_at=spent.resets_at.isoformat(), action=budget.action,
         )  # fmt: skip

@@ -273,7 +273,7 @@ def _record(what: str, row: Quarantine, actor: Actor) -> None:
     audit.record(actor, what, row.node.name, after=facts | {"until": row.until.isoformat() if row.until else None})
     emit(what, node=row.node.name, **facts)
     operators = User.operators().exclude(pk=actor.user.pk if actor.user else 0)
-    notices.tell(what, to=operators, place=row.place, node=row.node_id, why=row.sentence)
+    notices.send(what, to=operators, place=row.place, node=row.node_id, why=row.sentence)
 
 
 def _give_notice(row: Quarantine, *, now: dt.datetime) -> None:
@@ -287,7 +287,7 @@ def _give_notice(row: Quarantine, *, now: dt.datetime) -> None:
         if claim.preemptible or claim.public_id in deadlines or claim.state != ClaimState.HOLDING:
             continue
         deadlines[claim.public_id] = None  # type: ignore[assignment]
-        notices.tell(
+        notices.send(
             "workload.on_quarantined", to=[claim.user] if claim.user else [], department=claim.department,
             workload=claim.workload, name=claim.name, place=row.place, why=row.sentence,
         )  # fmt: skip

@@ -158,7 +158,7 @@ class Recorder:
             if claim.is_recall and not claim.is_of_window:
                 pool, department = claim.pool, claim.department
                 people = notices.owners_of(department)
-                notices.tell(
+                notices.send(
                     "recall.done", to=people, department=department, pool=pool.name, units=claim.units, unit=pool.unit
                 )
 

@@ -14,7 +14,7 @@ from quotas.engine import types as e
 from quotas.engine.what_if import Alternative, Criterion, alternatives
 from quotas.models import Claim, Decision, Pool
 from quotas.planning.replay import snapshot_of
-from quotas.wording import Teller
+from quotas.wording import Sentences
 
 MOST = 5
 PLANNED = 10_000
@@ -65,13 +65,13 @@ def _alternatives_to(
     most = max(1, min(MOST, PLANNED // max(1, len(snapshot.claims))))
     options = alternatives(snapshot, e.ClaimId(row.claim.public_id), victims, most)
     others = {victim for each in options for victim in each.answer.victims}
-    teller = Teller(actor, {*victims, *others})
+    sentences = Sentences(actor, {*victims, *others})
     hidden = Claim.objects.filter(public_id__in={*victims, *others}).exclude(department__in=seen)
     unseen = set(hidden.values_list("public_id", flat=True))
     return [
         Instead(
-            tuple(teller.ahead(each.spared)),
-            tuple(teller.ahead(each.answer.victims)),
+            tuple(sentences.ahead(each.spared)),
+            tuple(sentences.ahead(each.answer.victims)),
             _reason_against(each, row.pool, numbers=unseen.isdisjoint({*victims, *each.answer.victims})),
         )
         for each in options

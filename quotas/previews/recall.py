@@ -21,7 +21,7 @@ from quotas.planning.snapshot import load_snapshot, moment, seconds
 from quotas.previews.blocking_policy import barred
 from quotas.previews.effects import Preview, breaks_of, effect_of
 from quotas.rules.recalls import check_recall, recall_for_engine
-from quotas.wording import Teller, named_claims
+from quotas.wording import Sentences, named_claims
 
 
 def preview_recall(*, actor: Actor, department: Department, pool: Pool, units: int) -> Preview:
@@ -75,6 +75,6 @@ def _cannot_come_back(
             "%(units)s cannot be recalled now, although %(department)s uses only %(in_use)s of its %(guaranteed)s."
         )
         reasons = list(map(reason_to_json, answer.reasons))
-        lines += [why for why, _advice in Teller(actor, named_claims(reasons)).reasons(reasons, pool)]
+        lines += [why for why, _advice in Sentences(actor, named_claims(reasons)).reasons(reasons, pool)]
     lines.append(_("If you recall anyway, the recall waits and takes capacity as it becomes free."))
     return Preview((), None, text % words, tuple(lines))

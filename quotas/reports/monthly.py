@@ -49,7 +49,7 @@ def _send(department: Department, month: dt.date, start: dt.datetime, end: dt.da
         with durable():  # the row and the messages are committed together, so they are sent once
             MonthlyReport.objects.create(department=department, month=month)
             if summed.totals:
-                notices.tell(
+                notices.send(
                     "usage.month", to=User.objects.filter(pk__in=owners), department=department, month=f"{month:%Y-%m}",
                     figures=[_figures(row) for row in summed.totals],
                     cost=money(sum(costs, Decimal(0))) if costs else None,

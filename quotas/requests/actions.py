@@ -243,7 +243,7 @@ def _notify(kind: str, row: QuotaRequest, people: Iterable[User], *, but: User |
     """Notify each of the people once, except the actor (`but`), and the department's webhooks."""
     about = {"request": row.public_id, "pool": row.pool.name, "unit": row.pool.unit}
     facts |= about | {"what": row.wanted, "wanted": row.units}
-    notices.tell(kind, to=[user for user in people if user != but], department=row.department, **facts)
+    notices.send(kind, to=[user for user in people if user != but], department=row.department, **facts)
 
 
 def comment(*, actor: Actor, request: QuotaRequest, text: str) -> RequestComment:

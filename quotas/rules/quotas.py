@@ -107,7 +107,7 @@ def change_quota(
     emit("quota.changed", department=department, pool=pool.slug)
     others = [owner for owner in notices.owners_of(department) if owner != actor.user]
     limits = {name: after[name] for name in ("guaranteed", "borrow_limit", "lend_limit")}
-    notices.tell("quota.changed", to=others, department=department, pool=pool.name, unit=pool.unit, **limits)
+    notices.send("quota.changed", to=others, department=department, pool=pool.name, unit=pool.unit, **limits)
     wake("quotas.plan", group_id=pool.group_id)
     return quota
 

@@ -25,7 +25,7 @@ from quotas.board.usage import PoolUsage, usages
 from quotas.board.usage_now import Live, LiveClaim, read
 from quotas.models import ClaimState, Pool, UsageHour
 from quotas.tree import upwards
-from quotas.wording import Teller, lends, named_claims
+from quotas.wording import Sentences, lends, named_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,13 @@ class Waiting:
 
 def _queue(live: Live, claims: list[LiveClaim], actor: Actor) -> list[Waiting]:
     known = {claim.pk for claim in claims if claim.department_id in actor.seen}
-    teller = Teller(actor, {name for claim in claims if claim.pk in known for name in named_claims(claim.reasons)})
+    sentences = Sentences(
+        actor, {name for claim in claims if claim.pk in known for name in named_claims(claim.reasons)}
+    )
     rows = []
     for claim in claims:
         pool = live.pools[claim.pool_id]
-        reasons = teller.reasons(claim.reasons, pool) if claim.pk in known else []
+        reasons = sentences.reasons(claim.reasons, pool) if claim.pk in known else []
         rows.append(Waiting(claim, live.departments[claim.department_id], pool, claim.pk in known, reasons))
     return rows
 

@@ -26,7 +26,7 @@ from quotas.models import Claim, Decision, PlanPass, Pool
 from quotas.planning.replay import NotKept, replay, snapshot_of
 from quotas.planning.snapshot import moment
 from quotas.previews.alternatives import choice_of
-from quotas.wording import Teller, named_claims
+from quotas.wording import Sentences, named_claims
 
 AT_ONCE = 100_000
 """Bytes of a compressed snapshot, about 2,500 claims: for larger ones, alternatives are planned on request only."""
@@ -152,13 +152,13 @@ def decision(request: HttpRequest, decision: str) -> HttpResponse:
     context: dict[str, Any] = {"side": side, "decision": row, "kind": kinds().get(row.kind, row.kind)}
     context["at_once"] = len(row.plan_pass.snapshot) < AT_ONCE
     if side.claim is not None:  # the reader may not see numbers and reasons of other departments
-        teller = Teller(actor, named_claims(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
+        sentences = Sentences(actor, named_claims(row.data.get("reasons", ())) | set(row.data.get("ahead", ())))
         lenders = row.data.get("from", {}).items()
         context |= {
-            "lenders": [(teller.departments.get(slug, slug), units) for slug, units in lenders],
-            "reasons": teller.reasons(row.data.get("reasons", ()), row.pool),
+            "lenders": [(sentences.departments.get(slug, slug), units) for slug, units in lenders],
+            "reasons": sentences.reasons(row.data.get("reasons", ()), row.pool),
             "whys": dict.fromkeys([row.kind, *(reason["code"] for reason in row.data.get("reasons", ()))]),
-            "ahead": teller.ahead(row.data.get("ahead", ())),
+            "ahead": sentences.ahead(row.data.get("ahead", ())),
             "balance": balance_then(row),
             "by": moment(row.data["by"]) if row.data.get("by") is not None else None,
         }

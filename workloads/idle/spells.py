@@ -170,7 +170,7 @@ def _notify(spell: IdleSpell, kind: str, **facts: Any) -> None:
     if spell.stops_at is not None:
         facts["stops_at"] = spell.stops_at.isoformat()
     _changed(spell, kind, **facts)
-    notices.tell(
+    notices.send(
         kind, to=[workload.author] if workload.author else [], department=workload.department,
         workload=workload.public_id, name=workload.name, **facts,
     )  # fmt: skip

@@ -267,10 +267,10 @@ class KubernetesCluster:
     def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
         return self.externals.listed(known)
 
-    def tell_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
-        self.externals.tell(ref, text, event=event)
+    def notify_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+        self.externals.notify(ref, text, event=event)
 
-    def make_external_again(self, manifest: Mapping[str, Any]) -> str | None:
+    def recreate_external(self, manifest: Mapping[str, Any]) -> str | None:
         return self.externals.make_again(manifest)
 
     def outside(self) -> tuple[OutsidePod, ...]:
@@ -358,7 +358,7 @@ class KubernetesCluster:
         if not answer.ok and answer.status not in (404, 409):
             raise Unreachable(answer.message)
 
-    def watch(self, tell: Callable[[Observed | Look], None], stop: threading.Event) -> None:
+    def watch(self, on_change: Callable[[Observed | Look], None], stop: threading.Event) -> None:
         """Report every run that is new, changed or gone (LOST, unless it had ended), or the listing that is due: Look.RUNS
         where one pod does not show the state of its run, Look.NODES when a node or the pods of others on it changed.
         Blocks until `stop`. These are only hints: observe() and nodes() alone give the right state."""
@@ -371,12 +371,16 @@ class KubernetesCluster:
 
         def foreign_moved(seen: Foreign | None, deleted: bool) -> None:
             if seen is not None and (seen.wants_a_gpu or seen.node in gpu_nodes):
-                tell(Look.NODES)
+                on_change(Look.NODES)
 
-        tied = Reflector(self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_report_runs_due, tell), stop)
+        tied = Reflector(
+            self.api, "/api/v1/pods", admission.ADMIT_TO, _external, partial(_report_runs_due, on_change), stop
+        )
         informer.follow(
-            Reflector(self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_report, tell), stop),
-            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: tell(Look.NODES), stop),
+            Reflector(
+                self.api, "/api/v1/pods", manifests.selector(self.options), _seen, partial(_report, on_change), stop
+            ),
+            Reflector(self.api, "/api/v1/nodes", "", node_seen, lambda node, deleted: on_change(Look.NODES), stop),
             Reflector(self.api, "/api/v1/pods", "", self._foreign, foreign_moved, stop),
             *([tied] if self.admits else []),
         )
@@ -432,14 +436,14 @@ def _external(pod: Json) -> tuple[object, ...]:
     return status.get("phase"), pod["spec"].get("nodeName"), gates, leaves, states
 
 
-def _report_runs_due(tell: Callable[[Observed | Look], None], seen: object, deleted: bool) -> None:
-    tell(Look.RUNS)
+def _report_runs_due(on_change: Callable[[Observed | Look], None], seen: object, deleted: bool) -> None:
+    on_change(Look.RUNS)
 
 
-def _report(tell: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:
+def _report(on_change: Callable[[Observed | Look], None], run: Observed | None, deleted: bool) -> None:
     if run is not None and deleted and run.phase not in (Phase.SUCCEEDED, Phase.FAILED):
         run = replace(run, phase=Phase.LOST)
-    tell(run or Look.RUNS)
+    on_change(run or Look.RUNS)
 
 
 def _named(ref: RunRef) -> Json:

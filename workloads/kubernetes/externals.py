@@ -192,7 +192,7 @@ class Externals:
             raise Unreachable(answer.message)
         return str(answer.body["metadata"]["uid"])
 
-    def tell(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+    def notify(self, ref: ExternalRef, text: str, *, event: bool) -> None:
         """Write the portal's sentence about the run where kubectl shows it: as an annotation, and as an event if wanted."""
         pods = self._noted(ref, {admission.STATUS: text[:900]})
         if event:

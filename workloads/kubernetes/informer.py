@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 
 class Reflector(Generic[T]):
-    """Calls `tell(object, deleted)` for every object that is new, changed, or gone (with its last state)."""
+    """Calls `on_change(object, deleted)` for every object that is new, changed, or gone (with its last state)."""
 
     def __init__(
-        self, api: Api, path: str, selector: str, read: Callable[[Json], T], tell: Callable[[T, bool], None],
+        self, api: Api, path: str, selector: str, read: Callable[[Json], T], on_change: Callable[[T, bool], None],
         stop: threading.Event,
     ) -> None:  # fmt: skip
-        self.api, self.path, self.read, self.tell, self.stop = api, path, read, tell, stop
+        self.api, self.path, self.read, self.on_change, self.stop = api, path, read, on_change, stop
         self.query = {"labelSelector": selector} if selector else {}
         self.known: dict[str, T] = {}  # by uid
         self.version = ""
@@ -56,10 +56,10 @@ class Reflector(Generic[T]):
         before, self.known, self.version = self.known, now, version
         for uid, was in before.items():
             if uid not in now:
-                self.tell(was, True)
+                self.on_change(was, True)
         for uid, reads in now.items():
             if uid not in before or before[uid] != reads:
-                self.tell(reads, False)
+                self.on_change(reads, False)
 
     def _watch(self) -> bool:
         """Whether the stream was useful: one that keeps ending at once must not cause a busy loop."""
@@ -84,7 +84,7 @@ class Reflector(Generic[T]):
             return
         else:
             self.known[uid] = reads
-        self.tell(reads, deleted)
+        self.on_change(reads, deleted)
 
 
 def follow(*followers: Reflector[Any]) -> None:

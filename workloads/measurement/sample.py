@@ -154,7 +154,7 @@ def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.dat
         if own.filter(failing_since__isnull=False).update(failing_since=None, failure={}):
             emit("cluster.measured", cluster=source.cluster.name)
         if was_told:
-            notices.tell("cluster.measured", to=User.operators(), cluster=source.cluster.name)
+            notices.send("cluster.measured", to=User.operators(), cluster=source.cluster.name)
 
 
 def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
@@ -166,7 +166,7 @@ def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
         own.update(failure=why)
         if own.filter(told_at=None, failing_since__lte=now - OUTAGE).update(told_at=now):
             since = own.values_list("failing_since", flat=True).get()
-            notices.tell("cluster.not_measured", to=User.operators(), cluster=source.cluster.name, why=why,
+            notices.send("cluster.not_measured", to=User.operators(), cluster=source.cluster.name, why=why,
                          since_at=since.isoformat() if since else None)  # fmt: skip
         if own.filter(failing_since=None).update(failing_since=now):
             emit("cluster.not_measured", cluster=source.cluster.name, why=str(problem)[:300])

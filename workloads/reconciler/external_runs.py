@@ -99,7 +99,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
             leaving[place] -= 1  # its place becomes free
         elif run.waits and run.department:
             try:
-                refusals += _register_or_tell(cluster, driver, run, now, may_tell=refusals < TELL_AT_ONCE)
+                refusals += _register_or_notify(cluster, driver, run, now, may_notify=refusals < TELL_AT_ONCE)
             except Exception:  # one person's faulty input must not affect others
                 log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())
@@ -111,7 +111,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
         news = _observed(row, attempt, runs.get(key), driver, now)
         if news is not None:
             seen[attempt.run_name] = news
-    _tell_why_they_wait(rows.values(), attempts, driver, now)
+    _show_why_they_wait(rows.values(), attempts, driver, now)
     return seen
 
 
@@ -258,7 +258,7 @@ def _without_pods(
 def _make_again(row: ExternalWork, driver: Admits, now: dt.datetime) -> None:
     try:
         text = decrypt(row.manifest, N_("The pod of %(name)s"), row.workload.name)
-        uid = driver.make_external_again(orjson.loads(text))
+        uid = driver.recreate_external(orjson.loads(text))
     except (Refused, Undecryptable) as error:
         log.warning("external.not_made_again", run=str(row), error=str(error))
         _let_go(row, now)
@@ -280,8 +280,10 @@ def _let_go(row: ExternalWork, now: dt.datetime) -> None:
 # A new one ------------------------------------------------------------------------------------------------------------
 
 
-def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime, *, may_tell: bool) -> bool:
-    """Register the run; True if a refusal was written to its pods. `may_tell`: whether that may be done, because each costs
+def _register_or_notify(
+    cluster: Cluster, driver: Admits, run: ExternalRun, now: dt.datetime, *, may_notify: bool
+) -> bool:
+    """Register the run; True if a refusal was written to its pods. `may_notify`: whether that may be done, because each costs
     requests to the cluster."""
     with translation.override("en"):
         try:
@@ -289,16 +291,16 @@ def _register_or_tell(cluster: Cluster, driver: Admits, run: ExternalRun, now: d
             return False
         except Problem as problem:
             text = f"cannot be admitted: {problem.detail}"
-    if text[:900] == run.status or not may_tell:
+    if text[:900] == run.status or not may_notify:
         return False
     log.warning("external.not_admitted", cluster=cluster.name, run=str(run.ref), why=text)
-    _tell(driver, run.ref, text, event=True)
+    _notify(driver, run.ref, text, event=True)
     return True
 
 
-def _tell(driver: Admits, ref: ExternalRef, text: str, *, event: bool) -> None:
+def _notify(driver: Admits, ref: ExternalRef, text: str, *, event: bool) -> None:
     try:
-        driver.tell_external(ref, text, event=event)
+        driver.notify_external(ref, text, event=event)
     except ClusterError as error:
         log.warning("external.not_told", run=str(ref), error=str(error))
 
@@ -472,7 +474,7 @@ def _truth(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
 # Why it waits ---------------------------------------------------------------------------------------------------------
 
 
-def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admits, now: dt.datetime) -> None:
+def _show_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admits, now: dt.datetime) -> None:
     """Write on the pods of queued workloads what their pages say, for those with the oldest sentence first."""
     due: Sequence[ExternalWork] = [
         row for row in rows
@@ -488,4 +490,4 @@ def _tell_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
         is_new = NUMBERS.sub("#", text) != NUMBERS.sub("#", row.status)
         ExternalWork.objects.filter(pk=row.pk).update(status=text, status_at=now)
         if text != row.status:
-            _tell(driver, row.ref, text, event=is_new)
+            _notify(driver, row.ref, text, event=is_new)

@@ -361,7 +361,7 @@ def _notify_author(workload: Workload, attempt: Attempt, event: Event, state: St
     quarantine = that_stops(attempt.claim) if event is Event.RECALL else None
     if quarantine is not None:
         kind, facts = "workload.quarantined", facts | {"place": quarantine.place, "why": quarantine.sentence}
-    notices.tell(
+    notices.send(
         kind,
         to=[workload.author] if workload.author else [],
         department=workload.department,

@@ -102,15 +102,15 @@ class ClusterWatch(threading.Thread):
         waker = threading.Thread(target=self._wake, args=(over,), name=f"{self.name}-wake", daemon=True)
         waker.start()
         for look in Look:  # the last listing may be long ago
-            self._tell(look)
+            self._on_change(look)
         pause = 1.0
         while not over.is_set():
             try:
                 driver = driver_for(self.cluster)
                 watch: Callable[..., None] = getattr(driver, "watch", None) or (
-                    lambda tell, stop: _poll(driver, tell, stop)  # noqa: B023 called at once
+                    lambda on_change, stop: _poll(driver, on_change, stop)  # noqa: B023 called at once
                 )
-                watch(self._tell, over)
+                watch(self._on_change, over)
                 pause = 1.0
                 continue
             except (ClusterError, DatabaseError) as error:
@@ -122,7 +122,7 @@ class ClusterWatch(threading.Thread):
             over.wait(pause * random.uniform(0.5, 1))  # noqa: S311
             pause = min(pause * 2, 30.0)
 
-    def _tell(self, news: Observed | Look) -> None:
+    def _on_change(self, news: Observed | Look) -> None:
         if isinstance(news, Observed) and self.sighted is not None:
             self.sighted(self.cluster, news)
         else:
@@ -143,13 +143,13 @@ class ClusterWatch(threading.Thread):
                 over.wait(QUIET)
 
 
-def _poll(driver: ClusterDriver, tell: Callable[[Look], None], closing: threading.Event) -> None:
+def _poll(driver: ClusterDriver, on_change: Callable[[Look], None], closing: threading.Event) -> None:
     """For a cluster without a watch: list it often, and report when the result differs."""
     last = driver.observe()
     while not closing.wait(POLL):
         now = driver.observe()
         if now != last:
-            tell(Look.RUNS)
+            on_change(Look.RUNS)
         last = now
 
 

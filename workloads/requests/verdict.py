@@ -33,7 +33,7 @@ from quotas.lending.windows import next_return
 from quotas.models import Claim, ClaimState, Pool
 from quotas.planning.snapshot import claim_of, load_snapshot, moment
 from quotas.previews.blocking_policy import barred
-from quotas.wording import Teller, clock, named_claims, return_sentence
+from quotas.wording import Sentences, clock, named_claims, return_sentence
 from workloads.idle import exemptions
 from workloads.idle.names import idle_sentences
 from workloads.idle.policies import Policies
@@ -342,7 +342,7 @@ def _in_words(
     actor: Actor, pool: Pool, facts: engine.Verdict, asked: e.Claim, alternatives: tuple[Alternative, ...]
 ) -> Verdict:
     named = {*facts.ahead, *facts.waiting_on, *named_claims(map(reason_to_json, facts.reasons))}
-    words = Words(facts, pool, Teller(actor, named).reader(pool), asked.pods)
+    words = Words(facts, pool, Sentences(actor, named).reader(pool), asked.pods)
     title, lines = {
         Headline.STARTS_OWN: words.starts_own,
         Headline.STARTS_BORROWING: words.starts_borrowing,

@@ -106,10 +106,10 @@ class Admits(Protocol):
         """Every external run that has pods, and those in `known` without pods whose object still exists."""
         ...
 
-    def tell_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+    def notify_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
         """Write the portal's sentence about the run where its submitter looks; `event`: also as an event, because it is new."""
         ...
 
-    def make_external_again(self, manifest: Mapping[str, Any]) -> str | None:
+    def recreate_external(self, manifest: Mapping[str, Any]) -> str | None:
         """Recreate a pod without an owner, behind its gate. Returns its uid; None while the previous pod exists."""
         ...

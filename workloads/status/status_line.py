@@ -20,7 +20,7 @@ from quotas.health.quarantines import that_stops
 from quotas.lending.windows import next_return
 from quotas.models import OCCUPYING, Claim, ClaimState, LedgerEntry, Quarantine
 from quotas.previews.blocking_policy import barred_in_queue
-from quotas.wording import Teller, clock, clock_of, named_claims, return_sentence
+from quotas.wording import Sentences, clock, clock_of, named_claims, return_sentence
 from workloads.estimates.words import start_lines
 from workloads.idle.spells import rule_of
 from workloads.lifecycle import State
@@ -180,13 +180,13 @@ def shares_of(workload: Workload, claim: Claim) -> list[str]:
 
 
 def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
-    teller = Teller(actor, {*named_claims(claim.reasons), *claim.ahead})
-    reasons = teller.reasons(claim.reasons, workload.pool)
+    sentences = Sentences(actor, {*named_claims(claim.reasons), *claim.ahead})
+    reasons = sentences.reasons(claim.reasons, workload.pool)
     details, advice = [why for why, _advice in reasons], [advice for _why, advice in reasons if advice]
     if rule := barred_in_queue(claim):
         details.append(rule.sentence(workload.department, workload.pool))
     if claim.ahead:
-        ahead = _(", ").join(teller.ahead(claim.ahead[:5]))
+        ahead = _(", ").join(sentences.ahead(claim.ahead[:5]))
         details.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
     balances = balances_of(workload.pool, now=timezone.now())
     if balances and claim.decision == "wait" and not claim.own_only:

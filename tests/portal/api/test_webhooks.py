@@ -65,7 +65,7 @@ def test_one_is_added_with_a_secret_that_is_shown_once_and_signs_what_arrives(
     assert listed == {name: value for name, value in made.json().items() if name != "secret"}
     assert (listed["host"], listed["signed"], listed["version"]) == ("127.0.0.1", True, 1)
     assert not any(text in whole for text in (secret.encode(), b"k3y"))
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
     assert outbox.send_due() == 1
     _path, headers, body = receiver.received[-1]
     assert standardwebhooks.Webhook(secret).verify(body, headers)["kind"] == "workload.failed"
@@ -171,7 +171,7 @@ def test_a_test_is_sent_and_the_deliveries_say_what_became_of_each(
     outbox.send_due()
     receiver.status = 500
     client.post(f"{path}test/", {}, format="json")
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
     outbox.send_due()
     notice, failed, sent = client.get(f"{path}deliveries/").json()["results"]
     assert (sent["id"], sent["state"], sent["status"], sent["next_try_at"]) == (

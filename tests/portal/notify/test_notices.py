@@ -51,7 +51,7 @@ def alice(vision: Department) -> User:
 
 
 def test_a_notice_is_one_unread_line_for_each_person(vision: Department, alice: User) -> None:
-    notices.tell("workload.succeeded", to=[alice, alice], department=vision, workload="w1", name="train")
+    notices.send("workload.succeeded", to=[alice, alice], department=vision, workload="w1", name="train")
     line = InboxItem.objects.get()
     assert (line.user, line.kind, line.read_at, line.mail_due_at) == (alice, "workload.succeeded", None, None)
     assert notices.sentence(line.kind, line.data) == "train succeeded."
@@ -59,13 +59,13 @@ def test_a_notice_is_one_unread_line_for_each_person(vision: Department, alice: 
 
 def test_an_unknown_kind_is_a_mistake_of_the_caller(alice: User) -> None:
     with pytest.raises(ValueError, match=r"workload\.exploded"):
-        notices.tell("workload.exploded", to=[alice])
+        notices.send("workload.exploded", to=[alice])
 
 
 def test_nobody_inactive_and_no_service_account_is_told(vision: Department, alice: User) -> None:
     robot = User.objects.create_user("ci", "ci@example.org", service_of=vision)
     alice.is_active = False
-    notices.tell("workload.failed", to=[alice, robot], department=vision, name="x", reason="Error")
+    notices.send("workload.failed", to=[alice, robot], department=vision, name="x", reason="Error")
     assert not InboxItem.objects.exists()
 
 
@@ -76,7 +76,7 @@ def test_each_person_chooses_for_each_kind(
     vision: Department, alice: User, inbox: bool, mail: bool, unread: int, mailed: int
 ) -> None:
     NoticePreference.objects.create(user=alice, kind="workload.failed", inbox=inbox, mail=mail)
-    notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+    notices.send("workload.failed", to=[alice], department=vision, name="train", reason="Error")
     assert InboxItem.objects.filter(read_at=None).count() == unread
     outbox.send_due()
     assert len(mailbox.outbox) == mailed
@@ -95,7 +95,7 @@ def test_a_line_written_before_a_fact_existed_still_reads(vision: Department) ->
 
 
 def test_mail_goes_out_once_in_the_readers_language(vision: Department, alice: User) -> None:
-    notices.tell("workload.failed", to=[alice], department=vision, workload="w1", name="train", reason="OOMKilled")
+    notices.send("workload.failed", to=[alice], department=vision, workload="w1", name="train", reason="OOMKilled")
     assert outbox.send_due() == 1
     assert outbox.send_due() == 0
     [letter] = mailbox.outbox
@@ -111,7 +111,7 @@ def test_a_mail_server_that_is_away_is_tried_again_later_and_given_up_at_last(
         raise smtplib.SMTPServerDisconnected("gone")
 
     monkeypatch.setattr("django.core.mail.message.EmailMessage.send", refuse)
-    notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+    notices.send("workload.failed", to=[alice], department=vision, name="train", reason="Error")
     now = timezone.now()
     for tries, pause in enumerate(outbox.PAUSES, start=1):
         assert outbox.send_due(now=now) == 0
@@ -133,7 +133,7 @@ def test_webhooks_get_the_kinds_they_ask_for(vision: Department, alice: User) ->
     everything = Webhook.objects.create(department=vision, name="all", url="https://a.example.org/")
     Webhook.objects.create(department=vision, name="one", url="https://b.example.org/", kinds=["recall.done"])
     Webhook.objects.create(department=vision, name="off", url="https://c.example.org/", active=False)
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
     row = WebhookDelivery.objects.get()
     assert (row.webhook, row.data["workload"], row.sent_at) == (everything, "w1", None)
 
@@ -141,7 +141,7 @@ def test_webhooks_get_the_kinds_they_ask_for(vision: Department, alice: User) ->
 @pytest.mark.django_db(transaction=True)
 def test_what_is_rolled_back_was_never_told(vision: Department, alice: User) -> None:
     with transaction.atomic():
-        notices.tell("workload.failed", to=[alice], department=vision, name="train", reason="Error")
+        notices.send("workload.failed", to=[alice], department=vision, name="train", reason="Error")
         transaction.set_rollback(True)
     assert not InboxItem.objects.exists()
 
@@ -172,17 +172,21 @@ def test_an_error_of_a_connection_is_told_in_plain_words() -> None:
 
 
 def test_what_is_told_holds_no_dash_where_there_is_nothing() -> None:
+    sent = 0
     for path in [*BASE.glob("portal/**/*.py"), *BASE.glob("quotas/**/*.py"), *BASE.glob("workloads/**/*.py")]:
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in ("tell", "_tell"):
+            name = ast.unparse(call.func).split(".")[-1] if isinstance(call, ast.Call) else ""
+            if name == "send" or name.startswith("_notify"):
+                sent += 1
                 assert "'–'" not in ast.unparse(call), f"{path}:{call.lineno}"
+    assert sent > 20
 
 
 def test_what_is_for_operators_is_told_nobody_else(vision: Department, alice: User) -> None:
     for kind, known in notices.KINDS.items():
         if known.audience is notices.Audience.OPERATORS:
             with pytest.raises(ValueError, match="operators"):
-                notices.tell(kind, to=[alice])
+                notices.send(kind, to=[alice])
     assert not InboxItem.objects.exists()
 
 

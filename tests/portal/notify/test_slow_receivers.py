@@ -61,7 +61,7 @@ def hook(olga: User, vision: Department, receiver: Receiver, name: str = "ci") -
 
 
 def happens(vision: Department) -> None:
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
 
 
 def finished() -> None:

@@ -58,7 +58,7 @@ def hook(
 
 
 def fail(vision: Department) -> WebhookDelivery:
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
     return WebhookDelivery.objects.latest("id")
 
 
@@ -127,7 +127,7 @@ def test_slack_gets_text_in_which_only_our_link_is_one(
     owner: Actor, vision: Department, receiver: Receiver, settings: Any
 ) -> None:
     hook(owner, vision, receiver, "slack", language="zh-hans")
-    notices.tell("workload.failed", to=[], department=vision, workload="w1", name="<!channel> & co", reason="Error")
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="<!channel> & co", reason="Error")
     assert outbox.send_due() == 1
     sent = receiver.last
     text, link = sent["text"].split("\n")
@@ -140,7 +140,7 @@ def test_slack_gets_text_in_which_only_our_link_is_one(
 def test_teams_gets_a_card_with_a_button(owner: Actor, vision: Department, receiver: Receiver, settings: Any) -> None:
     hook(owner, vision, receiver, "teams")
     receiver.status, receiver.answer = 202, b""
-    notices.tell("budget.near", to=[], department=vision, name="[here](https://evil.example)")
+    notices.send("budget.near", to=[], department=vision, name="[here](https://evil.example)")
     assert outbox.send_due() == 1
     [attachment] = receiver.last["attachments"]
     card = attachment["content"]
@@ -159,7 +159,7 @@ def test_every_message_leads_to_its_page_in_its_language(
     kinds = sorted(kind for kind, known in notices.KINDS.items() if known.for_webhooks)
     for kind in kinds:
         workload = "w1" if kind.startswith("workload.") else ""
-        notices.tell(kind, to=[], department=vision, workload=workload, name="train", month="2026-02", request="r1")
+        notices.send(kind, to=[], department=vision, workload=workload, name="train", month="2026-02", request="r1")
     assert outbox.send_due() == len(kinds)
     for kind, (_path, _headers, body) in zip(kinds, receiver.received, strict=True):
         text, address = json.loads(body)["content"]["text"].split("\n")

@@ -360,7 +360,7 @@ def test_many_members_and_tokens_cost_no_more_queries(
 @pytest.mark.parametrize("path", ["/operator/users/", "/inbox/", "/tokens/", MEMBERS])
 def test_what_matches_nothing_says_so_and_garbage_is_as_if_it_were_not_there(operator: Client, path: str) -> None:
     token_of(User.objects.get(username="root"), Department.objects.get())
-    notices.tell("member.invited", to=[User.objects.get(username="root")], department=None)
+    notices.send("member.invited", to=[User.objects.get(username="root")], department=None)
     page = operator.get(path, {"q": "nobody-is-called-so"}).content.decode()
     assert "Nothing matches" in page
     assert f'href="{path}"' in page

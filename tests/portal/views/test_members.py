@@ -136,7 +136,7 @@ def test_an_owner_pauses_the_department(client, world):
 
 def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
     for user in ("mia", "olga"):
-        notices.tell(
+        notices.send(
             "workload.succeeded", to=[world[user]], department=world["vision"], workload="w1", name=f"of-{user}"
         )
     theirs = InboxItem.objects.get(user=world["olga"])
@@ -160,7 +160,7 @@ def test_what_to_be_told_is_chosen_by_kind(client, world):
     client.post("/inbox/settings/", {"inbox:workload.failed": "on"})
     chosen = NoticePreference.objects.get(user=world["mia"], kind="workload.failed")
     assert (chosen.inbox, chosen.mail) == (True, False)
-    notices.tell("workload.succeeded", to=[world["mia"]], department=world["vision"], name="quiet")
+    notices.send("workload.succeeded", to=[world["mia"]], department=world["vision"], name="quiet")
     assert not InboxItem.objects.exists()
 
 
@@ -175,7 +175,7 @@ def test_each_person_chooses_among_what_they_can_be_told(client, world):
     client.post("/inbox/settings/", {f"inbox:{kind}": "on" for kind in ["workload.failed", *operators]})
     assert not NoticePreference.objects.filter(user=world["mia"], kind__in=operators).exists()
     User.objects.filter(pk=world["mia"].pk).update(is_operator=True)
-    notices.tell("node.quarantined", to=User.operators().filter(pk=world["mia"].pk), place="n1", why="fan")
+    notices.send("node.quarantined", to=User.operators().filter(pk=world["mia"].pk), place="n1", why="fan")
     assert InboxItem.objects.filter(user=world["mia"], kind="node.quarantined").exists()
 
 

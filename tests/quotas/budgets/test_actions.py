@@ -237,7 +237,7 @@ def test_the_mark_and_the_messages_are_written_together(
     def killed(*_rows: Any, **_more: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("quotas.budgets.actions.notices.tell", killed)
+    monkeypatch.setattr("quotas.budgets.actions.notices.send", killed)
     with pytest.raises(Killed):
         keep(now=NOW)
     monkeypatch.undo()

@@ -290,7 +290,7 @@ def test_a_quarantine_and_its_message_are_written_together(pool: Pool, monkeypat
     def killed(*_who: Any, **_facts: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("quotas.health.quarantines.notices.tell", killed)
+    monkeypatch.setattr("quotas.health.quarantines.notices.send", killed)
     with pytest.raises(Killed):
         judged(XID, now=timezone.now())
     monkeypatch.undo()

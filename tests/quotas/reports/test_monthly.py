@@ -81,14 +81,14 @@ def test_it_is_sent_once_and_late_but_not_long_after(owner: User) -> None:
 def test_killed_on_the_way_it_is_sent_all_the_same_and_once(
     owner: User, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell = notices.tell
+    send = notices.send
 
     def killed(*values: Any, **more: Any) -> None:
         if when == "after":
-            tell(*values, **more)
+            send(*values, **more)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(notices, "tell", killed)
+    monkeypatch.setattr(notices, "send", killed)
     with pytest.raises(KeyboardInterrupt):
         send_monthly(now=BEGUN)
     monkeypatch.undo()

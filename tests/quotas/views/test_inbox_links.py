@@ -26,7 +26,7 @@ def operator(root: User) -> Client:
 
 
 def told(to: User, kind: str, **facts: Any) -> InboxItem:
-    notices.tell(kind, to=[to], **facts)
+    notices.send(kind, to=[to], **facts)
     return InboxItem.objects.latest("pk")
 
 

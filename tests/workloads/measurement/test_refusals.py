@@ -133,7 +133,7 @@ def test_killed_before_the_message_is_written_it_is_written_in_the_next_round(
     def killed(*_who: Any, **_facts: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr("workloads.measurement.sample.notices.tell", killed)
+    monkeypatch.setattr("workloads.measurement.sample.notices.send", killed)
     with pytest.raises(Killed):
         measure_all(now=now + dt.timedelta(minutes=40))
     monkeypatch.undo()

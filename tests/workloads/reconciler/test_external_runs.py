@@ -90,10 +90,10 @@ class Cluster:
     def external(self, known: Collection[ExternalRef] = ()) -> tuple[ExternalRun, ...]:
         return self.runs
 
-    def tell_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
+    def notify_external(self, ref: ExternalRef, text: str, *, event: bool) -> None:
         self.told.append(text)
 
-    def make_external_again(self, manifest: Mapping[str, Any]) -> str | None:
+    def recreate_external(self, manifest: Mapping[str, Any]) -> str | None:
         self.made.append(manifest)
         return "again"
 

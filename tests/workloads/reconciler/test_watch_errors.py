@@ -76,7 +76,7 @@ def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: py
     end = time.monotonic() + 60
     while not told.wait(0.1):  # what moves while a hint is given is part of it
         assert time.monotonic() < end, "the thread that gives hints ended with its first error"
-        thread._tell(Look.RUNS)
+        thread._on_change(Look.RUNS)
     assert thread.is_alive()
     closing.set()
     thread.join(30)
@@ -95,7 +95,7 @@ def test_only_the_listing_that_is_due_is_asked_for(cluster: Any, monkeypatch: py
     for look in (*Look, Look.RUNS, Look.NODES, Look.RUNS):
         while not hints.empty():  # of the watch that told of a change meanwhile
             hints.get()
-        thread._tell(look)
+        thread._on_change(look)
         while (told := hints.get(timeout=60)) != look:
             assert told is Look.NODES, "nobody told of a run"
     closing.set()
