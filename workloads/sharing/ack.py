@@ -62,7 +62,7 @@ def discover(node: Facts, settings: Settings) -> NodeInfo:
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
-    return tuple(common(request, ABOUT, step=memory.MIB.get(settings.gpu_mem_unit)))
+    return tuple(common(request, ABOUT, step=settings.gpu_mem_mib))
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:

@@ -76,6 +76,9 @@ class About:
     extra: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further options of a request: name → meaning
 
 
+MIB = {"MiB": 1, "GiB": 1024}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What cannot be read from the cluster and has to be set by its operator: keys of a cluster's options.
@@ -95,6 +98,10 @@ class Settings:
     cards: Mapping[str, int] = dataclasses.field(
         default_factory=dict
     )  # node → number of cards, where the node does not report it
+
+    @property
+    def gpu_mem_mib(self) -> int:
+        return MIB[self.gpu_mem_unit]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from __future__ import annotations
 from workloads.runtime.base import NodeInfo
 from workloads.sharing.api import N_, NONE, About, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, of_product, plugin_down
+from workloads.sharing.nodes import Facts, notes_of, of_even_memory, of_product
 
 RESOURCE, COUNT, MARK = "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "gpushare"
-MIB = {"MiB": 1, "GiB": 1024}
 CARD_OF_POD, AMOUNT_OF_POD = "ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"
 
 ABOUT = About(
@@ -58,37 +57,14 @@ def of_memory(
     node: Facts, about: About, settings: Settings, *, cores: int | None = None, held_back: Note | None = None
 ) -> NodeInfo:
     """A node that advertises memory and a number of cards in Aliyun's resources, whichever system enforces it."""
-    total, usable = node.capacity(RESOURCE), node.allocatable(RESOURCE)
-    count = node.capacity(COUNT)
-    each = total // count if count else 0
-    mib = MIB.get(settings.gpu_mem_unit, 1024)
-    numbers = {"resource": RESOURCE, "amount": total, "unit": settings.gpu_mem_unit, "cards": count}
-    held = held_back
-    if not total:
-        held = Note(N_("its device plugin offers nothing"))
-    elif not count:
-        held = Note(
-            N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
-        )
-    elif total % count:
-        held = Note(N_("%(amount)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
-    elif usable < each:
-        held = plugin_down(count)
-    return entry(
-        node,
-        about,
-        product=node.product,
-        units_per_card=each * mib,
-        cards=even_cards(
-            node, count, each * mib, usable * mib, memory_mib=each * mib, cores=cores, measure="gpu_mem_unit"
-        ),
-        because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
-        held_back=held,
-    )
+    return of_even_memory(
+        node, about, RESOURCE, COUNT, mib=settings.gpu_mem_mib, unit=settings.gpu_mem_unit, option="gpu_mem_unit",
+        cores=cores, held_back=held_back,
+    )  # fmt: skip
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
-    return tuple(common(request, ABOUT, step=MIB.get(settings.gpu_mem_unit)))
+    return tuple(common(request, ABOUT, step=settings.gpu_mem_mib))
 
 
 def manifest(request: Request, settings: Settings) -> PodPatch:
@@ -96,7 +72,7 @@ def manifest(request: Request, settings: Settings) -> PodPatch:
 
 
 def memory_limit(request: Request, settings: Settings) -> dict[str, str]:
-    return {RESOURCE: str(-(-request.units // MIB.get(settings.gpu_mem_unit, 1024)))}
+    return {RESOURCE: str(-(-request.units // settings.gpu_mem_mib))}
 
 
 def read_back(pod: Json) -> tuple[Held, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workloads.sharing import clouds
-from workloads.sharing.api import N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Request
+from workloads.sharing.api import MIB, N_, About, CardInfo, Held, Json, NodeInfo, Note, Offer, Request
 
 LARGEST = 2**31 - 1  # what a database integer holds
 MOST_CARDS = 256  # on one machine; more is a mistake, and would only create rows
@@ -246,6 +246,40 @@ def even_cards(
     healthy = usable // units if units else 0
     return tuple(
         CardInfo(index=i, units=units, healthy=i < healthy, memory_mib=memory_mib, cores=cores) for i in range(count)
+    )
+
+
+def of_even_memory(
+    node: Facts, about: About, memory: str, count: str, *, mib: int, option: str, unit: str = "MiB",
+    cores: int | None = None, held_back: Note | None = None,
+) -> NodeInfo:  # fmt: skip
+    """A node whose device plugin advertises the memory of all its cards as one amount, and their number.
+
+    `memory`, `count`: names of the two resources. `mib`: MiB of one of the plugin's units, which the cluster's `option` sets.
+    `unit`: MiB or GiB, in which the amount is shown. `held_back`: a reason that the caller found."""
+    total, usable, cards = node.capacity(memory), node.allocatable(memory), node.capacity(count)
+    each = total // cards if cards else 0
+    numbers = {"resource": memory, "amount": total * mib // MIB[unit], "unit": unit, "cards": cards}
+    held = held_back
+    if not total:
+        held = Note(N_("its device plugin offers nothing"))
+    elif not cards:
+        held = Note(
+            N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": memory, "count": count}
+        )
+    elif total % cards:
+        held = Note(N_("%(amount)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
+    elif usable < each:
+        held = plugin_down(cards)
+    size = each * mib
+    return entry(
+        node,
+        about,
+        product=node.product,
+        units_per_card=size,
+        cards=even_cards(node, cards, size, usable * mib, memory_mib=size, cores=cores, measure=option),
+        because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
+        held_back=held,
     )
 
 

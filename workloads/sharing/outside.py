@@ -254,7 +254,7 @@ def _asked_memory(asked: Mapping[str, float], card: int, settings: Settings) -> 
         ("", volcano.RESOURCE, factor, ""),
         ("", vcuda.MEMORY, vcuda.BLOCK, vcuda.CORES),
         ("", qgpu.MEMORY, qgpu.BLOCK, qgpu.CORES),
-        ("", memory.RESOURCE, memory.MIB.get(settings.gpu_mem_unit, 1024), ack_core.CORES),
+        ("", memory.RESOURCE, settings.gpu_mem_mib, ack_core.CORES),
     ):
         compute, cards = _whole(asked, cores), _whole(asked, count) if count else 0
         if asked.get(amount):

@@ -22,7 +22,7 @@ from workloads.runtime.base import NodeInfo
 from workloads.sharing import memory
 from workloads.sharing.api import N_, Held, Json, Note, PodPatch, Problem, Request, Settings
 from workloads.sharing.checks import common
-from workloads.sharing.nodes import Facts, entry, even_cards, notes_of, plugin_down
+from workloads.sharing.nodes import Facts, notes_of, of_even_memory
 
 RESOURCE, COUNT, INDEX = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 SCHEDULER = "volcano"
@@ -45,29 +45,7 @@ def applies(node: Facts) -> Note | None:
 
 def discover(node: Facts, settings: Settings) -> NodeInfo:
     factor = settings.volcano_memory_factor
-    count, total, usable = node.capacity(COUNT), node.capacity(RESOURCE), node.allocatable(RESOURCE)
-    each = total // count if count else 0
-    numbers = {"resource": RESOURCE, "amount": total * factor, "unit": "MiB", "cards": count}
-    held = None
-    if not count:
-        held = Note(
-            N_("%(resource)s without %(count)s: the size of a card is unknown"), {"resource": RESOURCE, "count": COUNT}
-        )
-    elif total % count:
-        held = Note(N_("%(amount)s of %(resource)s cannot be divided evenly among %(cards)s cards"), numbers)
-    elif usable < each:
-        held = plugin_down(count)
-    return entry(
-        node,
-        ABOUT,
-        product=node.product,
-        units_per_card=each * factor,
-        cards=even_cards(
-            node, count, each * factor, usable * factor, memory_mib=each * factor, measure="volcano_memory_factor"
-        ),
-        because=Note(N_("it advertises %(resource)s: %(amount)s %(unit)s on %(cards)s cards"), numbers),
-        held_back=held,
-    )
+    return of_even_memory(node, ABOUT, RESOURCE, COUNT, mib=factor, option="volcano_memory_factor")
 
 
 def validate(request: Request, settings: Settings) -> tuple[Problem, ...]:
