@@ -30,6 +30,7 @@ from workloads.replay import arguments
 from workloads.replay.demand import Demand
 from workloads.replay.figures import figures_of
 from workloads.replay.simulation import Assumed, Simulation
+from workloads.replay.tables import part
 from workloads.replay.traces import GPU, Row, demand_of, in_proportion, read_trace, rules_of
 from workloads.replay.ways import WAYS, planner
 
@@ -86,7 +87,7 @@ def lines_of_orders(
         yield [
             f"{dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}", f"{load:g}", order,
             f"{apart / 2 / max(1, sum(each.lent for each in outcome.lines)):.1%}", *means, *p95,
-            f"{every['useful_utilisation']:.4f}", f"{every['lost_of_borrowed']:.2%}", f"{every['stops']:,}", f"{every['late']}",
+            f"{every['useful_utilisation']:.4f}", part(every["lost_of_borrowed"]), f"{every['stops']:,}", f"{every['late']}",
             f"{took:.0f}",
         ]  # fmt: skip
 
@@ -100,8 +101,8 @@ def line(rows: Sequence[Row], begin: int, days: float, load: float, way: str) ->
     inside, above = every["wait_inside_s"], every["wait_above_s"]
     return [
         f"{dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}", f"{load:g}", way, f"{every['utilisation']:.4f}",
-        f"{every['useful_utilisation']:.4f}", f"{every['lost_of_borrowed']:.2%}",
-        f"{every['stops']:,} ({every['most_stops_of_a_job']})", f"{every['late']}", f"{every['late_of_waits_inside']:.3%}",
+        f"{every['useful_utilisation']:.4f}", part(every["lost_of_borrowed"]),
+        f"{every['stops']:,} ({every['most_stops_of_a_job']})", f"{every['late']}", part(every["late_of_waits_inside"], 3),
         f"{every['latest_by_s']:,} s", " / ".join(str(inside.get(q, "–")) for q in ("p50", "p95", "p99")),
         f"{above.get('mean', 0):,}", f"{took:.0f}",
     ]  # fmt: skip

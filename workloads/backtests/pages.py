@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from django.contrib import messages
@@ -115,7 +116,7 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
         context |= {
             "cells": together,
             "same": all(cell.now == cell.draft for cell in chain(together, *each.values())),
-            "departments": [(names.get(slug, slug), cells) for slug, cells in each.items()],
+            "departments": sorted(((names.get(slug, slug), cells) for slug, cells in each.items()), key=itemgetter(0)),
             "titles": [cell.measure.title for cell in next(iter(each.values()), [])],
             "plots": plots.of_all(figures, *times), "department_plots": plots.of_departments(figures, names, *times),
             "unknown": (row.result or {}).get("unknown", 0),

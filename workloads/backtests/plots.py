@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -63,7 +64,8 @@ def of_departments(
                for slug in now if slug in then and "course" in now[slug]}  # fmt: skip
     top = max((max(values) for both in courses.values() for values in both), default=0)
     times = _periods(figures, begin, end)
-    return [_plot(names.get(slug, slug), both, times, top) for slug, both in courses.items()]
+    plots = [_plot(names.get(slug, slug), both, times, top) for slug, both in courses.items()]
+    return sorted(plots, key=attrgetter("title"))
 
 
 def _periods(figures: Mapping[str, Figures], begin: dt.datetime, end: dt.datetime) -> list[dt.datetime]:

@@ -205,7 +205,7 @@ def _result(row: Backtest, beat: Beat) -> dict[str, Any]:
         demand, played["unknown"] = demand_of(row.group, row.begin, row.end, terms.pools)
         simulation = Simulation(
             terms.snapshot(row.begin), demand, planner, terms.assumed(row.begin),
-            calendar=terms.calendar(row.begin, row.end),
+            calendar=terms.calendar(row.begin, row.end), counts_lent=True,
         )  # fmt: skip
         played[name] = _figures(simulation, beat, part)
     return played

@@ -21,8 +21,8 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _time(value: float | None) -> str:
-    return "–" if value is None else duration(value) or _("none")
+def _time(value: float) -> str:
+    return duration(value) or _("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,12 @@ class Measure:
     better: int = 0
 
     def of(self, figures: Figures) -> Any:
-        """The value in these figures; None if no job waited in this way."""
+        """The value in these figures; None if there is none: no job waited in this way, or it is a part of nothing."""
         name, dot, part = self.name.partition(".")
-        return figures[name].get(part) if dot else figures[name]
+        return figures[name].get(part) if dot else figures.get(name)
+
+    def shown(self, value: Any) -> str:
+        return "–" if value is None else self.written(value)
 
 
 MEASURES = (
@@ -47,6 +50,7 @@ MEASURES = (
     Measure("guarantee_served", gettext_lazy("Guarantees served"), percent, 1),
     Measure("gpu_hours_used", gettext_lazy("Used"), _hours, 1),
     Measure("gpu_hours_borrowed", gettext_lazy("Borrowed"), _hours),
+    Measure("gpu_hours_lent", gettext_lazy("Lent"), _hours),
     Measure("gpu_hours_lost", gettext_lazy("Work lost"), _hours, -1),
     Measure("stops", gettext_lazy("Stops by recalls"), _count, -1),
     Measure("most_stops_of_a_job", gettext_lazy("Most stops of one workload"), _count, -1),
@@ -64,7 +68,8 @@ MEASURES = (
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 OF_DEPARTMENTS = (
-    "wait_inside_s.mean", "wait_above_s.mean", "gpu_hours_borrowed", "stops", "gpu_hours_lost", "late", "gpu_hours_used",
+    "wait_inside_s.mean", "wait_above_s.mean", "gpu_hours_borrowed", "gpu_hours_lent", "stops", "gpu_hours_lost", "late",
+    "gpu_hours_used",
 )  # fmt: skip
 """The most important first: a narrow window shows only the first columns."""
 
@@ -85,7 +90,7 @@ def compared(now: Figures, then: Figures, names: tuple[str, ...] = ()) -> list[C
     cells = []
     for measure in [BY_NAME[name] for name in names] or MEASURES:
         old, new = measure.of(now), measure.of(then)
-        was, is_now = measure.written(old), measure.written(new)
+        was, is_now = measure.shown(old), measure.shown(new)
         more = 0 if None in (old, new) or was == is_now else 1 if new > old else -1
         cells.append(Cell(measure, was, is_now, more * measure.better))
     return cells

@@ -38,7 +38,8 @@ class Record:
 @dataclass(slots=True)
 class Line:
     """A department's use of a pool: units now, and unit-seconds so far. One unit is `cards` cards. `due` is what it could have
-    used of its guaranteed quota, `served` what it did use of that. `lent` is counted only in pools with balances. `course` has
+    used of its guaranteed quota, `served` what it did use of that. `lent` is counted in pools with balances, or if the simulation
+    counts it in all. `course` has
     (used, borrowed, waited) so far at the end of each period of the outcome."""
 
     department: DepartmentId

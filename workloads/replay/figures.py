@@ -41,9 +41,9 @@ def _figures(
     outcome: Outcome, lines: Sequence[Line], records: Sequence[Record], idle: Counter[str], with_course: bool
 ) -> Figures:
     seconds = outcome.end - outcome.begin
-    used, borrowed, lost, due, served = (
+    used, borrowed, lent, lost, due, served = (
         sum(getattr(line, name) * line.cards for line in lines)
-        for name in ("used", "borrowed", "lost", "due", "served")
+        for name in ("used", "borrowed", "lent", "lost", "due", "served")
     )
     waited_inside = [record.late for record in records if record.late is not None]
     late = [by for by in waited_inside if by]
@@ -60,6 +60,7 @@ def _figures(
         "guarantee_served": _part(served, due),
         "gpu_hours_used": round(used / HOUR, 1),
         "gpu_hours_borrowed": round(borrowed / HOUR, 1),
+        "gpu_hours_lent": round(lent / HOUR, 1),
         "gpu_hours_lost": round(lost / HOUR, 1),
         "lost_of_borrowed": _part(lost, borrowed),
         "stops": sum(times * jobs for times, jobs in recalls.items()),
@@ -88,8 +89,9 @@ def _course(outcome: Outcome, lines: Sequence[Line]) -> Figures:
     return course
 
 
-def _part(part: float, whole: float) -> float:
-    return round(part / whole, 6) if whole else 0.0
+def _part(part: float, whole: float) -> float | None:
+    """None: a part of nothing."""
+    return round(part / whole, 6) if whole else None
 
 
 def _spread(values: Iterable[int]) -> Figures:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from workloads.replay.figures import Figures
 
 
-def _percent(value: float) -> str:
-    return f"{value:.2%}"
+def part(value: float | None, decimals: int = 2) -> str:
+    """A part in percent; "–" for a part of nothing."""
+    return "–" if value is None else f"{value:.{decimals}%}"
 
 
 def _hours(value: float) -> str:
@@ -25,15 +26,17 @@ def _number(value: int) -> str:
 
 
 SUMMARY: list[tuple[str, str, Callable[..., str]]] = [
-    ("cards used", "utilisation", _percent),
-    ("used usefully", "useful_utilisation", _percent),
-    ("guarantees served", "guarantee_served", _percent),
+    ("cards used", "utilisation", part),
+    ("used usefully", "useful_utilisation", part),
+    ("guarantees served", "guarantee_served", part),
+    ("used", "gpu_hours_used", _hours),
     ("borrowed", "gpu_hours_borrowed", _hours),
+    ("lent", "gpu_hours_lent", _hours),
     ("lost", "gpu_hours_lost", _hours),
-    ("lost of borrowed", "lost_of_borrowed", _percent),
+    ("lost of borrowed", "lost_of_borrowed", part),
     ("stops", "stops", _number),
     ("most stops of one job", "most_stops_of_a_job", _number),
-    ("waits inside a guarantee that were late", "late_of_waits_inside", _percent),
+    ("waits inside a guarantee that were late", "late_of_waits_inside", part),
     ("latest by (s)", "latest_by_s", _number),
     ("started later than told", "started_later_than_told", _number),
     ("wait inside, min: p50 / p95 / p99 / max", "wait_inside_s", _wait),
@@ -43,7 +46,8 @@ SUMMARY: list[tuple[str, str, Callable[..., str]]] = [
     ("refused, or ended by recalls", "refused_or_ended", _number),
 ]
 OF_DEPARTMENTS = [row for row in SUMMARY if row[1] in (
-    "guarantee_served", "gpu_hours_borrowed", "gpu_hours_lost", "stops", "late_of_waits_inside", "wait_inside_s", "wait_above_s",
+    "gpu_hours_used", "guarantee_served", "gpu_hours_borrowed", "gpu_hours_lent", "gpu_hours_lost", "stops",
+    "late_of_waits_inside", "wait_inside_s", "wait_above_s",
 )]  # fmt: skip
 
 
@@ -57,16 +61,24 @@ def lines_of(results: Mapping[str, Figures]) -> Iterator[str]:
             yield f"jobs by number of stops, {way}: " + ", ".join(
                 f"{jobs} × {times}" for times, jobs in figures["all"]["jobs_by_stops"].items()
             )
-        idle = figures["all"]["idle_while_waiting_gpu_hours"]
-        if idle:
-            yield f"idle while somebody waited, {way}: " + ", ".join(
-                f"{rule} {hours:,.0f} h" for rule, hours in idle.items()
-            )
+    yield from _idle({way: figures["all"] for way, figures in results.items()}, "somebody")
     for department in some["departments"]:
         yield ""
         yield f"{department}, {some['departments'][department]['guaranteed_cards']:g} cards guaranteed"
-        each = {way: figures["departments"].get(department) for way, figures in results.items()}
-        yield from _table({way: figures for way, figures in each.items() if figures}, OF_DEPARTMENTS)
+        of_all = {way: figures["departments"].get(department) for way, figures in results.items()}
+        each = {way: figures for way, figures in of_all.items() if figures}
+        yield from _table(each, OF_DEPARTMENTS)
+        yield from _idle(each, "it")
+
+
+def _idle(columns: Mapping[str, Figures], who: str) -> Iterator[str]:
+    """For each way, the GPU-hours idle while `who` waited, by the rule that kept them so."""
+    for way, figures in columns.items():
+        idle = figures["idle_while_waiting_gpu_hours"]
+        if idle:
+            yield f"idle while {who} waited, {way}: " + ", ".join(
+                f"{rule} {hours:,.0f} h" for rule, hours in idle.items()
+            )
 
 
 def _table(columns: Mapping[str, Figures], rows: list[tuple[str, str, Callable[..., str]]]) -> Iterator[str]:

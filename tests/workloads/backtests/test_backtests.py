@@ -120,6 +120,7 @@ def test_a_closing_window_calls_back_what_it_no_longer_lends(world: World) -> No
     # told early enough to be gone when the window begins, an hour after it started; when that ends it starts over, for 10 hours
     assert (nlp["stops"], nlp["finished"]) == (1, 1)
     assert nlp["gpu_hours_borrowed"] == pytest.approx(4 * (1 + 10), abs=0.5)
+    assert row.result["now"]["departments"]["vision"]["gpu_hours_lent"] == nlp["gpu_hours_borrowed"]
 
 
 def test_what_cannot_be_promised_or_played_is_refused_with_its_reason(world: World) -> None:
@@ -344,6 +345,13 @@ def test_the_course_is_drawn_for_whoever_may_see_it(world: World) -> None:
     seen = client_of(world.owner).get(row_address(row))
     assert [plot.title for plot in seen.context["department_plots"]] == [world.departments["vision"].name]
     assert seen.context["plots"]
+    every = client_of(world.operator).get(row_address(row)).context
+    names = sorted(row.name for row in world.departments.values())
+    assert [name for name, _ in every["departments"]] == [plot.title for plot in every["department_plots"]] == names
+    for figures in row.result["now"]["all"], row.result["now"]["departments"]["nlp"]:
+        del figures["gpu_hours_lent"]  # played before it was counted
+    row.save()
+    assert "Lent" in client_of(world.operator).get(row_address(row)).content.decode()
     del row.result["now"]["all"]["course"]  # played before there were any
     row.save()
     assert "Over time" not in client_of(world.operator).get(row_address(row)).content.decode()

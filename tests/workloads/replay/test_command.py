@@ -47,6 +47,8 @@ def test_a_trace_is_played_in_every_way_and_under_other_rules(trace: Path) -> No
     text = replayed(*words)
     assert "29 cards, 0.36 days, 40 jobs" in text
     assert "wait inside, min: p50 / p95 / p99 / max" in text
+    assert "idle while somebody waited, planner: " in text
+    assert "idle while it waited, planner: " in text.split("\nnlp, ", 1)[1]
     assert replayed("--trace", trace.parent, "--days", 1) == replayed("--trace", trace, "--days", 1)
 
 

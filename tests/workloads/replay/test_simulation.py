@@ -137,6 +137,7 @@ def test_nobody_is_stopped_in_one_queue_and_nothing_is_lent_by_a_partition() -> 
     one_queue, partition, lending = (figures_of(made_up_month(way))["all"] for way in (pooled, static, planner))
     assert one_queue["stops"] == partition["stops"] == 0
     assert partition["gpu_hours_borrowed"] == 0 < lending["gpu_hours_borrowed"]
+    assert partition["lost_of_borrowed"] is None  # a part of nothing
     assert partition["late"] == 0 < one_queue["late"]
     assert lending["utilisation"] > partition["utilisation"]
 
@@ -236,13 +237,14 @@ def test_a_replay_counts_loans_as_the_product_does_from_its_ledger() -> None:
     assert lately.sums == expected.sums
 
 
-@pytest.mark.parametrize("half_life", [HOUR, 24 * HOUR])
-def test_where_all_is_guaranteed_departments_lend_as_much_as_they_borrow(half_life: int) -> None:
+@pytest.mark.parametrize("half_life", [HOUR, 24 * HOUR, None])
+def test_where_all_is_guaranteed_departments_lend_as_much_as_they_borrow(half_life: int | None) -> None:
     """To the unit-second, over a whole replay; the decayed sums lose less than one part of a unit-second an hour each."""
     demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 4 * 24 * HOUR, 8)
     world = rules(8, **in_proportion(demand.units_in_use(), 56))
-    simulation = Simulation(world, demand, planner, Assumed(half_lives={GPU: half_life}))
+    balances = {} if half_life is None else {GPU: half_life}
+    simulation = Simulation(world, demand, planner, Assumed(half_lives=balances), counts_lent=not balances)
     lines = simulation.play().lines
     assert sum(line.lent for line in lines) == sum(line.borrowed for line in lines) > 0
-    sums = simulation._lately[GPU].sums.values()
-    assert abs(sum(each.lent - each.borrowed for each in sums)) <= len(lines) * 4 * 24
+    for lately in simulation._lately.values():
+        assert abs(sum(each.lent - each.borrowed for each in lately.sums.values())) <= len(lines) * 4 * 24

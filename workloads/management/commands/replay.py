@@ -119,7 +119,8 @@ class Command(BaseCommand):
                 )
 
         calendar = on.calendar if way == "planner" else None  # the other ways do not lend
-        outcome = Simulation(on.rules, on.demand, WAYS[way], on.assumed, calendar=calendar).play(progress)
+        simulation = Simulation(on.rules, on.demand, WAYS[way], on.assumed, calendar=calendar, counts_lent=True)
+        outcome = simulation.play(progress)
         progress(1)
         if not options["quiet"]:
             print(file=sys.stderr)
