@@ -371,7 +371,7 @@ class Words:
         self.department = reader.department(facts.department)
 
     def starts_own(self) -> tuple[str, list[str]]:
-        return _("Starts now, from your own quota."), [self._quota(), *self._where()]
+        return _("Starts now, from your own quota."), [*self._quota(), *self._where()]
 
     def starts_borrowing(self) -> tuple[str, list[str]]:
         title = _("Starts now, %(borrowed)s of %(asked)s borrowed from %(lenders)s.") % {
@@ -379,12 +379,12 @@ class Words:
             "asked": self._units(self.facts.asked),
             "lenders": self._departments(self.facts.from_),
         }
-        return title, [self._quota(), *self._where()]
+        return title, [*self._quota(), *self._where()]
 
     def starts_by(self) -> tuple[str, list[str]]:
         by = clock(self.facts.by or 0)
         if not self.facts.returning:
-            return _("Starts by %(by)s at the latest.") % {"by": by}, [self._quota()]
+            return _("Starts by %(by)s at the latest.") % {"by": by}, [*self._quota()]
         title = ngettext(
             "Starts by %(by)s at the latest, when %(departments)s has returned %(units)s.",
             "Starts by %(by)s at the latest, when %(departments)s have returned %(units)s.",
@@ -394,7 +394,7 @@ class Words:
             "departments": self._departments(self.facts.returning),
             "units": self._units(sum(self.facts.returning.values())),
         }
-        return title, [self._quota()]
+        return title, [*self._quota()]
 
     def waits(self) -> tuple[str, list[str]]:
         title = _("Waiting at position %(position)s.") % {"position": self.facts.position}
@@ -402,7 +402,7 @@ class Words:
         if self.facts.ahead:
             ahead = _(", ").join(self.reader.claim(claim) for claim in self.facts.ahead[:5])
             lines.append(_("Ahead in the queue: %(claims)s.") % {"claims": ahead})
-        return title, [*lines, self._quota()]
+        return title, [*lines, *self._quota()]
 
     def cannot(self) -> tuple[str, list[str]]:
         which = limit_sentences(self.facts.reasons, self.facts.largest or 0, self.pods, self._units)
@@ -456,7 +456,7 @@ class Words:
             "lenders": self._departments(named)
         }
 
-    def _quota(self) -> str:
+    def _quota(self) -> Iterator[str]:
         if self.facts.guaranteed:
             text = _(
                 "%(department)s has %(guaranteed)s guaranteed and uses %(in_use)s; with this workload it would use %(after)s."
@@ -465,12 +465,15 @@ class Words:
             text = _(
                 "%(department)s has no guaranteed quota here and uses %(in_use)s; with this workload it would use %(after)s."
             )
-        return text % {
+        yield text % {
             "department": self.department,
             "guaranteed": self._units(self.facts.guaranteed),
             "in_use": self._units(self.facts.in_use),
             "after": self._units(self.facts.in_use_after),
         }
+        if drawn := self.facts.in_use + self.facts.asked - self.facts.in_use_after:
+            text = _("That includes %(units)s held by a recall, which this workload takes.")
+            yield text % {"units": self._units(drawn)}
 
     def _where(self) -> Iterator[str]:
         for place in self.facts.placement or ():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from portal.access import Actor, Forbidden
 from portal.models import Department, Role, User
 from quotas.engine.what_if import Headline
-from quotas.models import ClaimState, Pool, Quota
+from quotas.models import Claim, ClaimState, Pool, Quota
+from quotas.planning.run_pass import run_pass
+from quotas.rules.recalls import create_recall
 from tests import builders as make
 from workloads.actions import submit
 from workloads.models import Image, Workload
@@ -53,6 +57,17 @@ def test_it_starts_now_from_its_own_quota(alice: User, vision: Department, pool:
     )
     assert verdict.lines[1].startswith("Runs on a100-n")
     assert not Workload.objects.exists()
+
+
+def test_it_says_what_it_takes_from_a_recall(alice: User, vision: Department, pool: Pool) -> None:
+    owner = Actor(make.member(vision, Role.OWNER))
+    recall = create_recall(actor=owner, department=vision, pool=pool, units=2, until=None)
+    run_pass(group_id=pool.group_id)
+    Claim.objects.filter(pk=recall.pk).update(started_at=timezone.now() - dt.timedelta(minutes=1))
+    assert told(alice, vision, asked(pool, 3)).lines[:2] == (
+        "Vision has 8 cards guaranteed and uses 2 cards; with this workload it would use 3 cards.",
+        "That includes 2 cards held by a recall, which this workload takes.",
+    )
 
 
 def test_it_starts_now_and_borrows_and_says_what_that_means(alice: User, vision: Department, pool: Pool) -> None:
