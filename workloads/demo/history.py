@@ -38,6 +38,8 @@ SIZES: dict[str, list[tuple[int, str, int | None]]] = {  # of a pod in each pool
     "a100-hami": [(8 * GIB, "", 25), (10 * GIB, "", 50)],
 }
 HOURS = [0.5, 2, 4, 8, 12, 20, 30]  # how long they run
+LAST = 8 * AN_HOUR  # before the end, in which the workloads that would run on have ended, too
+CHECKPOINT = dt.timedelta(minutes=30)  # jobs save one so often
 KINDS = [Kind.JOB, Kind.JOB, Kind.JOB, Kind.NOTEBOOK]
 NAMES = {
     "vision": ["detector", "segmentation", "pose"], "translation": ["nmt-base", "nmt-large", "alignment"],
@@ -65,6 +67,7 @@ class Recorder(Simulation):
     """A simulation that records every attempt."""
 
     def __init__(self, *args: object) -> None:
+        self._chance = random.Random(SEED)  # noqa: S311
         self.spans: list[Span] = []
         self._begun: dict[e.ClaimId, tuple[int, dict[str, int]]] = {}
         super().__init__(*args)  # type: ignore[arg-type]
@@ -78,15 +81,16 @@ class Recorder(Simulation):
         self._remember(work)
         super()._end_attempt(work)
 
-    def _remember(self, work: Work) -> None:
+    def _remember(self, work: Work, before: int = 0) -> None:
         begin, units = self._begun.pop(work.id)
-        self.spans.append(Span(work.claim, begin, self._now, units))
+        self.spans.append(Span(work.claim, begin, max(begin + 1, self._now - before), units))
 
     def spans_of_all(self) -> list[Span]:
-        """Simulates all, and returns the attempts. Those still running end with the history: the demo has its own workloads."""
+        """Simulates all, and returns the attempts. Those still running end at some time before the history does: the demo has
+        its own workloads."""
         self.play()
         for id in list(self._begun):
-            self._remember(self._live[id])
+            self._remember(self._live[id], self._chance.randrange(LAST))
         return self.spans
 
 
@@ -200,10 +204,12 @@ class Known:
 
     def attempt(self, workload: Workload, number: int, span: Span, claim: Claim) -> Attempt:
         begin, end, last = _moment(span.begin), _moment(span.end), number == workload.attempts_made
+        checkpoints = (end - begin) // CHECKPOINT if workload.kind == Kind.JOB else 0
         return Attempt(
             workload=workload, claim=claim, number=number, cluster=workload.pool.group.cluster,
             run_name=f"w-{workload.public_id}-{number}",
             submission_id=new_id(at=begin), queued_at=_queued(span), admitted_at=begin, created_at=begin, started_at=begin,
+            checkpointed_at=begin + checkpoints * CHECKPOINT if checkpoints else None,
             ready_at=None if last else end, stop_cause="" if last else StopCause.RECALLED, finished_at=end, removed_at=end,
             outcome="succeeded" if last else "recalled", exit_code=0 if last else None,
         )  # fmt: skip

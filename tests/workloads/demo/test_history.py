@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ def test_thirty_days_are_there_once_and_add_up() -> None:
     assert not Workload.objects.exclude(state="succeeded", finished_at__lte=now).exists()
     assert Attempt.objects.count() == attempts > Workload.objects.filter(reclaims=0).count()
     assert not Attempt.objects.filter(removed_at=None).exists(), "the cluster knows none of them"
+    ends = Counter(Workload.objects.values_list("finished_at", flat=True))
+    assert max(ends.values()) < 5, "they do not all end with the history"
     assert fill(now) == 0
 
 
@@ -61,6 +64,8 @@ def test_a_backtest_has_the_whole_month_to_play_and_lists_have_it_in_order() -> 
     played = sum(len(demand_of(group, now - DAYS * DAY, now)[0].jobs) for group in PoolGroup.objects.all())
     assert played == Workload.objects.count() > 200
     assert set(unknown) == {0}
+    jobs = [job for group in PoolGroup.objects.all() for job in demand_of(group, now - DAYS * DAY, now)[0].jobs]
+    assert sum(job.checkpoint_every is None for job in jobs) > played / 2, "most save checkpoints"
     times = list(Workload.objects.order_by("public_id").values_list("submitted_at", flat=True))
     assert times == sorted(times)
 
