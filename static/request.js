@@ -45,7 +45,10 @@
   show();
   // On a narrow screen the bar with Submit says what the panel far below says.
   const copy = form.querySelector("[data-verdict-copy]");
-  const tell = () => (copy.textContent = form.querySelector("#verdict .verdict-headline")?.textContent ?? "");
+  const tell = () => {
+    const headline = form.querySelector("#verdict .verdict-headline");
+    copy.textContent = [headline?.textContent, headline?.dataset.expected].filter(Boolean).join("\n");
+  };
   form.querySelector("#verdict").addEventListener("htmx:afterSwap", tell);
   tell();
 })();

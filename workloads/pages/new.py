@@ -21,7 +21,7 @@ from portal.web.once import once
 from quotas.models import Node
 from workloads import actions
 from workloads.estimates.ask import BEING_MADE, start_of
-from workloads.estimates.words import start_lines
+from workloads.estimates.words import in_a_list, start_lines
 from workloads.models import ASKED_HERE, Kind, Preset, RequestTemplate, Workload
 from workloads.pages.files import store_all
 from workloads.pages.folds import settings_inside, to_open
@@ -174,6 +174,7 @@ def answer(actor: Actor, department: Department, form: WorkloadForm) -> dict[str
             verdict = verdict_of(actor=actor, department=department, request=asked, amounts=amounts)
             estimate = start_of(actor, department, asked, verdict)
             context |= {"verdict": verdict, "steps": verdict.steps, "start": start_lines(estimate) if estimate else []}
+            context["expected"] = in_a_list(estimate) if estimate and estimate.low else ""
             context["ask_again"] = estimate is not None and estimate.why == BEING_MADE
         except (Forbidden, NotVisible):
             raise

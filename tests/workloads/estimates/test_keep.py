@@ -222,6 +222,15 @@ def test_before_submitting_a_worker_estimates_and_no_request_does(
     assert dt.datetime.fromisoformat(told["estimate"]["median"]) > world.now + 2 * HOUR  # behind the one that waits
     assert any("Estimated start" in line for line in told["lines"])
     assert len(sent) == 1
+    form = {**body(world), "command": "true", "cpu": 1, "memory_mib": "1 GiB", "max_runtime": "1h"}
+
+    def panel() -> str:
+        return client.post(reverse("workloads:verdict", args=["nlp"]), form).content.decode()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        assert "data-expected" not in panel(), "on a phone the bar with Submit says nothing of a start that is not known yet"
+    estimate_asked(**sent[1][1])
+    assert 'data-expected="Expected start: ' in panel()
 
 
 def test_what_starts_now_has_no_estimate(world: World) -> None:
