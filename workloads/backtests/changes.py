@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from django.utils.translation import gettext as _
 
-from portal.models import Department
 from portal.web.code_names import fact_name
 from workloads.configuration.words import value_in_words
 from workloads.models import Backtest
 
 
-def in_words(row: Backtest) -> Iterator[tuple[str, str, str, str]]:
-    """(path in the configuration, name, before, after) of each change; "" for a value that is not set."""
-    departments = dict(Department.objects.values_list("slug", "name"))
+def in_words(row: Backtest, departments: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """(path in the configuration, name, before, after) of each change; "" for a value that is not set. `departments`: id →
+    name."""
     pools = {pool.slug: pool for pool in row.group.pools.all()}
     for path, before, after in row.changes:
         pool, section = None, path.split(".")[0]

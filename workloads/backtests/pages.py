@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +30,7 @@ from workloads.models import Backtest
 from workloads.replay.history import ASSUMED
 
 PER_PAGE = 50
+SHOWN = 3  # changes of each backtest in the list
 
 
 def pools_for(actor: Actor) -> list[Pool]:
@@ -53,11 +54,12 @@ def backtest_for(actor: Actor, id: str) -> Backtest:
 def backtests(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     pools = pools_for(actor)
-    rows = runs.seen(actor).defer("result", "draft")
+    rows = runs.seen(actor).defer("result", "draft").prefetch_related("group__pools")
     if not pools and not rows.exists():
         raise NotVisible
     page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    listed = [(each, runs.author_for(actor, each)) for each in page]
+    names = _names()
+    listed = [(each, runs.author_for(actor, each), [*islice(changes.in_words(each, names), SHOWN)]) for each in page]
     return render(request, "workloads/backtests.html", {"page": page, "rows": listed, "pools": pools})
 
 
@@ -101,10 +103,10 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
             messages.error(request, problem.detail)
         return redirect("workloads:backtest", row.public_id)
     pools = row.group.pools.all()
-    names = dict(Department.objects.values_list("slug", "name"))
+    names = _names()
     context: dict[str, Any] = {
         "backtest": row, "pools": pools, "assumed": ASSUMED, "may_cancel": runs.may_cancel(actor, row),
-        "changes": [*changes.in_words(row)],
+        "changes": [*changes.in_words(row, names)],
         "author": runs.author_for(actor, row),
         "days": (row.end - row.begin).days, "operator": actor.is_operator,
     }  # fmt: skip
@@ -124,6 +126,11 @@ def backtest(request: HttpRequest, backtest: str) -> HttpResponse:
             "only_own": not actor.sees_all,
         }  # fmt: skip
     return render_part(request, "workloads/backtest.html", context, part="course")
+
+
+def _names() -> dict[str, str]:
+    """Department id → name."""
+    return dict(Department.objects.values_list("slug", "name"))
 
 
 @login_required

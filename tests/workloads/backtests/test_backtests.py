@@ -218,6 +218,8 @@ def test_values_of_a_draft_are_told_in_words(world: World) -> None:
     }  # fmt: skip
     User.objects.filter(pk=world.operator.pk).update(language="zh-hans")
     chinese = told()
+    [(_row, _author, listed)] = client.get(reverse("workloads:backtests")).context["rows"]
+    assert listed == client.get(row_address(row)).context["changes"][:3], "the list has the same words"
     assert chinese["windows"][1].startswith("星期一–星期三 09:00–18:00：1 ")
     assert "card" not in str(chinese)
     Backtest.objects.update(changes=[["departments.vision.quotas.gone.guaranteed", "1 card", "2 cards"]])

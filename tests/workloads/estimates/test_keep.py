@@ -228,7 +228,9 @@ def test_before_submitting_a_worker_estimates_and_no_request_does(
         return client.post(reverse("workloads:verdict", args=["nlp"]), form).content.decode()
 
     with django_capture_on_commit_callbacks(execute=True):
-        assert "data-expected" not in panel(), "on a phone the bar with Submit says nothing of a start that is not known yet"
+        assert "data-expected" not in panel(), (
+            "on a phone the bar with Submit says nothing of a start that is not known yet"
+        )
     estimate_asked(**sent[1][1])
     assert 'data-expected="Expected start: ' in panel()
 
