@@ -25,36 +25,36 @@ DEGREE = {FULL: "yes", SOFT: "by a library or by turns", NONE: "no"}
 HEAD = """# GPU sharing systems
 
 Written by `make docs` from the modules of `workloads/sharing/`; edit those. Nothing here was measured on a GPU: the
-facts are from the sources named in the last column of the second table, and the tests run against a real API server
-whose nodes are simulated and where the test plays the vendors' schedulers.
+facts are from the sources named in the last column of the second table. The tests run against a real API server; its
+nodes are simulated, and the test takes the part of the vendors' schedulers.
 
 ## What you get
 
-*Kept apart* says whether others on the same card are kept from your memory, from your share of compute, and whether
-their crash is kept from ending your program.
+*Kept apart* shows whether other programs on the same card are kept from using your memory or your share of compute, and
+whether a crash of theirs is kept from ending your program.
 
 """
 
 OPERATORS = """
 ## How a node is recognised
 
-By its labels, annotations and resources, never by its name, in this order: a node that bears the marks of several
-systems is the first one. Where the second system may not stand beside the first (whole cards beside MIG instances may),
-that is an error on the board and the node takes no work. A node that has a GPU which nothing offers is listed and held
-back too, and so is one on which an amount cannot be read; the reason is shown.
+A node is recognised by its labels, annotations and resources, never by its name, in the order below: a node with the
+marks of several systems belongs to the first one. If the second system may not be used beside the first (whole cards
+beside MIG instances may), the board shows an error and the node takes no workloads. A node with a GPU that no system
+offers is listed and held back too, and so is a node with an unreadable amount; the reason is shown.
 
-What its cards are the label `nvidia.com/gpu.product` says, or HAMi's annotation, or a ResourceSlice; where none does, the
-labels and instance types of GKE, AKS, EKS, OKE, ACK and VKE (`workloads/sharing/clouds.py`), or the operator (option
-`products`: node name or `label=value` → product). Cards of which nobody says what they are belong to no pool, and their
-node is held back: two products must not be given out as the same. On GKE `gke-gpu-sharing-strategy`,
+The product of its cards is read from the label `nvidia.com/gpu.product`, HAMi's annotation or a ResourceSlice; without
+these, from the labels and instance types of GKE, AKS, EKS, OKE, ACK and VKE (`workloads/sharing/clouds.py`), or from the
+operator's setting (option `products`: node name or `label=value` → product). Cards of an unknown product belong to no pool,
+and their node is held back: two products must not be given out as the same. On GKE `gke-gpu-sharing-strategy`,
 `gke-max-shared-clients-per-gpu` and `gke-gpu-partition-size` say how the cards are shared or cut.
 
-A workload must not set `NVIDIA_*` (NVIDIA's container toolkit brings in devices by them, past the request),
-`CUDA_VISIBLE_DEVICES`, `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and `LD_AUDIT`, nor what a system reserves besides; only
-`NVIDIA_TF32_OVERRIDE` is free. What an image sets of them for itself, but for the card itself, is taken back in the pod.
+A workload must not set `NVIDIA_*` (with them NVIDIA's container toolkit adds devices beyond the request),
+`CUDA_VISIBLE_DEVICES`, `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and `LD_AUDIT`, nor the variables that its system reserves;
+`NVIDIA_TF32_OVERRIDE` is allowed. If an image sets such variables itself, the pod removes them, except those for the card itself.
 
-An operator can pin a node to a system (option `pins` of the cluster: node name or `label=value` → key), which is how
-systems that leave no mark are known, and say how many cards a node has that does not tell (option `cards`).
+An operator can pin a node to a system (option `pins` of the cluster: node name or `label=value` → key), which is needed
+for systems that leave no mark, and set the number of cards of a node that does not report it (option `cards`).
 
 """
 
@@ -62,7 +62,7 @@ TAIL = """
 ## Adding a system
 
 One file in `workloads/sharing/` with `ABOUT`, `applies`, `discover`, `validate`, `manifest` and `read_back`
-(`workloads/sharing/api.py` says what they are), and one table of the same name in `tests/sharing/tables/`. The registry,
+(`workloads/sharing/api.py` describes them), and one table of the same name in `tests/sharing/tables/`. The registry,
 the request form, the API, this page and the tests find them.
 """
 

@@ -2,15 +2,15 @@
 
 | | |
 |---|---|
-| recognised by | label `ack.node.gpu.schedule` = cgpu, share or mps (core_mem is a system of its own; topology is |
-| | not served) |
-| asked for by | `limits: {aliyun.com/gpu-mem: GiB}`; several cards by the pod's label `aliyun.com/gpu-count`, |
-| | which splits it |
+| recognised by | label `ack.node.gpu.schedule` = cgpu, share or mps (core_mem is a separate system; topology is not |
+| | supported) |
+| asked for by | `limits: {aliyun.com/gpu-mem: GiB}`; several cards by the pod's label `aliyun.com/gpu-count`, which |
+| | splits the amount between them |
 | unit | MiB, in whole GiB |
-| isolation | memory hard, by a kernel module; compute by slices; under `share` none |
-| reserved | `CGPU_*`, with which a program would turn its isolation off, and what the plugin says of its share |
+| isolation | memory: a hard limit by a kernel module; compute: slices of time; with `share` none |
+| reserved | `CGPU_*`, with which a program could turn its isolation off, and the plugin's variables about its share |
 | limits | 20 pods a card; no unified memory; no static CPU policy |
-| errors | a node is of one mode at a time: the resources of the others read 0 |
+| errors | a node has one mode at a time: the resources of the other modes are 0 |
 | read back | annotation `scheduler.framework.gpushare.allocation`: {container: {card: amount}} |
 | source | Alibaba Cloud's documentation; kubeflow/arena pkg/apis/types/const.go, pkg/topnode/gpushare.go |
 """

@@ -3,12 +3,12 @@
 | | |
 |---|---|
 | recognised by | label `ack.node.gpu.schedule=core_mem`, or the resource `aliyun.com/gpu-core.percentage` |
-| asked for by | `limits: {aliyun.com/gpu-mem: GiB, aliyun.com/gpu-core.percentage: N}`; several cards by the label |
-| | that splits both |
-| unit | MiB in whole GiB, and percent of a card's compute (its capacity is taken to be 100 a card) |
-| isolation | memory and compute, by a kernel module; faults are not kept apart |
+| asked for by | `limits: {aliyun.com/gpu-mem: GiB, aliyun.com/gpu-core.percentage: N}`; several cards by the label that |
+| | splits both amounts between them |
+| unit | MiB in whole GiB, and percent of a card's compute (the capacity is assumed to be 100 a card) |
+| isolation | memory and compute, by a kernel module; faults are not isolated |
 | limits | 20 pods a card; no unified memory; no static CPU policy |
-| errors | a node is of one mode at a time: the resources of the others read 0 |
+| errors | a node has one mode at a time: the resources of the other modes are 0 |
 | read back | annotation `scheduler.framework.gpushare.allocation`: {container: {card: amount}} |
 | source | Alibaba Cloud's documentation; kubeflow/arena pkg/apis/types/const.go, pkg/topnode/gpushare.go |
 """

@@ -4,13 +4,14 @@
 |---|---|
 | recognised by | a ResourceSlice of the driver gpu.nvidia.com with devices of the type gpu |
 | asked for by | a ResourceClaimTemplate of the class gpu.nvidia.com, the product chosen by CEL; with `share` one |
-| | ResourceClaim of the department, named by every pod that shares the card |
+| | ResourceClaim of the department, referenced by every pod that shares the card |
 | unit | card |
 | isolation | full: one tenant a card; pods that share a claim are of one department, take turns and are charged in |
 | | full |
-| errors | slices missing, a tainted device: held back, quarantined. Never beside the device plugin on one node |
+| errors | missing ResourceSlices: the node is held back; a tainted device: it is quarantined. Never beside the device |
+| | plugin on one node |
 | limits | Kubernetes 1.34; no preemption by Kubernetes for such pods |
-| read back | `status.allocation.devices.results` of the claim: the card's UUID by the ResourceSlice |
+| read back | `status.allocation.devices.results` of the claim: the card's UUID is found by the ResourceSlice |
 | source | kubernetes/enhancements 4381; kubernetes-sigs/dra-driver-nvidia-gpu README, resourceslice-attributes.md, |
 | | feature-gates.md |
 """

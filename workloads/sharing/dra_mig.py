@@ -7,10 +7,10 @@
 | unit | slice: a memory slice, 8 a card (A30: 4); a profile is charged the memory slices it covers |
 | isolation | full: memory, compute, bandwidth and faults, by hardware |
 | beside | whole cards of the same node stay whole cards (DRA) |
-| errors | an unknown product or profile, instances that no card can hold: held back |
-| limits | the instances that are there: a card that is announced beside them is a cut one, not a whole one. Devices |
-| | that consume counters are ways in which a card may be cut on demand, which is not served |
-| read back | `status.allocation.devices.results` of the claim: the instance's UUID by the ResourceSlice |
+| errors | an unknown product or profile, or instances that no card can hold: the node is held back |
+| limits | existing instances only: a card that is announced beside its own instances is cut, not whole. Devices |
+| | that consume counters describe ways to cut a card on demand, which is not supported |
+| read back | `status.allocation.devices.results` of the claim: the instance's UUID is found by the ResourceSlice |
 | source | kubernetes-sigs/dra-driver-nvidia-gpu README, resourceslice-attributes.md, feature-gates.md |
 """
 

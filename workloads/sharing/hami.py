@@ -2,18 +2,19 @@
 
 | | |
 |---|---|
-| recognised by | node annotation `hami.io/node-nvidia-register` (JSON, before 2.8 fields with commas); without it |
+| recognised by | node annotation `hami.io/node-nvidia-register` (JSON, before 2.8 fields separated by commas); without it |
 | | label `gpu=on` and an `nvidia.com/gpu` that is not the number of its cards |
 | asked for by | `limits: {nvidia.com/gpu: cards, nvidia.com/gpumem: MiB of each, nvidia.com/gpucores: % of each}` |
-| unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone, unless it registers more than |
-| | 100 (`devcore`): a share of compute is then charged as a share of that |
-| cards | those of the annotation: `nvidia.com/gpu` advertises each ten times (80 are 8 cards), memory and cores |
-| | not at all |
-| isolation | by a preloaded library: memory hard for CUDA calls, compute throttled and bursty; faults not at all |
-| reserved | `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and the library's own variables, with which a program would slip |
-| | out |
-| scheduler | hami-scheduler, by name: where its webhook is down, a pod would otherwise start without limits |
-| errors | privileged pods are denied by its webhook; `node-handshake` Deleted: its plugin reports no more |
+| unit | MiB, and percent of a card's compute; with 100 % one pod has the card alone, unless the card registers |
+| | more than 100 (`devcore`): a share of compute is then charged as a share of that |
+| cards | those of the annotation: `nvidia.com/gpu` advertises each card ten times (80 are 8 cards); memory and |
+| | cores are not advertised |
+| isolation | by a preloaded library: a hard limit of memory for CUDA calls, compute throttled with bursts; faults are |
+| | not isolated |
+| reserved | `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and the library's own variables, with which a program could escape |
+| | its limits |
+| scheduler | pods name hami-scheduler: otherwise a pod would start without limits while its webhook is down |
+| errors | privileged pods are denied by its webhook; `node-handshake` Deleted: its plugin no longer reports |
 | read back | annotation `hami.io/vgpu-devices-allocated`: `UUID,NVIDIA,MiB,cores:` for each card, `;` between |
 | | containers |
 | source | Project-HAMi/HAMi README, docs/develop/protocol.md, pkg/device/{devices,nvidia/device}.go, |

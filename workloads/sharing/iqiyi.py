@@ -2,13 +2,14 @@
 
 | | |
 |---|---|
-| recognised by | nothing on the node: its operator pins it (option `pins`: "iqiyi"); then as gpushare, |
+| recognised by | no label or resource on the node: an operator pins it (option `pins`: "iqiyi"); then, as with gpushare, |
 | | `aliyun.com/gpu-mem` |
-| asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB or MiB, as with gpushare (the resource's name is not |
-| | certain) |
+| asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB or MiB, as with gpushare (the name of the resource is |
+| | uncertain) |
 | unit | MiB |
-| isolation | soft: the library refuses allocations above the share and delays kernels; faults are not kept apart |
-| reserved | `LD_PRELOAD`, which would take the library's place, and `ALIYUN_COM_GPU_*`, by which it knows the limit |
+| isolation | soft: the library refuses allocations above the share and delays kernels; faults are not isolated |
+| reserved | `LD_PRELOAD`, which would replace the library, and `ALIYUN_COM_GPU_*`, from which the library reads the |
+| | limit |
 | errors | as with gpushare; a program linked statically to CUDA is not limited |
 | read back | annotation `ALIYUN_COM_GPU_MEM_IDX` |
 | source | articles by iQIYI's engineers; no public repository: to be checked on the cluster that runs it |

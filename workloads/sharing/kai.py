@@ -2,20 +2,18 @@
 
 | | |
 |---|---|
-| recognised by | nothing on the node: its operator pins it (option `pins`: "kai"); the labels |
-| | `nvidia.com/gpu.memory` and |
-| | `gpu.count`, which KAI needs, must be there |
+| recognised by | no label or resource on the node: an operator pins it (option `pins`: "kai"); the labels |
+| | `nvidia.com/gpu.memory` and `gpu.count`, which KAI needs, must be there |
 | asked for by | annotation `gpu-fraction` (a decimal below 1) and no `nvidia.com/gpu` limit; whole cards by that |
 | | limit; both with |
 | | the label `kai.scheduler/queue` (option `kai_queue`), scheduler kai-scheduler |
 | unit | percent; 100 and its multiples are whole cards |
 | isolation | none: neither memory nor compute is limited |
 | cards | `nvidia.com/gpu`; a shared card is held by a reservation pod in kai-resource-reservation, which is no |
-| | workload and |
-| | counts for nothing here: what its tenants hold is counted |
-| reserved | `RUNAI_*`, `GPU_PORTION`: what its binder says of the share |
+| | workload and is not counted; the use of its tenants is counted |
+| reserved | `RUNAI_*`, `GPU_PORTION`: the binder's variables about the share |
 | errors | a fraction together with a limit is denied; sharing is off unless KAI has global.gpuSharing=true |
-| read back | label `runai-gpu-group`: who is in one group is on one card; whole cards: `allocatedResourcesStatus` |
+| read back | label `runai-gpu-group`: pods of one group are on one card; whole cards: `allocatedResourcesStatus` |
 | source | NVIDIA/KAI-Scheduler docs/gpu-sharing, docs/queues, pkg/common/constants, pkg/scheduler/api/node_info |
 """
 

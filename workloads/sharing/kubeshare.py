@@ -3,15 +3,14 @@
 | | |
 |---|---|
 | recognised by | label `SharedGPU=true` |
-| asked for by | labels `sharedgpu/gpu_request` and `sharedgpu/gpu_limit` (both, shares of a card as decimals; from |
-| | 1.0 on whole |
-| | numbers, equal), scheduler kubeshare-scheduler |
+| asked for by | labels `sharedgpu/gpu_request` and `sharedgpu/gpu_limit` (both, shares of a card as decimals; from 1.0 |
+| | on, both the same whole number), scheduler kubeshare-scheduler |
 | unit | percent |
 | cards | not on the node (they are in Prometheus and a ConfigMap): the label `nvidia.com/gpu.count`, or option |
 | | `cards` |
-| isolation | by the Gemini library: turns for compute, a cap for memory; faults not |
-| reserved | `LD_PRELOAD`: the library's own, and `POD_MANAGER_*`, where it asks for its turn |
-| errors | its scheduler deletes and recreates the pod: an attempt may be counted as lost and begun anew |
+| isolation | by the Gemini library: turns for compute, a cap for memory; faults are not isolated |
+| reserved | `LD_PRELOAD`, which loads the library, and `POD_MANAGER_*`, the address at which it requests its turn |
+| errors | its scheduler deletes and recreates the pod: an attempt may be counted as lost and started again |
 | read back | annotations `sharedgpu/gpu_uuid`, `sharedgpu/gpu_mem` (bytes) |
 | source | NTHU-LSALAB/KubeShare README, doc/deploy.md, pkg/scheduler; unmaintained, tested by its authors with |
 | | Kubernetes 1.18 |

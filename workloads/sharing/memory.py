@@ -2,15 +2,15 @@
 
 | | |
 |---|---|
-| recognised by | `aliyun.com/gpu-mem` in its capacity, or the label `gpushare=true`, and no mark of ACK |
+| recognised by | `aliyun.com/gpu-mem` in its capacity, or the label `gpushare=true`, and no label or resource of ACK |
 | asked for by | `limits: {aliyun.com/gpu-mem: N}` in GiB, or MiB where the plugin has --memory-unit=MiB (option |
 | | `gpu_mem_unit`) |
-| unit | MiB; a card has floor(MiB of the first card / 1024) GiB, all cards taken to be alike; a pod must fit one |
-| | card |
-| isolation | none: it only counts |
-| errors | the container does not start: `no-gpu-has-XMiB-to-run` (extender absent, or a race): tried again |
-| | elsewhere |
-| scheduler | its extender is wired into the default scheduler, so none is named |
+| unit | MiB; a card has floor(MiB of the first card / 1024) GiB, all cards are assumed to be alike; a pod must |
+| | fit one card |
+| isolation | none: the system only counts |
+| errors | the container does not start: `no-gpu-has-XMiB-to-run` (extender absent, or a race): the attempt is |
+| | tried again elsewhere |
+| scheduler | its extender is part of the default scheduler, so pods name no scheduler |
 | read back | annotation `ALIYUN_COM_GPU_MEM_IDX` (card), `_POD` (amount) |
 | source | AliyunContainerService/gpushare-scheduler-extender docs/{install,userguide}.md, pkg/utils; |
 | | gpushare-device-plugin |

@@ -4,15 +4,15 @@
 |---|---|
 | recognised by | resources `nvidia.com/mig-*`, a product label with `-MIG-`, or a `mig.config.state` other than |
 | | success |
-| asked for by | strategy mixed: `limits: {nvidia.com/mig-<profile>: 1}` (`+` becomes `.`); single: |
-| | `nvidia.com/gpu: 1` and the |
-| | product label `…-MIG-<profile>`; always with the product, since 1g.10gb exists on several |
+| asked for by | strategy mixed: `limits: {nvidia.com/mig-<profile>: 1}` (`+` becomes `.`); single: `nvidia.com/gpu: 1` |
+| | and the product label `…-MIG-<profile>`; always with the product, since the profile 1g.10gb exists on |
+| | several products |
 | unit | slice: a memory slice, 8 a card (A30: 4); a profile is charged the memory slices it covers, 3g = 4 |
 | isolation | full: memory, compute, bandwidth and faults, by hardware |
 | errors | `-MIG-INVALID` (cards cut unevenly under strategy single) and mig.config.state pending, rebooting or |
 | | failed: the |
 | | node is held back |
-| limits | one instance a pod: several are not several GPUs to one process; no NCCL between instances |
+| limits | one instance a pod: one process cannot use several as several GPUs; no NCCL between instances |
 | beside | under strategy mixed whole cards of the node stay whole cards: those in `nvidia.com/gpu`, never |
 | | `gpu.count` |
 | read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36) |

@@ -5,13 +5,13 @@
 | recognised by | label `nvidia.com/gpu.sharing-strategy=mps` |
 | asked for by | as with time-slicing: `nvidia.com/gpu.shared: 1`, or `nvidia.com/gpu: 1` and the product label |
 | | `…-SHARED` |
-| unit | replica: 1/n of a card's memory and threads (n: label `gpu.replicas`); for 10 of an 80 GB card 8155 MiB |
-| | and 10 % |
-| isolation | memory: a limit for each process (a pod with two gets twice as much); faults: none, a fatal one may |
-| | take all clients |
+| unit | replica: 1/n of a card's memory and threads (n: label `gpu.replicas`); with 10 replicas of an 80 GB card |
+| | 8155 MiB and 10 % |
+| isolation | memory: a limit for each process (a pod with two processes gets twice as much); faults: none, a fatal |
+| | fault may end all clients |
 | limits | one replica a pod; whole cards only, not MIG; all cards of the node |
 | errors | the daemon does not start, or limits are not applied (k8s-device-plugin issues 805, 569) |
-| reserved | `CUDA_MPS_*`: a program that points them elsewhere is not limited |
+| reserved | `CUDA_MPS_*`: a program that changes them is not limited |
 | read back | `allocatedResourcesStatus` (Kubernetes 1.36): `<uuid>::<replica>` |
 | source | NVIDIA/k8s-device-plugin README, api/config/v1/config.go, cmd/mps-control-daemon |
 """

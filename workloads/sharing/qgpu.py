@@ -6,10 +6,11 @@
 | asked for by | `limits: {tke.cloud.tencent.com/qgpu-core: %, tke.cloud.tencent.com/qgpu-memory: GiB}`; 100 for |
 | | each whole card |
 | unit | MiB in whole GiB, and percent of a card's compute in steps of 5 |
-| cards | qgpu-core / 100; memory of a card: an equal part of qgpu-memory (both inferred: a closed product) |
-| isolation | memory and compute, by the driver; faults are not kept apart |
+| cards | qgpu-core / 100; memory of a card: an equal part of qgpu-memory (both are inferred: the product is |
+| | closed) |
+| isolation | memory and compute, by the driver; faults are not isolated |
 | limits | 16 pods a card |
-| errors | those of every device plugin: the kubelet refuses the pod and the attempt is tried elsewhere |
+| errors | as with every device plugin: the kubelet refuses the pod and the attempt is tried elsewhere |
 | read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36) |
 | source | Tencent Cloud's documentation 457/59103 and 457/127667; elastic-ai/elastic-gpu types.go |
 """

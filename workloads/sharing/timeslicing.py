@@ -9,9 +9,11 @@
 | unit | replica: 1/n of a card's time (n: label `gpu.replicas`), all of its memory |
 | isolation | none for memory and faults; compute in equal slices of time |
 | limits | one replica a pod: two are neither two cards nor twice the share, and the kubelet refuses them |
-| errors | `UnexpectedAdmissionError … maximum request size for shared resources is 1`: asked past the portal |
-| trap | not renamed, the resource is that of whole cards: those require that their node's strategy is none of these |
-| read back | `allocatedResourcesStatus` (Kubernetes 1.36): `<uuid>::<replica>`, so who shares a card with whom |
+| errors | `UnexpectedAdmissionError … maximum request size for shared resources is 1`: the request was made |
+| | outside the portal |
+| trap | if not renamed, the resource is that of whole cards: pods for whole cards therefore exclude nodes with a |
+| | sharing strategy |
+| read back | `allocatedResourcesStatus` (Kubernetes 1.36): `<uuid>::<replica>`, which shows which pods share a card |
 | source | NVIDIA/cloud-native-docs gpu-operator/gpu-sharing.rst; NVIDIA/k8s-device-plugin README, api/config/v1, |
 | | internal/lm |
 """

@@ -3,13 +3,15 @@
 | | |
 |---|---|
 | recognised by | `tencent.com/vcuda-core` in its capacity, or the label `nvidia-device-enable=enable` |
-| asked for by | `limits: {tencent.com/vcuda-core: %, tencent.com/vcuda-memory: N × 256 MiB}`, both, or the kubelet |
-| | refuses the pod; |
-| | whole cards are 100 each; annotation `tencent.com/vcuda-core-limit`: compute it may use while others idle |
+| asked for by | `limits: {tencent.com/vcuda-core: %, tencent.com/vcuda-memory: N × 256 MiB}`, both are required, or the |
+| | kubelet refuses the pod; whole cards are 100 each; annotation `tencent.com/vcuda-core-limit`: compute |
+| | that it may use while others are idle |
 | unit | MiB in steps of 256, and percent of a card's compute: 1 to 99, or 100 for each whole card |
 | cards | vcuda-core / 100; memory of a card: an equal part of vcuda-memory |
-| isolation | by a library in place of libcuda: memory hard, compute by quota; works up to CUDA 11.5; faults not |
-| errors | `UnexpectedAdmissionError … candidate pod not found`, `Nvidia node mismatch`: tried again elsewhere |
+| isolation | by a library in place of libcuda: a hard limit of memory, a quota of compute; works up to CUDA 11.5; |
+| | faults are not isolated |
+| errors | `UnexpectedAdmissionError … candidate pod not found`, `Nvidia node mismatch`: the attempt is tried again |
+| | elsewhere |
 | read back | annotation `tencent.com/predicate-gpu-idx-0`: the cards of the first container |
 | source | tkestack/gpu-manager README, docs/faq.md, pkg/services/allocator/nvidia; tkestack/gpu-admission |
 | | pkg/predicate |

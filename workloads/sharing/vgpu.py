@@ -3,12 +3,12 @@
 | | |
 |---|---|
 | recognised by | guest: label `nvidia.com/vgpu.present=true`; host: `nvidia.com/gpu.workload.config` vm-vgpu or |
-| | vm-passthrough, or a resource named after a device, as `nvidia.com/NVIDIA_A10-12Q` |
-| asked for by | guest: `limits: {nvidia.com/gpu: N}` and the product label. A host gives nothing to pods: it is |
-| | left alone |
-| unit | card: one virtual GPU, with the memory its type has |
-| isolation | memory fixed for each vGPU, compute by slices of time or MIG, faults kept apart by the virtual machine |
-| errors | a guest without licence is throttled |
+| | vm-passthrough, or a resource named after a device, such as `nvidia.com/NVIDIA_A10-12Q` |
+| asked for by | guest: `limits: {nvidia.com/gpu: N}` and the product label. A host offers nothing to pods and is not |
+| | used |
+| unit | card: one virtual GPU, with the memory of its type |
+| isolation | memory fixed for each vGPU, compute by slices of time or MIG, faults isolated by the virtual machine |
+| errors | a guest without a licence is throttled |
 | read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36) |
 | source | NVIDIA/cloud-native-docs gpu-operator/gpu-operator-kubevirt.rst; NVIDIA/k8s-device-plugin internal/lm |
 """

@@ -7,8 +7,8 @@
 | | `volcano_memory_factor`), scheduler volcano |
 | unit | MiB; one card a pod |
 | cards | `volcano.sh/gpu-number`, each with an equal part of gpu-memory |
-| isolation | none: it only counts |
-| errors | more than some 60 000 units of memory on a node do not fit the kubelet's message: set the factor |
+| isolation | none: the system only counts |
+| errors | more than about 60 000 units of memory on a node do not fit the kubelet's message; set the factor |
 | read back | annotation `volcano.sh/gpu-index` |
 | source | volcano-sh/volcano docs/user-guide/how_to_use_gpu_sharing.md, pkg/scheduler/plugins/deviceshare; |
 | | deprecated since 1.9 |

@@ -6,7 +6,7 @@
 | asked for by | `limits: {volcano.sh/gpu-number: N}`, scheduler volcano |
 | unit | card |
 | isolation | full: one tenant a card |
-| errors | those of every device plugin: the kubelet refuses the pod and the attempt is tried elsewhere |
+| errors | as with every device plugin: the kubelet refuses the pod and the attempt is tried elsewhere |
 | read back | annotation `volcano.sh/gpu-index` |
 | source | volcano-sh/volcano docs/user-guide/how_to_use_gpu_number.md, pkg/scheduler/plugins/deviceshare; |
 | | deprecated since 1.9 |

@@ -6,12 +6,13 @@
 | asked for by | `limits: {volcano.sh/vgpu-number: cards, vgpu-memory: of each, vgpu-cores: % of each}`, scheduler |
 | | volcano; memory is |
 | | N × --gpu-memory-factor MiB (option `volcano_memory_factor`) |
-| unit | MiB, and percent of a card's compute; with 100 % a card is one pod's alone |
-| cards | those of the node annotation `volcano.sh/node-vgpu-register`: `UUID,count,MiB,type,health,mode:` for each; |
-| | vgpu-number advertises each ten times |
-| isolation | by a preloaded library: memory hard for CUDA calls, compute throttled; faults not |
+| unit | MiB, and percent of a card's compute; with 100 % one pod has the card alone |
+| cards | those of the node annotation `volcano.sh/node-vgpu-register`: `UUID,count,MiB,type,health,mode:` for |
+| | each; vgpu-number advertises each card ten times |
+| isolation | by a preloaded library: a hard limit of memory for CUDA calls, compute throttled; faults are not |
+| | isolated |
 | reserved | `CUDA_DISABLE_CONTROL`, `LD_PRELOAD` and the library's own variables |
-| errors | vgpu-memory 0: more than some 60 000 units do not fit the kubelet's message: set the factor |
+| errors | vgpu-memory is 0: more than about 60 000 units do not fit the kubelet's message; set the factor |
 | read back | annotation `volcano.sh/vgpu-ids-new`: `UUID,NVIDIA,MiB,cores:` |
 | source | volcano-sh/volcano docs/user-guide/how_to_use_volcano_vgpu.md; Project-HAMi/volcano-vgpu-device-plugin |
 | | README, util.go |

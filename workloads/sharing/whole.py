@@ -2,16 +2,16 @@
 
 | | |
 |---|---|
-| recognised by | `nvidia.com/gpu` in its capacity, and no mark of a system that slices cards |
+| recognised by | `nvidia.com/gpu` in its capacity, and no label or resource of a system that divides cards |
 | asked for by | `limits: {nvidia.com/gpu: N}`; the product by the label `nvidia.com/gpu.product`, never by a |
 | | resource |
 | unit | card |
 | isolation | full: one tenant a card |
-| doubt | labels that count fewer cards (several products, or slices) or several replicas: the node is held back |
-| errors | fewer allocatable than capacity: a lost card, of which the node does not say which; the plugin heals it |
-| | only by a |
-| | restart. `UnexpectedAdmissionError` by the kubelet: the attempt is lost and tried elsewhere |
-| never | on a time-sliced or MPS node, whose resource has the same name: the pod requires that its node is none |
+| doubt | labels with fewer cards (several products, or slices) or with several replicas: the node is held back |
+| errors | fewer allocatable cards than capacity: a card is lost, and the node does not show which one; the plugin |
+| | offers it again only after a restart. `UnexpectedAdmissionError` by the kubelet: the attempt is lost and |
+| | tried again elsewhere |
+| never | on a time-sliced or MPS node, whose resource has the same name: the pod excludes such nodes |
 | read back | `allocatedResourcesStatus` of the container (Kubernetes 1.36); in it `NVIDIA_VISIBLE_DEVICES` |
 | source | NVIDIA/k8s-device-plugin README, internal/plugin/server.go; labels from its gpu-feature-discovery |
 """
