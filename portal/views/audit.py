@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 
+from django.apps import apps
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -15,15 +15,17 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from portal.access import operator_of
-from portal.models import AuditEntry, User
+from portal.models import AuditEntry
 from portal.web.audit_words import Reader
 from portal.web.code_names import event_label
 from portal.web.facets import Filter, department_filter
 from portal.web.lists import Column, ListState
 from portal.web.navigation import address
 
-WORKLOAD = re.compile(r"[0-9a-z]{26}")  # its id
 COLUMNS = ("at", "actor", "token", "action", "department", "target", "before", "after", "request_id", "source")
+SEARCHED = (
+    "target", "actor_name", "actor__first_name", "actor__last_name", "token_name", "action", "source", "request_id",
+)  # fmt: skip
 
 
 @login_required
@@ -35,10 +37,11 @@ def audit(request: HttpRequest) -> HttpResponseBase:
     if state.is_sheet:
         return state.sheet("audit", COLUMNS, cells(state.chosen(rows)))
     context = state.context(rows)
-    reader, page = Reader(), context["page"]
-    users = {entry.target for entry in page if entry.action.startswith("user.")}
-    accounts = set(User.objects.filter(username__in=users).values_list("username", flat=True))
-    context["lines"] = [(entry, reader.changes(entry), target_address(entry, accounts)) for entry in page]
+    page = context["page"]
+    reader = Reader(page)
+    context["lines"] = [
+        (entry, reader.changes(entry), *reader.target(entry), target_address(entry, reader)) for entry in page
+    ]
     return render(request, "portal/operator_audit.html", context)
 
 
@@ -58,20 +61,27 @@ def list_of(request: HttpRequest, rows: QuerySet[AuditEntry]) -> ListState:
         department_filter(rows),
         Filter("target", "", "target"),
     ]
-    searched = (
-        "target", "actor_name", "actor__first_name", "actor__last_name", "token_name", "action", "source", "request_id",
-    )  # fmt: skip
     return ListState(request.GET, columns, searched=searched, moment="at", filters=filters)
 
 
-def target_address(entry: AuditEntry, accounts: set[str]) -> str:
+def searched(word: str) -> Q:
+    """The entries with the word in a field that is shown, or in the name of their workload."""
+    named = apps.get_model("workloads", "Workload")._default_manager.filter(name__icontains=word)
+    either = Q(target__in=named.values("public_id"))
+    for field in SEARCHED:
+        either |= Q((f"{field}__icontains", word))
+    return either
+
+
+def target_address(entry: AuditEntry, reader: Reader) -> str:
     """The URL of the page about the entry's target; "" if there is none."""
-    if WORKLOAD.fullmatch(entry.target) and entry.action.startswith("workload."):
+    if entry.target in reader.workloads:
         return address("workloads:by_id", {"workload": entry.target})
+    kind, _space, key = entry.target.rpartition(" ")
+    if key in reader.users and (kind == "user" or entry.action.startswith("operator.")):
+        return address("portal:operator_user", {"username": key})
     if entry.action.startswith(("department.", "member.", "quota.", "budget.")) and entry.department:
         return address("quotas:department", {"department": entry.department.slug})
-    if entry.target in accounts:
-        return address("portal:operator_user", {"username": entry.target})
     return ""
 
 

@@ -4,7 +4,7 @@ return unchanged."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.apps import apps
@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from portal.errors import N_
 from portal.infra.versions import readable
-from portal.models import AuditEntry, Department
+from portal.models import AuditEntry, Department, User
 from portal.notify.notices import fact_text
 from portal.text.words import cores, duration, exact, listed, memory
 from portal.web.code_names import fact_name
@@ -43,9 +43,14 @@ LONGEST = 300
 
 
 class Reader:
-    """Names and units for the slugs in entries: two queries, whatever the number of entries."""
+    """Names and units for the slugs and IDs in these entries: four queries, whatever their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[AuditEntry]) -> None:
+        targets = {entry.target for entry in entries}
+        users = User.objects.filter(username__in={target.rpartition(" ")[2] for target in targets})
+        self.users = {user.username: user.label for user in users}
+        workloads = apps.get_model("workloads", "Workload")._default_manager.filter(public_id__in=targets)
+        self.workloads = dict(workloads.values_list("public_id", "name"))
         pools = apps.get_model("quotas", "Pool")._default_manager.values_list("slug", "name", "unit")
         self.pools: dict[str, tuple[str, str]] = {slug: (name, unit) for slug, name, unit in pools}
         self.departments = dict(Department.objects.values_list("slug", "name"))
@@ -61,6 +66,21 @@ class Reader:
             (fact_name(key), self._text(key, before.get(key), unit), self._text(key, after.get(key), unit))
             for key in before | after
         ]
+
+    def target(self, entry: AuditEntry) -> tuple[str, str]:
+        """The name of the entry's target, and what tells it from others of that name, if it is not the same."""
+        kind, _space, key = entry.target.rpartition(" ")
+        match kind:
+            case "user":
+                return self.users.get(key, key), key
+            case "department":
+                return self.departments.get(key, key), key
+        if key in self.workloads:
+            return self.workloads[key], key
+        owner, slash, pool = entry.target.partition("/")
+        if slash and owner in self.departments and pool in self.pools:
+            return f"{self.departments[owner]} / {self.pools[pool][0]}", entry.target
+        return entry.target, entry.target
 
     def _unit(self, target: str, facts: Mapping[str, Any]) -> str:
         """The unit of the pool that the values or the target name; "" if neither does."""

@@ -14,7 +14,7 @@ from portal.models import AuditEntry, Department, Heartbeat, JobRun, Role, User
 from quotas.models import Node, Pool
 from tests import builders as make
 from tests.clients import confirmed
-from workloads.models import Image, Kind, Preset
+from workloads.models import Image, Kind, Preset, Workload
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -196,6 +196,28 @@ def test_the_audit_log_speaks_in_the_readers_words(client, operator, target, bef
     assert [words for words in says if words not in row] == []
     assert [words for words in hides if words in row] == []
     assert "options" not in row or len(row) < 1000
+
+
+def test_the_audit_log_names_what_was_changed_and_finds_it_by_its_name(client, operator):
+    vision = Department.objects.get(slug="vision")
+    image = Image.objects.create(name="py", title="Python")
+    work = Workload.objects.create(
+        public_id=f"{'nightly':0<26}", department=vision, author=operator, kind=Kind.JOB, name="nightly-train",
+        pool=Pool.objects.get(), image=image, units_per_pod=1,
+    )  # fmt: skip
+    AuditEntry.objects.create(actor_name="root", action="workload.shared", target=work.public_id, department=vision)
+    AuditEntry.objects.create(actor_name="root", action="user.locked", target="user olga")
+    AuditEntry.objects.create(actor_name="root", action="member.added", target="user nobody", department=vision)
+    AuditEntry.objects.create(actor_name="root", action="department.moved", target="department vision")
+    AuditEntry.objects.create(actor_name="root", action="quota.changed", target="vision/a100", department=vision)
+    page = text(client.get("/operator/audit/"))
+    assert f'<a href="/w/{work.public_id}/">nightly-train</a>' in page
+    assert '<a href="/operator/users/olga/">olga</a>' in page
+    assert [raw for raw in ("user olga", "user nobody", "department vision") if raw in page] == []
+    assert "Vision / A100 cards" in page
+    for words in ("nightly-tr", work.public_id[2:9]):
+        found = text(client.get(f"/operator/audit/?q={words}"))
+        assert ("nightly-train" in found, "olga" in found) == (True, False)
 
 
 def test_a_cluster_that_does_not_answer_is_not_added(client, operator):
