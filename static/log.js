@@ -216,7 +216,8 @@ const attachLog = () => {
     if (globalThis.Highlight) CSS.highlights.set("log-found", new Highlight(...marks));
   };
   const show = () => {
-    found.textContent = wanted ? log.dataset.found.replace("%(n)s", marks.length ? at + 1 : 0).replace("%(all)s", marks.length) : "";
+    const some = marks.length ? log.dataset.found.replace("%(n)s", at + 1).replace("%(all)s", marks.length) : log.dataset.none;
+    found.textContent = wanted ? some : "";
     const mark = marks[at];
     if (globalThis.Highlight) CSS.highlights.set("log-found-now", new Highlight(...(mark ? [mark] : [])));
     if (!mark) return;

@@ -21,6 +21,7 @@ from portal.infra.locks import durable
 from portal.models import Department, Invitation, Membership, Role, User
 from portal.notify import notices
 from portal.notify.events import emit
+from portal.text.words import sentences
 
 INVITATION_LIVES = dt.timedelta(days=7)
 
@@ -134,7 +135,7 @@ def accept_as_new(*, secret: str, username: str, password: str, full_name: str =
         validate_password(password, user)
     except ValidationError as error:
         wrong = next(iter(getattr(error, "error_dict", {"password": error})))
-        raise Invalid(" ".join(error.messages).replace("%", "%%"), field=wrong) from error
+        raise Invalid(sentences(error.messages).replace("%", "%%"), field=wrong) from error
     user.set_password(password)
     with durable():
         require_free(user.username)

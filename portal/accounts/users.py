@@ -14,6 +14,7 @@ from portal.errors import N_, Invalid, Problem
 from portal.infra import versions
 from portal.infra.locks import durable
 from portal.models import ApiToken, User
+from portal.text.words import sentences
 
 
 class LastOperator(Problem):
@@ -32,7 +33,7 @@ def create_user(*, actor: Actor, username: str, email: str = "", operator: bool 
         user.clean_fields(exclude=["password"])
     except ValidationError as error:
         wrong = next(iter(error.message_dict))
-        raise Invalid(" ".join(error.messages).replace("%", "%%"), field=wrong) from error
+        raise Invalid(sentences(error.messages).replace("%", "%%"), field=wrong) from error
     password = secrets.token_urlsafe(12)
     user.set_password(password)
     with durable():

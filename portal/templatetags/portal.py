@@ -58,6 +58,10 @@ def part(context: Context, address: str) -> SafeString:
     return mark_safe(response.content.decode())  # noqa: S308 - a page of our own, escaped by its template
 
 
+register.simple_tag(words.space)
+register.filter(words.sentences)
+
+
 @register.simple_tag
 def why(topic: str) -> SafeString | str:
     """A link to the rule that explains what is shown, in docs/quota-rules-by-number.md (portal/web/why.py)."""
@@ -340,4 +344,4 @@ def sentence(stored: dict[str, Any]) -> str:
 
 @register.simple_tag
 def notes(stored: list[dict[str, Any]], plain: str = "") -> str:
-    return "; ".join(note(each) for each in stored) or plain
+    return _("; ").join(note(each) for each in stored) or plain

@@ -26,8 +26,12 @@ def ngettext_noop(one: str, many: str) -> tuple[str, str]:
     return one, many
 
 
-# Django's own sentences: its Chinese translation uses 你, the portal uses 您, and the portal's catalog has precedence.
+# Django's own sentences, where its Chinese translation uses 你, for which the portal uses 您, or no space before figures. The
+# portal's catalog has precedence.
 FROM_DJANGO = (
+    gettext_noop("Ensure this value is less than or equal to %(limit_value)s."),
+    gettext_noop("Ensure this value is greater than or equal to %(limit_value)s."),
+    gettext_noop("Ensure this value is a multiple of step size %(limit_value)s."),
     gettext_noop("Your password can’t be too similar to your other personal information."),
     gettext_noop("Your password can’t be a commonly used password."),
     ngettext_noop(

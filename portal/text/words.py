@@ -75,6 +75,16 @@ def listed(values: Iterable[Any]) -> str:
     return pgettext("between things that are listed", ", ").join(map(str, values))
 
 
+def space() -> str:
+    """What stands between two sentences: nothing in Chinese, whose marks bring their own space."""
+    return _("%(sentence)s %(next)s") % {"sentence": "", "next": ""}
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """The texts as one paragraph."""
+    return space().join(texts)
+
+
 def file_size(size: int) -> str:
     if size < 1024:
         return f"{size} B"

@@ -61,6 +61,7 @@ DIFFERENCES: Mapping[str, str] = {
 
 UNASSIGNED_CAPACITY = N_("unassigned capacity")
 AND = N_(", ")
+AFTER = N_("%(sentence)s %(next)s")  # in Chinese without a space
 
 _COUNTS = frozenset({"have", "need"})
 
@@ -70,7 +71,7 @@ def sentence(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN) 
     text = gettext(reason.sentence) % parameters(reason, gettext, reader)
     if not isinstance(reason, Fragmented) or reason.moves is None:
         return text
-    return f"{text} {_moves(reason.moves, gettext, reader)}"
+    return gettext(AFTER) % {"sentence": text, "next": _moves(reason.moves, gettext, reader)}
 
 
 def _moves(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
@@ -161,8 +162,10 @@ def difference_sentences(difference: Difference, gettext: Gettext = _as_is, read
         return gettext(DIFFERENCES[wording]) % values
 
     def answer(decision: Decision) -> str:
-        parts = [decision_sentence(decision, gettext, reader)]
-        return " ".join([*parts, *(sentence(reason, gettext, reader) for reason in decision.reasons)])
+        text = decision_sentence(decision, gettext, reader)
+        for reason in decision.reasons:
+            text = gettext(AFTER) % {"sentence": text, "next": sentence(reason, gettext, reader)}
+        return text
 
     found = []
     for change in difference.changes:

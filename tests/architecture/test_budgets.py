@@ -61,7 +61,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 34,  # with json_values, which bounds a body and a form's field alike, the changelog, errors in plain words
+    "portal/text": 36,  # with json_values, which bounds bodies and fields alike, the changelog, plain errors, joined sentences
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each

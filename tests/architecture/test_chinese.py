@@ -84,3 +84,25 @@ def test_no_page_puts_a_space_after_the_mark_that_ends_a_sentence() -> None:
     pages = sorted((ROOT / "templates").rglob("*.html"))
     assert len(pages) > 100
     assert [page.name for page in pages if bare.search(page.read_text())] == []
+
+
+def test_what_follows_a_sentence_is_behind_the_space_of_its_language() -> None:
+    """A template has `{% space %}` between two sentences, so that a Chinese full stop is not followed by another space."""
+    end = r"""[.?!](?:["'] %\}|\{% endblocktranslate %\})"""
+    follows = (
+        r"""\{% (?:blocktranslate(?! trimmed asvar)|if|why|due)\b|\{% translate (?![^%]* as \w+ %)|\{\{|<a |<span"""
+    )
+    bare = re.compile(rf"{end}\s+(?={follows})")
+    apart = {
+        "Delete {{ name }}?{% endblocktranslate %}",
+        "({{ zone }}).{% endblocktranslate %}",
+        "Stop {{ name }}?{% endblocktranslate %}",
+    }
+    found = [
+        f"{page.name}: {text[: hit.end()][-90:]}"
+        for page in sorted((ROOT / "templates").rglob("*.html"))
+        for text in [page.read_text()]
+        for hit in bare.finditer(text)
+        if not text[: hit.end()].rstrip().endswith(tuple(apart))  # titles of dialogs, and a line above a table
+    ]
+    assert found == []

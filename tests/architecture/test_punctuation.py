@@ -15,7 +15,7 @@ TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 TRANSLATED = re.compile(
     r"{% blocktranslate.*?{% endblocktranslate %}|{% comment.*?{% endcomment %}|<script.*?</script>", re.S
 )
-BARE = re.compile(r"(?:}}|%}|</strong>|</a>)[:.,](?= |<|{|¤)|join:[\"'], ")
+BARE = re.compile(r"(?:}}|%}|</strong>|</a>)[:;.,](?= |<|{|¤)|join:[\"'][,;]? [\"']")
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)

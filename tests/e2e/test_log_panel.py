@@ -224,6 +224,14 @@ def test_it_searches_what_is_loaded_and_then_what_is_before(panel: Panel) -> Non
     assert not panel.page.is_checked("#follow")
 
 
+def test_it_says_that_nothing_matches(panel: Panel) -> None:
+    panel.open(b"all is well\n", ended=True)
+    panel.page.click("#log-errors")
+    panel.until("document.getElementById('log-found').textContent == 'No match'")
+    panel.page.fill("#log-find", "")
+    assert panel.page.text_content("#log-found") == ""
+
+
 def marked_line(panel: Panel) -> str:
     return str(panel.value("[...(CSS.highlights.get('log-line') ?? [])].join()"))
 

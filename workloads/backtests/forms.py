@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.forms.utils import ErrorDict
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from quotas.forms.policies import DEFAULT, ON, RulesForm
@@ -49,7 +50,7 @@ class BacktestForm(AmountsForm):
                 field.pool = pool
                 field.widget.attrs |= {
                     "class": "form-control form-control-sm",
-                    "aria-label": f"{LABELS[name]}: {row.department.name}",
+                    "aria-label": f"{LABELS[name]}{gettext(': ')}{row.department.name}",
                 }
                 self.fields[self._name(row.department.slug, name)] = field
         first = RulesForm.initial_of(policies.PoolRules.of(pool), pool.version)

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from rest_framework import serializers
 
-from portal.text.words import duration, exact
+from portal.text.words import duration, exact, sentences
 from quotas.api.policies import PolicyShape
 from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool
@@ -38,7 +38,7 @@ def value_in_words(section: str, name: str, text: str | None, pool: Pool | None)
         case serializers.BooleanField():
             return _("yes") if value else _("no")
         case PolicyShape():
-            return " ".join(policy_sentences(policy_from_json(value)))
+            return sentences(policy_sentences(policy_from_json(value)))
         case serializers.ListSerializer(child=LendingWindow()):
             return _("; ").join(window_in_words(window, pool) for window in value)
     return str(value)

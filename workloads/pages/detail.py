@@ -78,7 +78,6 @@ def detail(request: HttpRequest, department: str, workload: str) -> HttpResponse
         "token": token_shown_to(actor, row),
         "places": places_of(last),
         "ranks": ranks_of(last) if last else [],
-        "plain_reasons": ("Completed", "Stopped", "Error"),
         "service": service_of(row, last),
         "log_ranks": range(row.pods) if row.pods > 1 else (),
         "log_rank": log_rank(row, shown_attempt(attempts, request.GET.get("attempt", "")), request.GET.get("rank", "")),

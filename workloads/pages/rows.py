@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.models import Department
+from portal.text import words
 from quotas.models import Claim, ClaimState
 from workloads.estimates.words import in_a_list, start_lines
 from workloads.lifecycle import State
@@ -83,7 +84,7 @@ class Row:
 
     @property
     def start_in_full(self) -> str:
-        return " ".join(start_lines(self.estimate)) if self.estimate else ""
+        return words.sentences(start_lines(self.estimate)) if self.estimate else ""
 
     @property
     def reclaim_at(self) -> dt.datetime | None:

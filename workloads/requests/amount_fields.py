@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from portal.errors import Invalid
 from portal.names import LineInput
-from portal.text.words import memory
+from portal.text.words import memory, sentences
 from quotas.amounts import LONGEST
 from quotas.models import Pool
 from workloads.requests.gpu_amounts import about, becomes, instance_mib, is_derived, profiles_present, read
@@ -73,7 +73,7 @@ class AmountFields(forms.Form):
             return
         if self.becomes and self.submitting and data.get("became") != f"{text} → {self.becomes}":
             again = gettext("Submit again to accept.")
-            self.add_error("units_per_pod", f"{self.becomes_sentence} {again}")
+            self.add_error("units_per_pod", sentences([self.becomes_sentence, again]))
         data["units_per_pod"], data["profile"] = asked.units, asked.profile
         if system is not None and system.cores == "must" and data.get("cores_per_pod") is None:
             data["cores_per_pod"] = compute_share(pool, asked.units)

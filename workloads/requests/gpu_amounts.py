@@ -14,7 +14,7 @@ from fractions import Fraction
 from django.utils.translation import gettext as _
 
 from portal.errors import N_, Invalid
-from portal.text.words import amount, memory
+from portal.text.words import amount, listed, memory
 from quotas.amounts import (
     CARDS,
     LARGEST,
@@ -293,7 +293,7 @@ def in_words(pool: Pool, units: int, profile: str = "") -> str:
     if pool.mig and (slice_profile := profile_of(pool.mig, profile)):
         share = Fraction(slice_profile.size, mig.slices(pool.mig))
         has = instance_mib(pool.mig, profile)
-        return _joined(f"{profile}: {_part(share, name)}", has, about_it=True)
+        return _joined(f"{profile}{_(': ')}{_part(share, name)}", has, about_it=True)
     share = Fraction(units, pool.units_per_card)
     if pool.unit == "card" or (share.denominator == 1 and pool.unit != "replica"):
         count = int(share)
@@ -329,4 +329,4 @@ def _joined(text: str, mib: int | None, *, about_it: bool) -> str:
     if not mib:
         return text
     size = memory(mib)
-    return _("%(text)s, about %(memory)s") % {"text": text, "memory": size} if about_it else f"{text}, {size}"
+    return _("%(text)s, about %(memory)s") % {"text": text, "memory": size} if about_it else listed((text, size))

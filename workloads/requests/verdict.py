@@ -17,7 +17,7 @@ from portal.access import Actor, Right
 from portal.errors import N_, Invalid
 from portal.ids import new_id
 from portal.models import Department
-from portal.text.words import amount, cores, duration, memory
+from portal.text.words import amount, cores, duration, memory, sentences
 from quotas.amounts import written
 from quotas.board.balances import balances_of
 from quotas.budgets.warnings import warnings_for
@@ -76,7 +76,7 @@ class Impossible(Invalid):
 
     @property
     def detail(self) -> str:
-        return f"{super().detail} {self.because}".strip()
+        return sentences(filter(None, [super().detail, self.because]))
 
 
 ABOVE_BOTH = N_(

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from workloads.models import Attempt, Kind
 from workloads.runtime import rank_environment
 from workloads.runtime.gangs import was_stopped
-from workloads.status.status_line import meaning_of, place_text
+from workloads.status.status_line import meaning_of, place_text, reason_word
 
 
 def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
@@ -23,6 +23,7 @@ def ranks_of(attempt: Attempt) -> list[dict[str, Any]]:
             else {"pending": "starting", "lost": "failed"}.get(row["phase"], row["phase"]),
             "said": _("stopped") if was_stopped(row) else phase_word(row["phase"]),
             "meaning": "" if was_stopped(row) else meaning_of(row["exit_code"]),
+            "why": reason_word(row["reason"]),
             "place": place_text(row["node"], row["cards"]),
         }
         for row in attempt.ranks

@@ -272,7 +272,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
         text = _("Stopped by %(by)s.") if by else _("Stopped.")
         numbers["by"] = by
     elif state is State.REJECTED:
-        text = _("It did not start: %(reason)s.") if workload.reason else _("It did not start.")
+        text = _("It did not start: %(reason)s.") if numbers["reason"] else _("It did not start.")
     elif workload.kind == Kind.DISTRIBUTED and (rank := first_failed(attempt.ranks)) is not None:
         numbers |= {"rank": rank["rank"], "code": rank["exit_code"], "reason": reason_word(rank["reason"])}
         text = (
@@ -291,7 +291,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     elif code:
         text = _("Failed with exit code %(code)s. See the log below.")
     else:
-        text = _("Failed: %(reason)s.") if workload.reason else _("Failed.")
+        text = _("Failed: %(reason)s.") if numbers["reason"] else _("Failed.")
     if state is State.FAILED and (meaning := meaning_of(numbers["code"])):
         details.append(meaning)
     return Situation(text % numbers, details, workload.finished_at, caption=_("ended"), action="rerun")
@@ -335,9 +335,15 @@ def obstacle(reason: str, message: str) -> list[str]:
 
 
 def reason_word(code: str) -> str:
-    """The portal's own codes in words; a cluster's reasons (ImagePullBackOff, …) unchanged; "" for "Error"."""
+    """The portal's own codes in words; a cluster's reasons (ImagePullBackOff, …) unchanged; "" for those that say no more than
+    the outcome."""
     return {
+        "Completed": "",
         "Error": "",
+        "Stopped": "",
+        "DeadlineExceeded": _("it exceeded its maximum runtime"),
+        "Deleted": _("its pod was deleted"),
+        "NodeLost": _("its node was lost"),
         "ClusterStopped": _("the cluster was stopped"),
         "max_runtime": _("it exceeded its maximum runtime"),
         "max_reclaims": _("it was recalled more often than this pool allows"),

@@ -93,6 +93,9 @@ def test_a_search_that_was_refused_meanwhile_finds_what_was_typed(person: Callab
     log_in_again(oscar)
     expect(page.locator("#palette-results")).to_contain_text("Vision")
     assert page.input_value("#palette-words") == "visio"
+    expect(page.locator(".palette-none")).to_be_hidden()
+    page.fill("#palette-words", "nothing is called so")
+    expect(page.locator(".palette-none")).to_be_visible()
     forgive(oscar)
 
 

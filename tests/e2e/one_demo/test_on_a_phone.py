@@ -21,6 +21,8 @@ CUT_DAYS = """() => [...document.querySelectorAll("main input[type=date]")].filt
   whole.remove();
   return input.getBoundingClientRect().width < needed - 4;
 }).map((input) => input.name)"""
+# A full-width mark brings its own space; another one after it is a space of the English page.
+GAPS = r"""() => document.querySelector("main").innerText.match(/.{0,12}[。！？；，：] +\S.{0,12}/g) ?? []"""
 PAGES = {
     "alice": (
         "/", "/d/vision/", "/d/vision/workloads/", "/d/vision/quotas/", "/d/vision/members/", "/d/vision/requests/new/",
@@ -66,4 +68,5 @@ def test_no_page_hides_what_it_has_beyond_the_edge(person: Callable[..., Any], u
         page = somebody.go(address)
         assert page.evaluate(HIDDEN) == [], address
         assert page.evaluate(CUT_DAYS) == [], address
+        assert page.evaluate(GAPS) == [], address
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, address

@@ -6,12 +6,13 @@ import re
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
 
 from tests.workloads.conftest import Bed
 from tests.workloads.pages.test_workloads import as_
 from workloads.runtime.setups import Setup
 from workloads.status.ranks import ranks_of
-from workloads.status.status_line import meaning_of
+from workloads.status.status_line import meaning_of, reason_word
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FAILS = """
@@ -44,6 +45,24 @@ def test_the_page_names_the_rank_that_failed_and_opens_its_log(bed: Bed) -> None
     assert b"no such tensor" in client.get(log + "?rank=1").content
     assert 'data-rank="0"' in client.get(address + "?rank=0").content.decode().split('id="log"')[1]
     assert 'data-rank="1"' in client.get(address + "?rank=nonsense").content.decode().split('id="log"')[1]
+
+
+def test_reasons_are_words_of_the_readers_language_or_the_clusters_own() -> None:
+    codes = (
+        "Completed",
+        "Error",
+        "Stopped",
+        "DeadlineExceeded",
+        "Deleted",
+        "NodeLost",
+        "ClusterStopped",
+        "ImagePullBackOff",
+    )
+    with translation.override("zh-hans"):
+        said = [reason_word(code) for code in codes]
+    assert said[:3] == ["", "", ""]
+    assert [word for word in said[3:-1] if re.search("[A-Za-z]{4}", word)] == []
+    assert said[-1] == "ImagePullBackOff"
 
 
 @pytest.mark.parametrize(("code", "word"), [(137, "SIGKILL"), (139, "SIGSEGV"), (143, "SIGTERM"), (134, "SIGABRT")])
