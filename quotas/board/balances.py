@@ -91,16 +91,20 @@ class Balances:
         return tuple(tree(None, 0))
 
     def sentences(self, department: Department, ahead: Iterable[str], position: int | None) -> list[str]:
-        """Explain the position of a department's claim in the queue among those that borrow. `ahead`: public ids of the first
-        claims before it."""
-        own, first = self._row(department), self._rows(department, Claim.objects.filter(public_id__in=[*ahead]))
+        """Explain the position of a department's claim in the queue among those that borrow: with the balances of those that the
+        planner compared, which for teams may be departments above them. `ahead`: public ids of the first claims before it."""
+        first = self._compared(department, Claim.objects.filter(public_id__in=[*ahead]))
         borrowing = Claim.objects.filter(
             pool=self.pool, state=ClaimState.PENDING, released_at=None, own_only=False, preemptible=True, pods__gt=0
         )
-        behind = self._rows(department, borrowing.filter(position__gte=position)) if position else []
-        better = [row for row in first if row.more_lent > own.more_lent]
-        worse = [row.department.name for row in behind if row.more_lent < own.more_lent]
-        return [self.sentence(department, worse), *(self._ahead(row) for row in better[:AHEAD])]
+        last = self._compared(department, borrowing.filter(position__gte=position)) if position else []
+        better = dict.fromkeys(other for own, other in first if other.more_lent > own.more_lent)
+        worse: dict[Department, list[str]] = {department: []}
+        for own, other in last:
+            if other.more_lent < own.more_lent:
+                worse.setdefault(own.department, []).append(other.department.name)
+        lines = [self.sentence(own, [*dict.fromkeys(names)]) for own, names in worse.items()]
+        return [*lines, *(self._ahead(row) for row in [*better][:AHEAD])]
 
     def sentence(self, department: Department, behind: Sequence[str] = ()) -> str:
         """Say a department's balance. `behind`: the names of the departments that therefore borrow after it."""
@@ -116,10 +120,18 @@ class Balances:
     def _row(self, department: Department) -> Row:
         return self._of.get(department.pk, Row(department, 0, 0))
 
-    def _rows(self, own: Department, claims: QuerySet[Claim]) -> list[Row]:
-        """The balances of the other departments of these claims, in the order in which these were submitted."""
-        keys = dict.fromkeys(claims.order_by("submitted_at").values_list("department", flat=True))
-        return [self._row(self._departments[pk]) for pk in keys if pk != own.pk and pk in self._departments]
+    def _compared(self, department: Department, claims: QuerySet[Claim]) -> list[tuple[Row, Row]]:
+        """For each other department of these claims, by their submission: the rows that decide which of both borrows first.
+        They are of the highest departments above each (or itself) that differ."""
+        own = [*upwards(self._departments, department.pk)][::-1]
+        pairs: list[tuple[Row, Row]] = []
+        for pk in dict.fromkeys(claims.order_by("submitted_at").values_list("department", flat=True)):
+            other = [*upwards(self._departments, pk)][::-1] if pk in self._departments else []
+            if not other or pk == department.pk:
+                continue
+            common = sum(one.pk == two.pk for one, two in zip(own, other, strict=False))
+            pairs.append((self._row(own[min(common, len(own) - 1)]), self._row(other[min(common, len(other) - 1)])))
+        return pairs
 
     @staticmethod
     def _ahead(row: Row) -> str:

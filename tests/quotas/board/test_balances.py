@@ -120,6 +120,28 @@ def test_who_waits_reads_why_and_who_goes_first(
         )
 
 
+def test_a_team_is_compared_with_teams_beside_it_and_its_department_with_others(
+    lent: Pool, nlp: Department, robotics: Department
+) -> None:
+    """What Robotics has lent its sibling NLP does not put it before Speech: their department has lent nothing."""
+    top, speech = make.department("top"), make.department("speech")
+    Department.objects.filter(pk__in=[nlp.pk, robotics.pk]).update(parent=top)
+    for position, department in enumerate((robotics, nlp, speech), 1):
+        Claim.objects.filter(pk=waiting(department, lent).pk).update(position=position)
+    [said] = Balances(lent, now=timezone.now()).sentences(robotics, [], 1)
+    assert said.endswith(f"ahead of {nlp.name}.")
+    now = timezone.now()
+    entry = {"pool": lent, "own": False, "started_at": now - dt.timedelta(hours=5), "ended_at": now}
+    claim = Claim.objects.filter(department=nlp).earliest("pk")
+    LedgerEntry.objects.create(claim=claim, department=speech, lender=top, units=1, **entry)
+    own, of_top = Balances(lent, now=now).sentences(robotics, [], 1)
+    assert own == said
+    assert of_top.startswith(top.name)
+    assert of_top.endswith(f"ahead of {speech.name}.")
+    own, first = Balances(lent, now=now).sentences(speech, [Claim.objects.get(department=robotics).public_id], None)
+    assert first.startswith(f"{top.name} has lent 5 GPU-hours")
+
+
 def test_the_verdict_says_it_before_anything_is_submitted(
     lent: Pool, nlp: Department, robotics: Department, vision: Department
 ) -> None:
