@@ -228,6 +228,8 @@ def test_it_says_that_nothing_matches(panel: Panel) -> None:
     panel.open(b"all is well\n", ended=True)
     panel.page.click("#log-errors")
     panel.until("document.getElementById('log-found').textContent == 'No match'")
+    panel.page.fill("#log-find", "well")
+    assert panel.page.text_content("#log-found") == "0 of 1"
     panel.page.fill("#log-find", "")
     assert panel.page.text_content("#log-found") == ""
 
