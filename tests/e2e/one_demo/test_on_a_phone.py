@@ -70,3 +70,18 @@ def test_no_page_hides_what_it_has_beyond_the_edge(person: Callable[..., Any], u
         assert page.evaluate(CUT_DAYS) == [], address
         assert page.evaluate(GAPS) == [], address
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+
+
+def test_the_operators_pages_are_a_sheet_that_one_button_opens(person: Callable[..., Any]) -> None:
+    oscar = person("oscar", width=390, theme="dark")
+    page = oscar.go("/operator/audit/")
+    sheet = page.get_by_role("navigation", name="Operator pages")
+    expect(sheet).to_be_hidden()
+    page.get_by_role("button", name="Operator pages").press("Enter")
+    expect(sheet.locator("[aria-current=page]")).to_be_in_viewport(ratio=1)
+    assert oscar.axe() == []
+    page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    page.get_by_role("button", name="Operator pages").click()
+    sheet.get_by_role("link", name="Groups").click()
+    expect(page.locator("h1")).to_have_text("Groups")
