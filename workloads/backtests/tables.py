@@ -40,7 +40,7 @@ class Measure:
         name, dot, part = self.name.partition(".")
         return figures[name].get(part) if dot else figures.get(name)
 
-    def shown(self, value: Any) -> str:
+    def in_words(self, value: Any) -> str:
         return "–" if value is None else self.written(value)
 
 
@@ -89,7 +89,7 @@ def compared(now: Figures, then: Figures, names: tuple[str, ...] = ()) -> list[C
     cells = []
     for measure in [BY_NAME[name] for name in names] or MEASURES:
         old, new = measure.of(now), measure.of(then)
-        was, is_now = measure.shown(old), measure.shown(new)
+        was, is_now = measure.in_words(old), measure.in_words(new)
         more = 0 if None in (old, new) or was == is_now else 1 if new > old else -1
         cells.append(Cell(measure, was, is_now, more * measure.better))
     return cells
