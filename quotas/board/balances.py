@@ -135,7 +135,7 @@ class Balances:
 
     @staticmethod
     def _ahead(row: Row) -> str:
-        return _("%(balance)s: it borrows first.") % {"balance": balance_in_words(row)}
+        return _("%(balance)s: when it borrows, it goes first.") % {"balance": balance_in_words(row)}
 
 
 def balance_in_words(row: Row) -> str:

@@ -103,7 +103,8 @@ def test_who_waits_reads_why_and_who_goes_first(
     assert (claim.position, claim.decision) == (2, "wait")
     own, first = Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead, 2)
     assert re.fullmatch(r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)\.", own, re.I)
-    assert re.fullmatch(r"Robotics has lent (39|40) GPU-hours more than it borrowed lately: it borrows first\.", first)
+    lent_more = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately: when it borrows, it goes first\."
+    assert re.fullmatch(lent_more, first)
     behind = Claim.objects.get(department=robotics, state=ClaimState.PENDING)
     [leads] = Balances(claim.pool, now=timezone.now()).sentences(robotics, behind.ahead, behind.position)
     said = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately \(half-life 7 d\): ahead of NLP\."
@@ -115,7 +116,7 @@ def test_who_waits_reads_why_and_who_goes_first(
             .endswith(f"优先于{nlp.name}。")
         )
         assert re.search(
-            r"近期 Robotics 的借出比借用多 (39|40) GPU 小时：优先借用。",
+            r"近期 Robotics 的借出比借用多 (39|40) GPU 小时：借用时它优先。",
             Balances(claim.pool, now=timezone.now()).sentences(claim.department, claim.ahead, 2)[1],
         )
 
@@ -152,7 +153,7 @@ def test_the_verdict_says_it_before_anything_is_submitted(
     image = Image.objects.create(name="python:3", title="Python")
     request = WorkloadRequest(kind="job", name="x", pool=lent, image=image, command=("python",), units_per_pod=4)
     verdict = verdict_of(actor=Actor(make.member(nlp, Role.MEMBER)), department=nlp, request=request)
-    assert any(line.startswith("Robotics has lent") and line.endswith("it borrows first.") for line in verdict.lines)
+    assert any(line.startswith("Robotics has lent") and line.endswith("it goes first.") for line in verdict.lines)
 
 
 def test_a_decision_says_the_balance_of_its_time_and_the_ledger_that_of_now(
