@@ -1,7 +1,7 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (6: `_answer_in_rounds`). What follows
-*Details*, with step 1, is for reference. `with state.trial()` undoes at its end what was only tried.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (step 6: `_answer_in_rounds`). What
+follows *Details*, with step 1, is for reference. `with state.trial() as trial` undoes at its end only what `trial` changed.
 
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
@@ -9,9 +9,9 @@ Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
     not_enough (8), also by policy (13)                                      `PassState.entitled`, `places`; policy: `open_by`
     fragmented (CPU, memory or devices, too), waiting_for_gang (8)           `PassState.places`, by placement.py
-    held_for (11), also by reservations (9)                                  `PassState.add_earmark`, who may pass: `Holds`
+    held_for (11), also by reservations (9)                      `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
     lent_out_returning: victims still too young for notice (14)              preemption_rules.py: `may_be_preempted`
-    no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_by`
+    no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_to`
     pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; `run`
     above_ceiling, no_such_profile (5): impossible                           waiting.py: `impossible`
 """
@@ -123,7 +123,7 @@ class PlanningPass:
     # Step 3: start ----------------------------------------------------------------------------------------------------
 
     def _start(self, claim: Claim) -> Decision | None:
-        """If quotas allow, start it where it fits now, and beside all reservations once all leavers have left."""
+        """If quotas allow, start it where there is room both now and later, when all reservations are filled."""
         state = self.state
         drawn = state.draw_from_recalls(claim)
         places = state.places(claim, state.free_in_both) if state.entitled(claim) else None

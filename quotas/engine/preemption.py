@@ -7,9 +7,9 @@ The rules are in preemption_rules.py (in brackets their numbers):
     which of them may go together (13)                             `permitted`
     which set is better (15)                                       `cost`, and the shortcuts that it names; ties: `cheapest`
 
-Where only units are lacking, sets are found by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
+Where only units are lacking: by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
 For gangs: by emptying nodes one by one (node_clearing.py). Few candidates, or trees of departments: set by set
-(victim_search.py). `siblings` are claims of the preemptor's department.
+(victim_search.py). `siblings` are claims of the preemptor's department. What follows *Details* is for reference.
 """
 
 from collections.abc import Collection, Iterable

@@ -129,7 +129,7 @@ class Claim:
     department's workloads that start later draw from them, and it is charged for the rest.
 
     `own_only` claims never borrow. One that was preempted waits since `queued_at` and does not borrow again before
-    `backoff_until`. `held_for` (not the reason) is the claim that a leaving one was preempted for; `reserved` what a pending one
+    `backoff_until`. `held_for` of a leaving one is the claim that it was preempted for; `reserved` what a pending one
     was promised.
     """
 
