@@ -25,6 +25,9 @@ from bench.submit_api import THREADS, in_threads
 
 DEPARTMENTS, PEOPLE, POOLS, NODES, CARDS = 8, 50, 4, 64, 512
 REQUESTS = 160
+WARM = 30
+"""Rounds that are not counted: PostgreSQL prepares a statement when a connection has sent it three times, and the pages are
+answered by two processes of several threads, each with a connection of its own."""
 COMMONEST = ("home", "workloads", "workload", "request form", "department")
 
 
@@ -146,10 +149,10 @@ def measure(base: str, world: dict[str, Any], rounds: int) -> None:
         who: httpx.Client(base_url=base, cookies=world[who], timeout=30) for who in ("member", "owner", "operator")
     }
     taken: dict[str, list[float]] = {name: [] for name, _who, _path in pages}
-    for number in range(rounds + 2):
+    for number in range(WARM + rounds):
         for name, who, path in pages:
             seconds = asked(readers[who], path)
-            if number > 1:  # the first ones warm up both processes
+            if number >= WARM:
                 taken[name].append(seconds * 1000)
     for name, times in taken.items():
         print(
