@@ -14,6 +14,7 @@ from tests.clusters.node_bed import NodeBed, bed  # noqa: F401 a fixture
 from workloads.models import Workload
 from workloads.reconciler import next_steps
 from workloads.runtime.setups import Setup
+from workloads.status.status_line import reason_word
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Undo = Callable[[], object]
@@ -94,7 +95,8 @@ def test_who_takes_a_pod_away_is_named_and_its_work_runs_again(
     assert LedgerEntry.objects.filter(ended_at=None).count() == 1
     page = Client()
     page.force_login(bed.alice)
-    assert reason in page.get(f"/d/vision/workloads/{job.public_id}/?tab=attempts").content.decode()
+    attempts = page.get(f"/d/vision/workloads/{job.public_id}/?tab=attempts").content.decode()
+    assert reason_word(reason) in attempts
 
 
 def test_one_rank_that_is_evicted_takes_the_gang_back_into_the_queue(bed: NodeBed) -> None:  # noqa: F811
