@@ -172,7 +172,7 @@ def test_the_audit_log_tells_it_in_words(idle: IdleBed, operator: Client) -> Non
     idle.set(notebook=Rule(below=10, minutes=60, countdown=15, keep=120, action=HOUR.action), job=HOUR)
     idle.set(job=HOUR)
     newest, middle, first = AuditEntry.objects.filter(action="idle_policy.changed").order_by("-pk")
-    reader = Reader()
+    reader = Reader([newest, middle, first])
     assert reader.changes(middle) == [
         ("Jobs: when idle", "–", "warn, then stop"), ("Jobs: idle below", "–", "5 %"), ("Jobs: for so long", "–", "1 h"),
         ("Jobs: stop after the warning", "–", "15 min"), ("Jobs: “Keep it” gives", "–", "2 h"),
