@@ -36,7 +36,8 @@ class Measure:
     better: int = 0
 
     def of(self, figures: Figures) -> Any:
-        """The value in these figures; None if there is none: no job waited in this way, or it is a part of nothing."""
+        """The value in these figures; None if there is none: no job waited in this way, it is a part of nothing, or the results
+        were stored before it was counted."""
         name, dot, part = self.name.partition(".")
         return figures[name].get(part) if dot else figures.get(name)
 

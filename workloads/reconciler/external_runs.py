@@ -46,7 +46,7 @@ from workloads.status.status_line import situation_of
 
 log = structlog.get_logger(__name__)
 MISSING = dt.timedelta(seconds=60)  # a replica that is not recreated within this time is no longer wanted
-TELL_EVERY, TELL_AT_ONCE = dt.timedelta(seconds=60), 20
+NOTIFY_EVERY, NOTIFY_AT_ONCE = dt.timedelta(seconds=60), 20
 NUMBERS = re.compile(r"[\d:.]+")  # a sentence that differs only in these causes no new event
 ROWS = ("workload__pool__group__cluster", "workload__department", "workload__author", "cluster")
 
@@ -99,7 +99,7 @@ def look(cluster: Cluster, driver: Admits, *, now: dt.datetime) -> dict[str, Obs
             leaving[place] -= 1  # its place becomes free
         elif run.waits and run.department:
             try:
-                refusals += _register_or_notify(cluster, driver, run, now, may_notify=refusals < TELL_AT_ONCE)
+                refusals += _register_or_notify(cluster, driver, run, now, may_notify=refusals < NOTIFY_AT_ONCE)
             except Exception:  # one person's faulty input must not affect others
                 log.exception("external.not_read", cluster=cluster.name, run=str(run.ref))
     attempts = _latest_attempts(rows.values())
@@ -478,11 +478,11 @@ def _show_why_they_wait(rows: Any, attempts: Mapping[int, Attempt], driver: Admi
     """Write on the pods of queued workloads what their pages say, for those with the oldest sentence first."""
     due: Sequence[ExternalWork] = [
         row for row in rows
-        if row.workload.state == State.QUEUED and (row.status_at is None or row.status_at <= now - TELL_EVERY)
+        if row.workload.state == State.QUEUED and (row.status_at is None or row.status_at <= now - NOTIFY_EVERY)
         and (attempt := attempts.get(row.workload_id)) is not None and attempt.claim.state == ClaimState.PENDING
         and attempt.claim.answered_at is not None
     ]  # fmt: skip
-    for row in sorted(due, key=lambda row: (row.status_at is not None, row.status_at or now))[:TELL_AT_ONCE]:
+    for row in sorted(due, key=lambda row: (row.status_at is not None, row.status_at or now))[:NOTIFY_AT_ONCE]:
         reader = Actor(User(username=""))  # others can read the pods: nothing that only the author may know
         with translation.override("en"):
             situation = situation_of(reader, row.workload, attempts[row.workload_id])

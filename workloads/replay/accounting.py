@@ -39,8 +39,7 @@ class Record:
 class Line:
     """A department's use of a pool: units now, and unit-seconds so far. One unit is `cards` cards. `due` is what it could have
     used of its guaranteed quota, `served` what it did use of that. `lent` is counted in pools with balances, or if the simulation
-    counts it in all. `course` has
-    (used, borrowed, waited) so far at the end of each period of the outcome."""
+    counts it in all. `course` has (used, borrowed, waited) so far at the end of each period of the outcome."""
 
     department: DepartmentId
     pool: PoolId

@@ -280,7 +280,7 @@ def test_what_is_written_on_pods_is_what_anybody_may_read(
 def test_no_more_refusals_are_told_at_once_than_a_look_has_time_for(
     pool: Pool, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(external_runs, "TELL_AT_ONCE", 2)
+    monkeypatch.setattr(external_runs, "NOTIFY_AT_ONCE", 2)
     cluster = Cluster(*(run(f"u{n}", department="audio") for n in range(5)), run("good"))
     looked(pool, cluster)
     assert len(cluster.told) == 2
