@@ -140,11 +140,13 @@
   watchWidths();
   // A refresh changes only what is different, and what is being typed stays. Rows may have come or gone, so that an element may
   // say and do something else than before: what had the focus, and what was unfolded, is known by what it does.
+  const part = (element) =>
+    element.id || element.name || element.getAttribute("href") || element.dataset.dialog || element.dataset.copy || "";
+  const does = (element) => [element.tagName, part(element), element.form?.getAttribute("action") ?? ""].join("|");
   const key = (element) => {
-    const part = element.id || element.name || element.getAttribute("href") || element.dataset.dialog || element.dataset.copy;
-    const told = part && element.value !== undefined ? element.value : element.textContent.trim();
+    const says = part(element) && element.value !== undefined ? element.value : element.textContent.trim();
     const typed = element.matches("input:not([type=checkbox], [type=radio]), textarea, select");
-    return [element.tagName, part ?? "", element.form?.getAttribute("action") ?? "", typed ? "" : told].join("|");
+    return [does(element), typed ? "" : says].join("|");
   };
   const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
   const like = (wanted, from, selector) => all(selector, from).filter((other) => key(other) === wanted);
@@ -156,6 +158,7 @@
     Idiomorph.defaults.ignoreActiveValue = Boolean(active?.matches("input, textarea, select")); // a link would keep its old words
     before = {
       key: active && key(active),
+      does: active && part(active) && does(active),
       nth: active ? nthLike(active, target, FOCUSABLE) : 0,
       place: active ? all(FOCUSABLE, target).indexOf(active) : 0,
       typed: active?.matches("input:not([type=checkbox], [type=radio]), textarea") ? [active.value, active.selectionStart, active.selectionEnd] : null,
@@ -168,7 +171,8 @@
     if (!before.key || (swapped.contains(active) && key(active) === before.key)) return;
     const same = like(before.key, swapped, FOCUSABLE);
     const there = all(FOCUSABLE, swapped);
-    const next = same[before.nth] ?? same.at(-1) ?? there[Math.min(before.place, there.length - 1)];
+    const renamed = [active, ...there].find((other) => does(other) === before.does);
+    const next = same[before.nth] ?? same.at(-1) ?? renamed ?? there[Math.min(before.place, there.length - 1)];
     if (!next) {
       swapped.tabIndex = -1; // nothing is left to stand on: the part itself
       return swapped.focus({ preventScroll: true });

@@ -66,7 +66,12 @@ def test_a_refresh_touches_only_what_is_different(person: Arrive) -> None:
 def test_what_has_the_focus_says_what_the_refresh_says(person: Arrive) -> None:
     page = person("alice").go("/d/vision/workloads/")
     link = page.get_by_role("link", name="baseline-resnet", exact=True)
-    link.evaluate("(link) => { link.known = true; link.textContent = 'what it was called before'; link.focus() }")
+    link.evaluate("""(link) => {
+      link.known = true;
+      link.textContent = "what it was called before";
+      link.focus();
+      link.closest("td").prepend(document.createElement("button")); // what goes changes the places of what stays
+    }""")
     page.evaluate("htmx.trigger(document.body, 'live')")
     expect(link).to_be_visible()
     assert link.evaluate("(link) => link.known")
