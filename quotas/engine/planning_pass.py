@@ -397,7 +397,7 @@ class PlanningPass:
 
     def _would_be_made_again(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again as it is. Making each again instead would let others take
-        what was promised (`_to_settle`), and cost a pass over a crowd a third more time (ADR 79)."""
+        what was promised (`_to_settle`), and cost a pass over a crowd a third more time (ADR 75)."""
         state, decision = self.state, self.answers.get(claim.id)
         if decision is None or barred(state, claim, itself_counted=True) is not None:
             return False

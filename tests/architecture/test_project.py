@@ -62,6 +62,18 @@ def test_what_a_docstring_points_to_in_the_docs_is_there() -> None:
     assert missing == []
 
 
+def test_decisions_are_numbered_without_gaps_and_listed_in_order() -> None:
+    folder = sources.ROOT / "docs" / "adr"
+    files = sorted(folder.glob("[0-9]*.md"))
+    numbers = [int(path.name[:4]) for path in files]
+    assert numbers == list(range(1, len(files) + 1))
+    assert [int(re.match(r"# (\d+)\. ", path.read_text()).group(1)) for path in files] == numbers  # type: ignore[union-attr]
+    listed = re.findall(r"^\| (\d+) \| \[.+\]\((.+)\) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert [(int(number), name) for number, name in listed] == [
+        (n, path.name) for n, path in zip(numbers, files, strict=True)
+    ]
+
+
 def test_every_woken_or_scheduled_task_is_registered() -> None:
     app.loader.import_default_modules()
     assert {*WAKES, *TIMETABLE} - set(app.tasks) == set()
