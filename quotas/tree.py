@@ -9,7 +9,11 @@ from portal.models import Department
 
 def with_above(department: Department) -> list[int]:
     """Ids of the department and of all above it; one query."""
-    return [row.pk for row in upwards(Department.objects.in_bulk(), department.pk)]
+    parents = dict(Department.objects.values_list("pk", "parent_id"))
+    ids = [department.pk]
+    while above := parents[ids[-1]]:
+        ids.append(above)
+    return ids
 
 
 def upwards(tree: Mapping[int, Department], pk: int | None) -> Iterator[Department]:

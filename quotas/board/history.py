@@ -12,6 +12,7 @@ from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
 
 from portal.models import Department
+from quotas.board.usage_now import Live
 from quotas.models import ClaimState, LedgerEntry, Pool, UsageHour
 from quotas.spending.metering import hour_of
 
@@ -119,37 +120,34 @@ class Loan:
         return self.pool.card_hours(self.unit_seconds)
 
 
-def loans(departments: Collection[int], *, days: int = 7) -> list[Loan]:
-    """Loans with exactly one side in `departments`. Three queries.
+def loans(live: Live, departments: Collection[int], *, days: int = 7) -> list[Loan]:
+    """Loans with exactly one side in `departments`. One query.
 
     Running loans first, the longest-running first; then those that ended in the last `days` days.
     """
-    inside = set(departments)
     begin = timezone.now() - dt.timedelta(days=days)
     rows = LedgerEntry.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin), own=False)
-    one_inside = Q(department__in=inside) | Q(lender__in=inside)
-    both_inside = Q(department__in=inside, lender__in=inside)
-    return _by_parties(rows.filter(one_inside).exclude(both_inside), begin)
+    one_inside = Q(department__in=departments) | Q(lender__in=departments)
+    both_inside = Q(department__in=departments, lender__in=departments)
+    return _by_parties(live, rows.filter(one_inside).exclude(both_inside), begin)
 
 
-def running_loans(pool: Pool) -> list[Loan]:
-    """All loans that run in the pool now, the longest-running first. Three queries."""
-    return _by_parties(LedgerEntry.objects.filter(pool=pool, ended_at=None, own=False), timezone.now())
+def running_loans(live: Live) -> list[Loan]:
+    """All loans that run now, the longest-running first. One query."""
+    return _by_parties(live, LedgerEntry.objects.filter(ended_at=None, own=False), timezone.now())
 
 
-def _by_parties(entries: QuerySet[LedgerEntry], begin: dt.datetime) -> list[Loan]:
-    """Sum entries since `begin` to loans. Departments are joined here: a join in SQL would build an object for each row."""
+def _by_parties(live: Live, entries: QuerySet[LedgerEntry], begin: dt.datetime) -> list[Loan]:
+    """Sum entries since `begin` in the pools of `live` to loans."""
     now = timezone.now()
-    rows = entries.values_list(
+    rows = entries.filter(pool__in=live.pools).values_list(
         "pool_id", "department_id", "lender_id", "units", "started_at", "ended_at", "lent_since", "claim__state"
     )
-    parties = {row[:3] for row in rows}
-    pools = Pool.objects.in_bulk({pool for pool, _borrower, _lender in parties})
-    departments = Department.objects.in_bulk({each for _pool, *sides in parties for each in sides if each is not None})
     by_parties: dict[tuple[int, int, int | None], Loan] = {}
     for pool, borrower, lender, units, started_at, ended_at, lent_since, state in rows:
         loan = by_parties.setdefault(
-            (pool, borrower, lender), Loan(pools[pool], departments[borrower], departments.get(lender))
+            (pool, borrower, lender),
+            Loan(live.pools[pool], live.departments[borrower], live.departments.get(lender or 0)),
         )
         loan.unit_seconds += units * max(0.0, ((ended_at or now) - max(started_at, begin)).total_seconds())
         if ended_at is None:

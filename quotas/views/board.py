@@ -62,7 +62,7 @@ def department(request: HttpRequest, department: str) -> HttpResponse:
     }
     past = wants_part(request, "past")
     whole = not request.headers.get("HX-Request")
-    lent = loans(inside, days=context["days"] if past or whole else 0)
+    lent = loans(live, inside, days=context["days"] if past or whole else 0)
     if past:
         pools = [usage.pool for usage in usages(live, dept.pk, seen=actor.seen)]
     else:

@@ -40,7 +40,8 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
     rows = Pool.objects.filter(slug=pool).select_related("group__cluster")
     if not rows:
         raise NotVisible
-    [overview] = pool_overview(read(rows), seen=seen)
+    live = read(rows)
+    [overview] = pool_overview(live, seen=seen)
     past, whole_page = wants_part(request, "past"), not request.headers.get("HX-Request")
     context: dict[str, Any] = {
         "overview": overview,
@@ -55,7 +56,7 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
             "may_backtest": actor.sees_all or actor.owned.filter(quotas__pool__group=overview.pool.group_id).exists(),
             "most_nodes": MOST_NODES,
             "as_table": "table" in request.GET,
-            "flow": flow(running_loans(overview.pool)),
+            "flow": flow(running_loans(live)),
             "balances": balances_of(overview.pool, now=timezone.now()),
         }
     if past or whole_page:

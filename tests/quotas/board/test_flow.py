@@ -9,6 +9,7 @@ from django.test import Client
 
 from quotas.board.flow import GAP, LEAST, flow
 from quotas.board.history import Loan, running_loans
+from quotas.board.usage_now import read
 from quotas.models import ClaimState, LedgerEntry
 from tests import builders as make
 
@@ -23,7 +24,7 @@ def lent(pool, lender, borrower, units, state=ClaimState.HOLDING):
 def test_of_a_pool_where_nothing_is_lent_there_is_no_drawing():
     pool, vision = make.pool(cards=8), make.department("vision")
     make.holding(vision, pool, own=2)
-    assert running_loans(pool) == []
+    assert running_loans(read([pool])) == []
     assert flow([]) is None
     assert flow([Loan(pool, vision, None)]) is None  # it has ended
 
@@ -34,7 +35,7 @@ def test_each_side_has_its_parties_the_largest_first_and_every_ribbon_fills_its_
     lent(pool, vision, biology, 6)
     lent(pool, vision, nlp, 2, ClaimState.LEAVING)
     lent(pool, None, biology, 4)
-    drawn = flow(running_loans(pool))
+    drawn = flow(running_loans(read([pool])))
     assert drawn is not None
     assert [(party.department, party.units) for party in drawn.lenders] == [(vision, 8), (None, 4)]
     assert [(party.department, party.units) for party in drawn.borrowers] == [(biology, 10), (nlp, 2)]
@@ -57,7 +58,7 @@ def test_a_loan_that_is_partly_recalled_is_two_ribbons():
     pool, vision, nlp = make.pool(cards=8), make.department("vision"), make.department("nlp")
     lent(pool, vision, nlp, 3)
     lent(pool, vision, nlp, 1, ClaimState.LEAVING)
-    [loan] = running_loans(pool)
+    [loan] = running_loans(read([pool]))
     assert (loan.units, loan.leaving) == (4, 1)
     assert [(each.units, each.leaving) for each in flow([loan]).ribbons] == [(3, False), (1, True)]
 
