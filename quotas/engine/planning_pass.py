@@ -7,11 +7,11 @@ Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
     department_paused, user_cap (5), over_budget (24); borrowers: backoff_until (19)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
-    not_enough (8), also by policy (13)                                      `PassState.entitled`, `places`; policy: `open_by`
-    fragmented (CPU, memory or devices, too), waiting_for_gang (8)           `PassState.places`, by placement.py
+    not_enough (8), also by policy (13)                                `PassState.entitled`, `places`; by one right: `open_by`
+    fragmented (CPU, memory or devices), waiting_for_gang: all pods (8)      `PassState.places`, by placement.py
     held_for (11), also by reservations (9)                      `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
     lent_out_returning: victims still too young for notice (14)              preemption_rules.py: `may_be_preempted`
-    no_node_to_clear (10)                                                    `may_be_preempted`; by policy: `open_to`
+    no_node_to_clear (10)                                                    `may_be_preempted`; by any right: `open_to`
     pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; `run`
     above_ceiling, no_such_profile (5): impossible                           waiting.py: `impossible`
 """

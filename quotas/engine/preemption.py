@@ -5,11 +5,12 @@ The rules are in preemption_rules.py (in brackets their numbers):
     whom the policy opens to the claim, by which `Right` (13)      `open_by`; in its own department `_within`
     who is never preempted, whatever the policy says (14)          `may_be_preempted` (minimum runtime: `young_until`)
     which of them may go together (13)                             `permitted`
-    which set is better (15)                                       `cost`, and the shortcuts that it names; ties: `cheapest`
+    which set is better (15)                                       `cost`, and the shortcuts listed there; ties: `cheapest`
 
 Where only units are lacking: by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
-For gangs: by emptying nodes one by one (node_clearing.py). Few candidates, or trees of departments: set by set
-(victim_search.py). `siblings` are claims of the preemptor's department. What follows *Details* is for reference.
+For gangs (claims of several pods): by emptying nodes one by one (node_clearing.py). Few candidates, or a tree of departments
+(not flat): set by set (victim_search.py). `siblings` are claims of the preemptor's department. What follows *Details* is for
+reference.
 """
 
 from collections.abc import Collection, Iterable

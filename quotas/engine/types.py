@@ -1,7 +1,7 @@
 """The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
-What follows *Details* is for reference. Amounts are in the pool's unit, times in seconds from any origin; `None` is no limit, or
-the default.
+What follows *Details*, in `Claim`, is for reference. Amounts are in the pool's unit, times in seconds from any origin; `None` is
+no limit, or the default.
 """
 
 from __future__ import annotations
