@@ -1,5 +1,5 @@
 // What Swagger's own markup lacks to be used by everybody: a landmark of the title, a heading above those of the groups,
-// and no link inside the button that opens an operation.
+// no link inside the button that opens an operation, and a name for the region of each operation's responses.
 "use strict";
 const forEverybody = ({ React: { Fragment, createElement } }) => ({
   wrapComponents: {
@@ -11,6 +11,11 @@ const forEverybody = ({ React: { Fragment, createElement } }) => ({
         createElement("h2", { className: "hidden-heading" }, "Operations"),
         createElement(Operations, props),
       ),
+    responses: (Responses) => (props) => {
+      const name = (inside) =>
+        inside?.querySelector("[role=region]")?.setAttribute("aria-label", `Responses of ${props.method.toUpperCase()} ${props.path}`);
+      return createElement("div", { ref: name }, createElement(Responses, props));
+    },
     DeepLink: () => ({ text }) => createElement("span", null, text),
   },
 });
