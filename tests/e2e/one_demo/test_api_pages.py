@@ -88,8 +88,11 @@ def test_try_it_sends_the_call_as_the_reader(person: Callable[..., Any]) -> None
     alice.heard = [text for text in alice.heard if "escaping deep link whitespace" not in text]  # of names with _
 
 
-def test_try_it_is_accessible_also_where_two_operations_are_open(person: Callable[..., Any]) -> None:
-    alice = person("alice")
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 390)])
+def test_try_it_is_accessible_also_where_two_operations_are_open(
+    person: Callable[..., Any], theme: str, width: int
+) -> None:
+    alice = person("alice", theme=theme, width=width)
     page = alice.go("/api/v1/docs/try/")
     expect(page.locator("#swagger-ui .opblock").first).to_be_visible(timeout=60_000)
     assert alice.axe() == []
