@@ -47,7 +47,10 @@
   };
 
   // Live: one event stream a page; parts say hx-trigger="live from:body". While it is down, every 5 s without it.
+  // The server says every 15 s that it is still there; a stream that says nothing for longer is broken and opened again.
+  const SILENT = 45e3; // ms
   let source = null;
+  let heard = Date.now();
   let updated = Date.now();
   let pending = 0;
   const refresh = () => {
@@ -62,6 +65,8 @@
     if (source || !one("[data-live-state]") || document.hidden) return;
     const narrow = one("[data-live-workload]")?.dataset.liveWorkload;
     source = new EventSource(narrow ? `/events/?workload=${narrow}` : "/events/");
+    heard = Date.now();
+    for (const kind of ["open", "change", "still"]) source.addEventListener(kind, () => (heard = Date.now()));
     source.addEventListener("change", refresh);
     source.onopen = refresh;
     source.onerror = () => {
@@ -70,12 +75,17 @@
   };
   const beat = () => {
     tick();
+    if (source && Date.now() - heard > SILENT) {
+      source.close();
+      source = null;
+      listen();
+    }
     const seconds = (Date.now() - updated) / 1000;
     const opens = !isLive() && performance.now() < 5000; // a word for that moment would only flicker
     for (const element of opens ? [] : all("[data-live-state]")) {
       element.dataset.liveState = isLive() ? "open" : "polling";
       one("[data-live-text]", element).textContent =
-        isLive() && seconds < 60 ? words.live : words.updated.replace("%(when)s", shapes.relative(-seconds));
+        isLive() ? words.live : words.updated.replace("%(when)s", shapes.relative(-seconds));
     }
     if (!document.hidden && !isLive() && Math.round(seconds) % 5 === 4) refresh();
     if (!document.hidden && !source && Math.round(seconds) % 10 === 9) listen();

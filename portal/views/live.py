@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_safe
 
 from portal.access import Actor, actor_of
-from portal.api.events import STILL_HERE, STREAM, Feed, batches, end_of_feed
+from portal.api.events import STREAM, Feed, batches, end_of_feed
 from portal.models import Event
 from portal.notify.events import QUEUE_MOVED
 from portal.server import streams
@@ -40,7 +40,7 @@ async def hints(feed: Feed) -> AsyncIterator[bytes]:
     yield b"retry: 3000\n" + streams.message({}, event="open")
     async with aclosing(batches(feed, position)) as feed_batches:
         async for rows in feed_batches:
-            yield streams.message(summary(rows), event="change") if rows else STILL_HERE
+            yield streams.message(summary(rows), event="change") if rows else streams.message({}, event="still")
 
 
 def summary(rows: list[Event]) -> dict[str, list[str]]:

@@ -178,3 +178,26 @@ def test_a_page_that_nothing_tells_anything_says_when_it_was_updated_and_never_z
     told = page.evaluate("window.told")
     assert "updated just now" in told, told
     assert not any(" 0 s" in text for text in told), told
+
+
+COUNTED = """window.streams = [];
+window.EventSource = class extends EventSource {
+  constructor(...given) { super(...given); window.streams.push(this); }
+};"""
+
+
+def test_a_stream_that_says_nothing_more_is_opened_again(person: Arrive) -> None:
+    """After a sleep or a change of network a connection may be gone without either side having been told."""
+    alice = person("alice")
+    alice.context.add_init_script(COUNTED)
+    alice.page.clock.install()
+    page = alice.go("/d/vision/")
+    text = page.locator("[data-live-text]").first
+    expect(text).to_have_text("live")
+    page.clock.fast_forward(30_000)
+    expect(text).to_have_text("live")
+    assert page.evaluate("window.streams.length") == 1
+    page.clock.fast_forward(60_000)
+    page.wait_for_function("window.streams.length === 2 && window.streams[0].readyState === EventSource.CLOSED")
+    page.clock.run_for(2_000)
+    expect(text).to_have_text("live")

@@ -14,6 +14,7 @@ from django.test import Client
 from portal.access import Actor
 from portal.models import Department, User
 from portal.notify.events import QUEUE_MOVED, emit
+from portal.server import streams
 from portal.views.live import feed_of, hints
 from tests import builders as make
 
@@ -67,6 +68,26 @@ def test_a_stream_of_one_workload_tells_that_the_line_it_stands_in_has_moved() -
         "kinds": [QUEUE_MOVED], "workloads": [],
     }  # fmt: skip
     assert hint_after(make.member(make.department("nlp")), vision, narrowed="w2", kind=QUEUE_MOVED) is None
+
+
+def test_a_stream_without_news_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an event, which the page can see: it opens a stream again that says nothing for longer (static/portal.js)."""
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.1)
+    monkeypatch.setattr(streams, "LOOK_EVERY", 0.05)
+
+    reader = make.user()
+
+    @async_to_sync
+    async def heard() -> list[bytes]:
+        stream: AsyncIterator[bytes] = hints(feed_of(Actor(reader), ""))
+        try:
+            return [await asyncio.wait_for(anext(stream), 5) for _ in range(3)]  # type: ignore[arg-type]
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    opening, *quiet = heard()
+    assert b"event: open" in opening
+    assert all(message.startswith(b"event: still\n") for message in quiet)
 
 
 def test_without_a_login_there_is_no_stream() -> None:
