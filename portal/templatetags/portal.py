@@ -23,6 +23,7 @@ from portal.ids import new_id
 from portal.models import Role, SavedFilter
 from portal.text import plain_errors, words
 from portal.web import code_names, tours
+from portal.web.forms import faults
 from portal.web.once import FIELD
 from portal.web.why import RULES
 
@@ -105,6 +106,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 for plain in (
+    faults,
     code_names.event_label,
     plain_errors.plain_error,
     plain_errors.technical,
@@ -316,6 +318,20 @@ def field(bound: BoundField, hint: str = "") -> dict[str, Any]:
         "options": subwidgets(bound, style) if several else [],
         "hint": hint or bound.help_text,
     }
+
+
+@register.inclusion_tag("_components/errors.html")
+def errors(*asked: Any) -> dict[str, Any]:
+    """What is wrong with these forms and formsets, above them: links to the fields, the first of which has the focus; and both
+    versions, if somebody else changed one meanwhile. Nothing for a form that the page does not have."""
+    given = [form for form in asked if form]
+    wrong = faults(given)
+    fields = list(dict.fromkeys(fault.id for fault in wrong if fault.id))
+    conflicts = [form.conflict for form in given if getattr(form, "conflict", None) is not None]
+    return {
+        "faults": wrong, "fields": len(fields), "focus": fields[0] if fields else "",
+        "conflict": conflicts[0] if conflicts else None,
+    }  # fmt: skip
 
 
 def subwidgets(bound: BoundField, style: str) -> list[BoundWidget]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -19,6 +21,29 @@ from portal.web import conflicts
 def only_missing(form: forms.BaseForm) -> bool:
     """Whether the only errors are missing values: there is nothing to preview then, and no error to show."""
     return all(error.code == "required" for errors in form.errors.as_data().values() for error in errors)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error of a form; `label` and `id` are its field's, empty for an error of the whole form or of a hidden field."""
+
+    text: str
+    label: str = ""
+    id: str = ""
+
+
+def faults(asked: forms.BaseForm | Iterable[Any]) -> list[Fault]:
+    """Every error of a form, or of several forms and formsets. A field whose label is not unique has the unique one as
+    `aria-label`."""
+    if not isinstance(asked, forms.BaseForm):
+        own = asked.non_form_errors() if isinstance(asked, forms.BaseFormSet) else ()
+        return [*(Fault(str(error)) for error in own), *(fault for form in asked for fault in faults(form))]
+    wrong = [Fault(str(error)) for error in asked.non_field_errors()]
+    for bound in asked if asked.errors else ():
+        label = str(bound.field.widget.attrs.get("aria-label", bound.label))
+        place = () if bound.is_hidden else (label, bound.id_for_label or f"{bound.auto_id}_0")  # _0: the first choice
+        wrong += [Fault(str(error), *place) for error in bound.errors]
+    return wrong
 
 
 class JsonField(forms.JSONField):

@@ -19,7 +19,7 @@ from portal.errors import Problem
 from portal.infra import confirm, versions
 from portal.models import Department
 from portal.web import conflicts
-from portal.web.forms import blame
+from portal.web.forms import blame, faults
 from quotas.forms.quotas import QuotaForm, WindowForm, WindowForms, ZoneForm
 from quotas.lending.windows import schedule_of
 from quotas.models import Quota
@@ -142,6 +142,5 @@ def edit_preview(request: HttpRequest, department: str, pool: str) -> HttpRespon
         except Problem as problem:
             context["problem"] = problem
     else:
-        rows = [errors for form in forms.windows for errors in form.errors.values()] if forms.windows.is_bound else []
-        context["faults"] = [error for errors in (*forms.quota.errors.values(), *rows) for error in errors]
+        context["faults"] = faults((forms.quota, forms.windows, forms.zone))
     return render(request, "quotas/preview.html", context)

@@ -61,12 +61,12 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 36,  # with json_values, which bounds bodies and fields alike, the changelog, plain errors, joined sentences
+    "portal/text": 37,  # with json_values, which bounds bodies and fields alike, plain errors, sentences and their spaces
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
     "portal/server": 22,  # with reason_against, which readiness and what waits for it share, and claimed, for the demo
-    "portal/web": 46,  # every page's frame, fields, lists, tours, answers to what is sent twice, which the API shares
+    "portal/web": 47,  # every page's frame, fields, lists, tours, answers to what is sent twice, which the API shares
     "portal/api": 28,  # the frame that every view of the API is built on
     "portal/views": 76,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,

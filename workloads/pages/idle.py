@@ -60,6 +60,9 @@ class IdleForm(forms.Form):
                 self.fields[f"{kind}_{name}"] = forms.IntegerField(
                     label=label, min_value=least, max_value=most, required=False
                 )
+            for name in ("action", *NUMBERS):  # a summary of errors names the kind, too
+                field = self.fields[f"{kind}_{name}"]
+                field.widget.attrs["aria-label"] = f"{kinds_name(kind.value)}{_(': ')}{field.label}"
 
     def clean(self) -> dict[str, Any]:
         for kind in KINDS:
@@ -89,16 +92,6 @@ class IdleForm(forms.Form):
             values[f"{kind}_action"] = rule.action.value if rule else UNSET
             values |= {f"{kind}_{name}": getattr(rule or wider.get(kind.value) or DEFAULT, name) for name in NUMBERS}
         return values
-
-    def faults(self) -> list[str]:
-        """Errors for the panel beside the form. Each names its kind, as the panel has no heading for each kind."""
-        named = [
-            _("%(kind)s, %(field)s: %(error)s") % {"kind": kinds_name(kind.value), "field": bound.label, "error": error}
-            for kind in KINDS
-            for bound in (self[f"{kind}_{name}"] for name in ("action", *NUMBERS))
-            for error in bound.errors
-        ]
-        return [*map(str, self.non_field_errors()), *map(str, self["version"].errors), *named]
 
     def parts(self, wider: policies.Rules) -> list[Part]:
         return [

@@ -138,3 +138,22 @@ def test_ctrl_enter_submits_a_new_workload_from_any_field(person: Callable[..., 
     page.fill("#id_command", "true")
     page.locator("#id_command").press("Control+Enter")
     page.wait_for_url(re.compile("/workloads/[0-9a-z]{26}/"))
+
+
+def test_a_refused_form_leads_to_each_field_at_fault(person: Callable[..., Any]) -> None:
+    """The first link has the focus; Enter goes to its field, also to one in a closed fold."""
+    alice = person("alice")
+    page = alice.go(NEW)
+    page.get_by_text("Recall, priority, waiting").click()
+    page.fill("#id_max_wait", "soon")
+    page.click("main button.btn-primary[type=submit]")
+    links = page.locator("[role=alert] li a")
+    expect(links).to_have_text(["Name", "Command", "Maximum waiting time"])
+    expect(links.first).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#id_name")).to_be_focused()
+    page.locator("details:has(#id_max_wait)").evaluate("fold => fold.open = false")
+    links.last.click()
+    expect(page.locator("#id_max_wait")).to_be_focused()
+    expect(page.locator("#id_max_wait")).to_be_in_viewport()
+    forgive(alice)

@@ -166,5 +166,5 @@ def test_the_panel_says_whose_number_is_wrong(idle: IdleBed, operator: Client) -
     wrong = filled(job_action="stop", job_minutes=5, service_action="stop", service_minutes=6)
     shown = operator.get(POOL, wrong | {"preview": 1}).content.decode()
     for kind in ("Jobs", "Services"):
-        assert f"{kind}, For so long (min): Ensure this value is greater than or equal to 10." in shown
+        assert f"{kind}: For so long (min)</a>: Ensure this value is greater than or equal to 10." in shown
     assert "Notebooks, " not in shown
