@@ -8,7 +8,9 @@ class PortalConfig(AppConfig):
 
     def ready(self) -> None:
         from portal.infra.telemetry import switch
+        from portal.text import spacing
         from portal.web.error_pages import replace_technical_pages
 
         replace_technical_pages()
+        spacing.begin()
         switch.begin(settings.TRACES, settings.ERRORS, settings.VERSION)
