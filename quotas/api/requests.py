@@ -14,7 +14,7 @@ from portal.access import Right, department_for, visible
 from portal.api.base import ApiView, Empty, Moment, Paragraph, Strict
 from portal.api.idempotency import idempotent
 from portal.api.schema import CONFIRM, IDEMPOTENCY_KEY, page_of
-from portal.errors import N_, Invalid
+from portal.errors import N_, Invalid, Problem
 from portal.infra import confirm
 from quotas.amounts import LONGEST, units_of
 from quotas.api.quotas import IN_UNITS, MOST, pool_for
@@ -186,10 +186,14 @@ class QuotaRequestDecision(ApiView):
         if not values["approve"]:
             return answer(quota_requests.deny(**seen, note=values["note"]))
         units, ends_at = values.get("units", row.units), values.get("ends_at", row.ends_at)
-        preview = preview_of_grant(self.actor, row, units) if row.is_open else None
-        if preview is not None:
-            confirm.require(preview.breaks, self.confirmed)
-        return answer(quota_requests.approve(**seen, units=units, ends_at=ends_at, note=values["note"]))
+        try:
+            preview = preview_of_grant(self.actor, row, units) if row.is_open else None
+            if preview is not None:
+                confirm.require(preview.breaks, self.confirmed)
+            return answer(quota_requests.approve(**seen, units=units, ends_at=ends_at, note=values["note"]))
+        except Problem as problem:
+            problem.field = "units" if problem.field == row.wanted else problem.field
+            raise
 
 
 class QuotaRequestComments(ApiView):

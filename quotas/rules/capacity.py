@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from portal import audit
 from portal.access import Actor
 from portal.background.hints import wake
@@ -16,18 +18,29 @@ from quotas.rules.draining import groups_of
 
 
 class OverPromised(Problem):
+    """More would be guaranteed than the pool has; `free` is what is left to guarantee."""
+
     code = "over_promised"
-    field = "guaranteed"
     message = N_(
-        "The guarantees of all departments would add up to %(promised_size)s, but %(pool)s has only %(nominal_size)s."
+        "The guarantees of all departments would add up to %(promised_size)s, but %(pool)s has only %(nominal_size)s. "
+        "Free to guarantee: %(free_size)s. Choose less, or lower another guaranteed quota first."
     )
 
 
-def over_promised(field: str, pool: Pool, promised: int, nominal: int) -> OverPromised:
-    return OverPromised(
-        field=field, promised=promised, nominal=nominal, unit=pool.unit, pool=pool.name,
-        promised_size=exact(promised, pool), nominal_size=exact(nominal, pool),
-    )  # fmt: skip
+class BelowPromised(OverPromised):
+    """A capacity below what is guaranteed; `free` is 0."""
+
+    message = N_(
+        "The guarantees of all departments would add up to %(promised_size)s, but %(pool)s has only %(nominal_size)s. "
+        "Choose at least %(promised_size)s, or lower guaranteed quotas first."
+    )
+
+
+def numbers_of(pool: Pool, promised: int, nominal: int, free: int = 0) -> dict[str, Any]:
+    return {
+        "promised": promised, "nominal": nominal, "free": free, "unit": pool.unit, "pool": pool.name,
+        "promised_size": exact(promised, pool), "nominal_size": exact(nominal, pool), "free_size": exact(free, pool),
+    }  # fmt: skip
 
 
 def set_nominal(*, actor: Actor, pool: Pool, nominal: int, seen: str = "") -> Pool:
@@ -51,7 +64,7 @@ def check_nominal(pool: Pool, nominal: int, *, seen: str = "") -> None:
     versions.check({"nominal": pool.nominal}, seen)
     promised = pool.total_guaranteed()
     if promised > nominal:
-        raise over_promised("nominal", pool, promised, nominal)
+        raise BelowPromised(field="nominal", **numbers_of(pool, promised, nominal))
 
 
 def set_drained(*, actor: Actor, node: Node, drained: bool, seen: str = "") -> Node:

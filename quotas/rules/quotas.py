@@ -24,7 +24,7 @@ from quotas.lending import windows
 from quotas.lending.schedule import Window
 from quotas.models import Claim, ClaimState, Pool, Quota, UserCap
 from quotas.planning.lock import locked_group
-from quotas.rules.capacity import over_promised
+from quotas.rules.capacity import OverPromised, numbers_of
 from quotas.rules.recalls import end_windows
 
 
@@ -217,9 +217,11 @@ def check_promises(quota: Quota, guaranteed: int, *, given: bool = False) -> Non
     Call it with the group locked. `given`: the difference is taken from another guarantee, so the sum is unchanged.
     """
     pool = quota.pool
-    promised = pool.total_guaranteed(but=quota.department) + guaranteed
-    if not given and promised > pool.nominal and guaranteed > (quota.guaranteed or 0):
-        raise over_promised("guaranteed", pool, promised, pool.nominal)
+    before = quota.guaranteed or 0
+    others = pool.total_guaranteed(but=quota.department)
+    if not given and others + guaranteed > pool.nominal and guaranteed > before:
+        free = max(0, pool.nominal - others - before)
+        raise OverPromised(field="guaranteed", **numbers_of(pool, others + guaranteed, pool.nominal, free))
     fixed = fixed_units(quota.department, pool)
     if guaranteed < fixed:
         raise BelowNonPreemptible(field="guaranteed", holding=fixed, unit=pool.unit, holding_size=exact(fixed, pool))

@@ -69,8 +69,9 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(
     with pytest.raises(capacity.OverPromised) as refused:
         change(operator, vision, pool, guaranteed=5)
     assert (refused.value.numbers["promised"], refused.value.numbers["nominal"]) == (9, 8)
-    assert (
-        refused.value.detail == "The guarantees of all departments would add up to 9 cards, but A100 has only 8 cards."
+    assert refused.value.detail == (
+        "The guarantees of all departments would add up to 9 cards, but A100 has only 8 cards. "
+        "Free to guarantee: 0 cards. Choose less, or lower another guaranteed quota first."
     )
     assert not AuditEntry.objects.exists()
 

@@ -209,6 +209,28 @@ def test_programs_do_the_same(vision: Department, pool: Pool, mia: User, root: U
     assert asker.delete(address).status_code == 409
 
 
+def test_a_program_that_grants_more_than_is_left_is_told_what_is(
+    vision: Department, nlp: Department, pool: Pool, mia: User, root: User
+) -> None:
+    body = {"pool": "a100", "units": 8, "why": "CI"}
+    asked = (
+        program(mia, vision)
+        .post("/api/v1/departments/vision/quota_requests/", body, content_type="application/json")
+        .json()
+    )
+    answer = program(root).post(
+        f"/api/v1/quota_requests/{asked['id']}/decision/", {"approve": True, "version": 1},
+        content_type="application/json",
+    )  # fmt: skip
+    refused = answer.json()
+    assert (answer.status_code, refused["code"], refused["errors"][0]["attr"]) == (409, "over_promised", "units")
+    left = pool.nominal - pool.total_guaranteed()
+    assert (refused["free"], refused["unit"]) == (left, "card")
+    assert (
+        f"Free to guarantee: {left} cards. Choose less, or lower another guaranteed quota first." in refused["detail"]
+    )
+
+
 def test_a_grant_that_takes_from_somebody_is_confirmed_by_naming_it(
     vision: Department, nlp: Department, pool: Pool, mia: User, root: User
 ) -> None:
