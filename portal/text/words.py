@@ -97,9 +97,11 @@ def cores(cpu_milli: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """0.25 → "25 %"; below one percent with a decimal. "" for None."""
+    """0.25 → "25 %"; below one percent with a decimal; from 1,000 % on as a factor: "40×". "" for None."""
     if share is None:
         return ""
+    if share >= 10:
+        return _("%(factor)s×") % {"factor": f"{share:,.0f}"}
     return f"{share * 100:.1f} %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 

@@ -73,10 +73,6 @@ class Calibration:
     def held_percent(self) -> int:
         return round(100 * self.held / self.count) if self.count else 0
 
-    @property
-    def error_percent(self) -> int:
-        return round(100 * self.error_part)
-
 
 def calibration_of(outcomes: Sequence[Outcome]) -> Calibration:
     hours = {int(each.made.timestamp()) // 3600 for each in outcomes}
