@@ -62,7 +62,7 @@
     }
     looking = true;
     try {
-      const answer = await fetch(url, { headers: { Accept: "application/json" } });
+      const answer = await fetch(url, { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(30e3) });
       if (!answer.ok || answer.redirected) return; // signed out: what there is to say the page says
       known = await answer.json();
       skew = Date.parse(known.now) - Date.now();

@@ -41,7 +41,7 @@ const attachLog = () => {
     const url = new URL(log.dataset.url, location.href);
     for (const name of ["attempt", "rank", "previous"]) if (log.dataset[name]) url.searchParams.set(name, log.dataset[name]);
     for (const [name, value] of Object.entries(place)) url.searchParams.set(name, value);
-    const answer = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
+    const answer = await fetch(url, { headers: { "X-Requested-With": "fetch" }, signal: AbortSignal.timeout(30e3) });
     if (answer.redirected || answer.status === 401) throw new Error("signed out");
     if (!answer.ok) throw new Error(String(answer.status));
     const number = (name, otherwise) => Number(answer.headers.get(name) ?? otherwise);

@@ -115,10 +115,12 @@
     toast(words.failed.replace("%(status)s", event.detail.xhr.status));
   });
   let offline = false;
-  document.body.addEventListener("htmx:sendError", () => {
-    if (!offline) toast(words.offline);
-    offline = true;
-  });
+  for (const kind of ["htmx:sendError", "htmx:timeout"]) {
+    document.body.addEventListener(kind, () => {
+      if (!offline) toast(words.offline);
+      offline = true;
+    });
+  }
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (!event.detail.successful) return;
     offline = false;

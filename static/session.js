@@ -52,7 +52,11 @@
   let token = "";
   const look = async () => {
     try {
-      const answer = await fetch("/session/", { headers: { Accept: "application/json" }, cache: "no-store" });
+      const answer = await fetch("/session/", {
+        headers: { Accept: "application/json" },
+        cache: "no-store",
+        signal: AbortSignal.timeout(30e3),
+      });
       const told = await answer.json();
       token = told.csrf;
       renew(token);

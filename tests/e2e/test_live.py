@@ -201,3 +201,20 @@ def test_a_stream_that_says_nothing_more_is_opened_again(person: Arrive) -> None
     page.wait_for_function("window.streams.length === 2 && window.streams[0].readyState === EventSource.CLOSED")
     page.clock.run_for(2_000)
     expect(text).to_have_text("live")
+
+
+def test_a_refresh_that_gets_no_answer_is_given_up_and_said(person: Arrive) -> None:
+    alice = person("alice")
+    page = alice.go("/d/vision/")
+    assert page.evaluate("htmx.config.timeout") == 30_000  # ms
+    page.route(
+        re.compile("/d/vision/"), lambda _route: None
+    )  # no answer, as on a connection that is broken without a sign
+    page.evaluate("htmx.config.timeout = 300; htmx.trigger(document.body, 'live')")
+    expect(page.locator("#toasts")).to_contain_text("Cannot reach the server")
+    page.unroute(re.compile("/d/vision/"))
+    with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
+        page.evaluate("htmx.config.timeout = 30_000; htmx.trigger(document.body, 'live')")
+    alice.heard = [
+        text for text in alice.heard if not re.match("htmx:(afterRequest|timeout)", text)
+    ]  # htmx reports them
