@@ -305,4 +305,4 @@ def test_a_form_that_is_not_filled_in_yet_is_not_blamed_in_its_preview(
         assert "It appears here when the form is filled in." in shown
         assert "required" not in shown
     shown = text_of(page_of(root).get("/d/vision/budgets/preview/", FORM | {"hours": "-1"}))
-    assert "GPU-hours: Ensure this value is greater than or equal to 1." in shown
+    assert "GPU-hours : Ensure this value is greater than or equal to 1." in shown
