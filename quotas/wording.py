@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from portal.text.words import amount, cores, memory
+from portal.text.words import amount, cores, listed, memory
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
@@ -66,7 +66,7 @@ class Sentences(_Names):
             return _("a recall of %(department)s (%(size)s)") % {"department": claim.department.name, "size": size}
         if self.actor.user is not None and claim.user_id == self.actor.user.pk:
             return _("%(name)s (yours, %(size)s)") % {"name": claim.name, "size": size}
-        return f"{claim.name if seen else claim.department.name} ({size})"
+        return _("%(name)s (%(what)s)") % {"name": claim.name if seen else claim.department.name, "what": size}
 
     def reader(self, pool: Pool) -> Reader:
         return self._reader(
@@ -209,7 +209,8 @@ class Words(_Names):
         if claim is None:
             return id
         department = self.departments.get(claim.department, claim.department)
-        return f"{self.names.get(id) or id} ({department}, {amount(claim.units, self.units[claim.pool])})"
+        what = listed([department, amount(claim.units, self.units[claim.pool])])
+        return _("%(name)s (%(what)s)") % {"name": self.names.get(id) or id, "what": what}
 
     def reader(self, pool: str) -> Reader:
         unit = self.units.get(e.PoolId(pool), "")

@@ -13,9 +13,10 @@ from tests.architecture.sources import ROOT
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 TRANSLATED = re.compile(
-    r"{% blocktranslate.*?{% endblocktranslate %}|{% comment.*?{% endcomment %}|<script.*?</script>", re.S
+    r"{% blocktranslate.*?{% endblocktranslate %}|{% translate .*?%}|{% comment.*?{% endcomment %}|<script.*?</script>",
+    re.S,
 )
-BARE = re.compile(r"(?:}}|%}|</strong>|</a>)[:;.,](?= |<|{|¤)|join:[\"'][,;]? [\"']")
+BARE = re.compile(r"(?:}}|%}|¤|</strong>|</a>)[:;.,](?= |<|{|¤)|join:[\"'][,;]? [\"']|(?<=[ >}¤])\(|\)(?=<|¤)")
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
