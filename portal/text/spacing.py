@@ -27,8 +27,10 @@ class Message(str):
         return NEEDLESS.sub("", BESIDE.sub(MARK, self) % values).replace(MARK, " ")
 
 
-class Translations(trans_real.DjangoTranslation):  # type: ignore[misc, name-defined]  # not in the stubs
+class Translations(trans_real.DjangoTranslation):
     """The catalog of a language; the Chinese one has these messages."""
+
+    _catalog: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,4 +42,4 @@ class Translations(trans_real.DjangoTranslation):  # type: ignore[misc, name-def
 
 def begin() -> None:
     """Lets Django load its translations in this way."""
-    trans_real.DjangoTranslation = Translations  # type: ignore[attr-defined]  # not in the stubs
+    trans_real.DjangoTranslation = Translations  # type: ignore[misc]  # a class, which is replaced
