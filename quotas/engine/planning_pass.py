@@ -2,6 +2,7 @@
 
 The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (step 6: `_answer_in_rounds`). What
 follows *Details*, with step 1, is for reference. `with state.trial() as trial` undoes at its end only what `trial` changed.
+An *earmark* is a reservation (of what leavers free) or a hold (step 5).
 
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
@@ -108,7 +109,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
-                state.ask_again = True  # that reservation may lose its right now
+                state.ask_again = True  # a reservation of its department may lose its right
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""

@@ -5,12 +5,12 @@ The rules are in preemption_rules.py (in brackets their numbers):
     whom the policy opens to the claim, by which `Right` (13)      `open_by`; in its own department `_within`
     who is never preempted, whatever the policy says (14)          `may_be_preempted` (minimum runtime: `young_until`)
     which of them may go together (13)                             `permitted`
-    which set is better (15)                                       `cost`, and the shortcuts listed there; ties: `cheapest`
+    which set is better (15)                                       `cost` (lost work: units.py), and its shortcuts
 
-Where only units are lacking: by one knapsack over borrowed claims. For one pod: node by node, the cheapest first.
-For gangs (claims of several pods): by emptying nodes one by one (node_clearing.py). Few candidates, or a tree of departments
-(not flat): set by set (victim_search.py). `siblings` are claims of the preemptor's department. What follows *Details* is for
-reference.
+Where only units are lacking: by one knapsack (`lowest_sum`) over claims of departments that borrow. For one pod: node by node,
+the cheapest first. For gangs (claims of several pods): by emptying nodes one by one (node_clearing.py). Few candidates, or a
+tree of departments (not flat): set by set (victim_search.py). `siblings` are claims of the preemptor's department. What follows
+*Details* is for reference.
 """
 
 from collections.abc import Collection, Iterable
@@ -55,7 +55,7 @@ class Chosen:
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
-    only its own department's where they suffice. `ignore_min_runtime` is for explanations only."""
+    only claims of its own department where these suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     siblings = own_candidates(preemptor)
     if siblings and not preemptor.inside:
@@ -71,9 +71,17 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     return next((chosen for chosen in found if chosen is not None), None)
 
 
+# Details: where each set is searched for --------------------------------------------------------------------------------
+
+CROWD = 100
+"""Among more candidates a search finds nothing that clearing nodes does not."""
+COMPARED = 4
+"""For one pod, at most so many nodes that may cost the same are compared."""
+
+
 def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
     """The best set of the siblings and those departments' claims. If only units are lacking, claims on any node
-    do; if a place is, they must free a node, and others may have to free quota."""
+    do; if a place is lacking, they must free a node, and further claims may have to free quota."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, siblings, departments)
@@ -87,14 +95,6 @@ def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[D
     if best is None or len(claims) <= MANY:
         best = _better(preemptor, best, _found(preemptor, claims))
     return best
-
-
-# Details: where each set is searched for --------------------------------------------------------------------------------
-
-CROWD = 100
-"""Among more candidates a search finds nothing that clearing nodes does not."""
-COMPARED = 4
-"""For one pod, at most so many nodes that may cost the same are compared."""
 
 
 def _candidates(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:

@@ -2,7 +2,7 @@
 
 Amounts are in units of the claim's pool, times in seconds. `code` is the name in JSON, metrics and logs. `sentence` and `advice`
 are English message ids; explain.py fills in the fields by name, in the reader's language. `or_else` is the advice when a smaller
-request is offered as well. Add a new reason also to `Reason`, below, and to docs/quota-rules-reference.md.
+request is offered as well. What else a new reason needs: docs/architecture.md, "In fifteen minutes".
 """
 
 from dataclasses import dataclass

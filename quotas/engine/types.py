@@ -128,9 +128,9 @@ class Claim:
     A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. While it holds, its
     department's workloads that start later draw from them, and it is charged for the rest.
 
-    `own_only` claims never borrow. One that was preempted waits since `queued_at` and does not borrow again before
-    `backoff_until`. `held_for` of a leaving one is the claim that it was preempted for; `reserved` what a pending one
-    was promised.
+    `own_only` claims never borrow, nor do recalls and those not `preemptible` (`must_stay_inside`). One that was preempted
+    waits since `queued_at` and does not borrow again before `backoff_until`. `held_for` of a leaving one is the claim that it
+    was preempted for; `reserved` what a pending one was promised.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
