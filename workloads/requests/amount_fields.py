@@ -15,7 +15,7 @@ from portal.text.words import memory, sentences
 from quotas.amounts import LONGEST
 from quotas.models import Pool
 from workloads.requests.gpu_amounts import about, becomes, instance_mib, is_derived, profiles_present, read
-from workloads.requests.what_you_get import compute_share
+from workloads.requests.what_you_get import amount_label, compute_share
 from workloads.sharing.api import NONE
 
 
@@ -55,6 +55,7 @@ class AmountFields(forms.Form):
         pool, text = data.get("pool"), str(data.get("units_per_pod") or "").strip()
         if pool is None:
             return
+        self["units_per_pod"].label = amount_label(pool)  # as on the page: the summary of errors names it
         system = about(pool)
         if system is None or system.cores == NONE:
             data["cores_per_pod"] = None

@@ -128,19 +128,23 @@ class Offer:
     beside: str
 
 
+def amount_label(pool: Pool) -> str:
+    labels = {
+        "card": _("Cards"), "MiB": _("GPU memory (GiB)"), "percent": _("Share of a card (%)"), "replica": _("Shares"),
+    }  # fmt: skip
+    return labels.get(pool.unit, _("Amount"))
+
+
 def offers(pools: Iterable[Pool]) -> list[Offer]:
     offered = []
     for pool in pools:
         system = about(pool)
         if system is None:
             continue
-        label = {
-            "card": _("Cards"), "MiB": _("GPU memory (GiB)"), "percent": _("Share of a card (%)"), "replica": _("Shares"),
-        }  # fmt: skip
         offered.append(
             Offer(
                 pool, _(system.title), _(system.gives), _(system.risks), _(system.isolation), isolation_levels(system),
-                system.cores != "none", " ".join(system.extra), label.get(pool.unit, _("Amount")), examples(pool),
+                system.cores != "none", " ".join(system.extra), amount_label(pool), examples(pool),
                 beside(pool),
             )
         )  # fmt: skip

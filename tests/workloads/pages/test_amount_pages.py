@@ -270,3 +270,18 @@ def test_what_was_typed_for_another_system_is_left_out(vision: Department, alice
     answer = page(alice).post("/d/vision/workloads/new/", body(pool, share="lab"))
     assert answer.status_code == 302
     assert Workload.objects.get().settings.extra == {}
+
+
+@pytest.mark.parametrize(
+    ("unit", "label"),
+    [("card", "Cards"), ("MiB", "GPU memory (GiB)")],
+)
+def test_the_summary_of_errors_calls_the_amount_what_the_page_calls_it(
+    vision: Department, alice: User, unit: str, label: str
+) -> None:
+    pool = shared(vision) if unit == "MiB" else make.pool("a100", cards=2)
+    if unit == "card":
+        make.quota(vision, pool, 2)
+    answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="9 parsecs"))
+    assert answer.status_code == 422
+    assert f'<a href="#id_units_per_pod" autofocus>{label}</a>' in answer.content.decode()
