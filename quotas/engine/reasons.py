@@ -187,8 +187,8 @@ class UserCap:
     """The claim's user has `used` units; the department's cap is `limit` for each user."""
 
     code: ClassVar[str] = "user_cap"
-    sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and you use %(used)s.")
-    advice: ClassVar[str] = N_("Request less, stop one of your workloads, or ask the quota owner for a higher cap.")
+    sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and this user has %(used)s.")
+    advice: ClassVar[str] = N_("Request less, stop another workload of this user, or ask the quota owner for a higher cap.")
     limit: int
     used: int
 

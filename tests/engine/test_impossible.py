@@ -63,7 +63,7 @@ def test_of_two_limits_both_are_named_with_what_sets_each() -> None:
     assert decided.largest == 4
     assert [sentence(reason) for reason in decided.reasons] == [
         "The department's quota allows at most 14 of this pool.",
-        "The department's per-user cap is 4, and you use 0.",
+        "The department's per-user cap is 4, and this user has 0.",
         "The nodes have no room for it, even with nothing running: at most 8 of this shape fit.",
     ]
 
