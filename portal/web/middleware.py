@@ -13,6 +13,7 @@ from csp.utils import build_policy
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
 from django.utils import timezone, translation
@@ -65,6 +66,23 @@ class ContentSecurityPolicy(CSPMiddleware):
             parts = self.get_policy_parts(request=request, response=response)
             response.headers.setdefault(HEADER, build_policy(**asdict(parts)))
         return response
+
+
+class NoSlash(NotVisible):
+    message = N_("Not found. The address must end with a slash.")
+
+
+class Slashes(CommonMiddleware):
+    """Redirects to the address with a slash only what is read: a redirected POST becomes a GET, which looks like success."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if (
+            response.status_code == 404
+            and request.method not in ("GET", "HEAD")
+            and self.should_redirect_with_slash(request)
+        ):
+            return plain(NoSlash(), request) if wants_json(request) else response
+        return super().process_response(request, response)
 
 
 class CompressedPages(GZipMiddleware):

@@ -46,6 +46,19 @@ def test_an_address_that_does_not_exist_is_a_problem_too() -> None:
     check(Client().get("/api/v1/nothing/here/"), 404, "not_found")
 
 
+@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+def test_a_change_at_an_address_without_its_slash_is_refused_and_not_redirected(
+    olga: User, settings: Any, method: str, debug: bool
+) -> None:
+    settings.DEBUG = debug
+    answer = getattr(person(olga), method)("/api/v1/departments/vision/members", {})
+    assert check(answer, 404, "not_found")["detail"] == "Not found. The address must end with a slash."
+    read = person(olga).get("/api/v1/departments/vision/members")
+    assert (read.status_code, read["Location"]) == (301, "/api/v1/departments/vision/members/")
+    assert getattr(Client(), method)("/login").status_code == 404
+
+
 def test_a_missing_role_is_named(olga: User) -> None:
     viewer = builders.member(Department.objects.get(), Role.VIEWER)
     answer = person(viewer).post("/api/v1/departments/vision/members/", {"username": "x"})
