@@ -58,6 +58,7 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
     page = text_of(approver.get(address))
     assert "Not guaranteed to any department: 4 cards of 8 cards." in page
     assert "nothing started" in page
+    assert "(now: " in page
     panel = text_of(approver.get(f"{address}preview/", {"units": "6", "ends_on": "", "note": "", "version": "1"}))
     assert "No workload is affected now." in panel
     values = {"units": "5", "ends_on": "", "note": "Five are left.", "version": "1", "decision": "approve"}
@@ -65,6 +66,7 @@ def test_a_member_asks_an_operator_grants_and_both_read_it(
     assert Quota.objects.get(department=vision).guaranteed == 5
     page = text_of(asker.get(address))
     assert "Approved: 5 cards" in page
+    assert "(now: " not in page  # what the department has now is the grant itself
     assert "Five are left." in page
     assert "Waiting for your approval" not in text_of(approver.get("/requests/"))
 
