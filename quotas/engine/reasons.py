@@ -188,7 +188,9 @@ class UserCap:
 
     code: ClassVar[str] = "user_cap"
     sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and this user has %(used)s.")
-    advice: ClassVar[str] = N_("Request less, stop another workload of this user, or ask the quota owner for a higher cap.")
+    advice: ClassVar[str] = N_(
+        "Request less, stop another workload of this user, or ask the quota owner for a higher cap."
+    )
     limit: int
     used: int
 
