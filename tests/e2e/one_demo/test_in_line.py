@@ -20,6 +20,16 @@ def test_the_tabs_of_a_department_are_one_line_of_a_phone(person: Callable[..., 
     assert page.locator(".department-tabs").evaluate("tabs => tabs.scrollWidth - tabs.clientWidth") <= 1
 
 
+@pytest.mark.parametrize("width", [320, 360, 390])
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_the_top_bar_is_one_line_of_a_phone(person: Callable[..., Any], language: str, width: int) -> None:
+    page = person("alice", language=language, width=width).go("/")
+    heights = page.locator(".topbar .btn:visible").evaluate_all("all => all.map(each => each.offsetHeight)")
+    assert len(heights) == 5
+    assert set(heights) == {40}
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_columns_of_all_usage_tables_stand_below_each_other(person: Callable[..., Any]) -> None:
     page = person("oscar").go("/usage/?group=department")
     tables = page.locator(".usage-table").evaluate_all(
