@@ -45,7 +45,7 @@ def recall(request: HttpRequest, department: str) -> HttpResponse:
         except Problem as problem:
             blame(form, problem)
         else:
-            messages.success(request, _("%(units)s recalled.") % {"units": amount(units, pool)})
+            messages.success(request, _("Recall of %(units)s started.") % {"units": amount(units, pool)})
             return redirect("quotas:department", dept.slug)
     context = {"department": dept, "form": form, "rows": rows}
     return render(request, "quotas/recall.html", context, status=422 if form.errors else 200)

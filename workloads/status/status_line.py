@@ -289,7 +289,7 @@ def ended(workload: Workload, attempt: Attempt) -> Situation:
     elif numbers["reason"] and code:
         text = _("Failed with exit code %(code)s: %(reason)s.")
     elif code:
-        text = _("Failed with exit code %(code)s. See the log below.")
+        text = _("Failed with exit code %(code)s. See its log.")
     else:
         text = _("Failed: %(reason)s.") if numbers["reason"] else _("Failed.")
     if state is State.FAILED and (meaning := meaning_of(numbers["code"])):

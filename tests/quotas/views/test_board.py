@@ -151,6 +151,7 @@ def test_an_owner_calls_back_after_a_preview(client, world):
     assert "have to release" in preview
     assert "secret-llm" not in preview
     answer = confirmed(client, "/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
+    assert "Recall of 3 cards started." in client.get("/d/vision/").content.decode()
     assert answer.headers["Location"] == "/d/vision/"
     call = Claim.objects.get(pods=0)
     assert (call.units, call.department, call.user) == (3, world["vision"], world["owner"])
