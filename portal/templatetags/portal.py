@@ -19,11 +19,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
+from portal.access import Right
 from portal.ids import new_id
-from portal.models import Role, SavedFilter
+from portal.models import Department, Role, SavedFilter
 from portal.text import plain_errors, words
 from portal.web import code_names, tours
 from portal.web.forms import faults
+from portal.web.navigation import Shell
 from portal.web.once import FIELD
 from portal.web.why import RULES
 
@@ -124,6 +126,12 @@ for plain in (
     words.percent,
 ):
     register.filter(plain)
+
+
+@register.filter
+def steers(shell: Shell, department: Department) -> bool:
+    """Whether the reader may steer the department: not every page about one has it in its URL."""
+    return bool(shell.actor and shell.actor.may(Right.STEER, department))
 
 
 @register.filter

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client, override_settings
+from django.urls import reverse
 
 from portal.models import ApiToken, Department, InboxItem, Membership, Role, User
+from tests import builders as make
 
 pytestmark = pytest.mark.django_db
 STATIC = Path(settings.BASE_DIR) / "static"
@@ -212,3 +214,19 @@ def test_an_expired_form_is_a_page_that_says_so(alice: User) -> None:
     response = client.post("/preferences/", {"theme": "dark"})
     assert response.status_code == 403
     assert "This form has expired" in text(response)
+
+
+@pytest.mark.parametrize(("role", "tabs"), [(Role.OWNER, 6), (Role.MEMBER, 4)])
+def test_every_page_of_a_department_has_the_same_tabs(client: Client, role: Role, tabs: int) -> None:
+    vision = make.department("vision")
+    make.quota(vision, make.pool(), 1)
+    client.force_login(make.member(vision, role))
+    names = ["quotas:department", "quotas:quotas", "quotas:budgets", "portal:members", "quotas:request_new"]
+    bars = [
+        re.search(r"department-tabs.*?</ul>", text(client.get(reverse(name, args=["vision"]))), re.DOTALL)
+        for name in names
+    ]
+    links = [re.findall(r'href="([^"]+)"', bar.group()) for bar in bars if bar is not None]
+    assert len(links) == len(names)
+    assert {tuple(each) for each in links} == {tuple(links[0])}
+    assert len(links[0]) == tabs
