@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -94,6 +95,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "groups": _groups(asked, query), "ranges": _ranges(asked, query),
         "filters": list(_filters(actor, asked, query)), "headings": [_(GROUPS[name]) for name in asked.by],
         "first_day": timezone.localdate(asked.start), "last_day": asked.last_day, "sent": request.GET,
+        "bars": reverse("quotas:budget_bars") + (f"?department={asked.department.slug}" if asked.department else "?all=1"),
         "kept": [(name, value) for name, value in query.items() if name in (*GROUPS, "group") and value],
     }  # fmt: skip
     return render(request, "quotas/usage.html", context, status=422 if problem else 200)

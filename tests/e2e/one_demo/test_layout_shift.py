@@ -26,7 +26,7 @@ MOST = 0.01  # of the score that is called good below 0.1: a number that is a le
 NEW = "/d/vision/workloads/new/"
 PAGES = {
     "alice": ("/", "/d/vision/workloads/", NEW, NEW + "?preset=train-1", "/d/vision/workloads/latest/", "/pools/", "/inbox/"),
-    "olivia": ("/d/vision/", "/d/vision/members/", "/d/vision/recall/", "/pools/a100/"),
+    "olivia": ("/d/vision/", "/d/vision/members/", "/d/vision/recall/", "/pools/a100/", "/usage/"),
     "oscar": ("/operator/", "/operator/workloads/", "/operator/pools/a100/", "/card-map/"),
 }  # fmt: skip
 
