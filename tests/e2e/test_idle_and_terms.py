@@ -250,7 +250,7 @@ def test_a_team_asks_and_the_owner_above_splits_what_it_has(person: Arrive) -> N
     above = nora.go("/")
     above.get_by_role("link", name="个配额申请待审批").click()
     above.locator("section", has_text="等待您审批").get_by_role("link").first.click()
-    expect(above.locator("#decision")).to_contain_text("Language 自身的保障配额中还有 1 张卡 可以分配")
+    expect(above.locator("#decision")).to_contain_text("Language 自身的保障配额中还有 1 张卡可以分配")
     expect(above.locator("#preview")).to_contain_text("无需抢占任何任务")
     above.get_by_role("button", name="批准").click()
     expect(above.locator("dl.facts").first).to_contain_text("已批准：4 张卡")
