@@ -9,11 +9,7 @@ from portal.models import Department
 
 def with_above(department: Department) -> list[int]:
     """Ids of the department and of all above it; one query."""
-    parents = dict(Department.objects.values_list("pk", "parent_id"))
-    ids = [department.pk]
-    while above := parents[ids[-1]]:
-        ids.append(above)
-    return ids
+    return [row.pk for row in upwards(Department.objects.only("parent_id").in_bulk(), department.pk)]
 
 
 def upwards(tree: Mapping[int, Department], pk: int | None) -> Iterator[Department]:
