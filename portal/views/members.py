@@ -251,7 +251,7 @@ def remove(request: HttpRequest, department: str, username: str) -> HttpResponse
     live = live.select_related("holder").order_by("holder__username", "name")
     row.refresh_from_db()
     context = {
-        "department": row.department, "row": row, "tokens": live, "refusal": refusal, "may_steer": True,
+        "department": row.department, "row": row, "tokens": live, "refusal": refusal,
         "seen": versions.mark({"role": row.role}),
     }  # fmt: skip
     return render(request, "portal/member_remove.html", context, status=refusal.status if refusal else 200)

@@ -146,7 +146,7 @@ def member_tokens(request: HttpRequest, department: str, username: str) -> HttpR
     actor = actor_of(request)
     row = membership_for(actor, department, username)
     tokens_here = ApiToken.objects.filter(holder=row.user, department=row.department)
-    context: dict[str, Any] = {"row": row, "department": row.department, "may_steer": True, "form": None}
+    context: dict[str, Any] = {"row": row, "department": row.department, "form": None}
     if row.user.service_of_id != row.department_id:
         if request.method == "POST":
             raise NotVisible

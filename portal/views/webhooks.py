@@ -122,7 +122,6 @@ def _page(request: HttpRequest, department: Department, form: WebhookForm, statu
         "hooks": [(hook, f"remove-{hook.pk}", actions.mark_of(hook)) for hook in hooks],
         "deliveries": deliveries,
         "on_their_way": any(row.sent_at is None and not row.error for row in deliveries),
-        "may_steer": True,
         "secret": one_time_secrets.revealed(request).get("secret", ""),
     }
     if status == 200:
@@ -147,7 +146,7 @@ def edit(request: HttpRequest, department: str, webhook: int) -> HttpResponse:
             messages.success(request, _("%(name)s was saved.") % {"name": hook.name})
             return redirect("portal:webhooks", department)
     context = {
-        "department": hook.department, "hook": hook, "form": form, "may_steer": True, "mark": actions.mark_of(hook),
+        "department": hook.department, "hook": hook, "form": form, "mark": actions.mark_of(hook),
         "makes_secret": hook.shape == WebhookShape.GENERIC,
         "signed": hook.shape in SIGNED and bool(hook.secret),
         "secret": one_time_secrets.revealed(request).get("secret", ""),

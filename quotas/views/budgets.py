@@ -46,7 +46,7 @@ def budgets(request: HttpRequest, department: str) -> HttpResponse:
     ]
     context = {
         "department": dept, "groups": [(title, rows) for title, rows in groups if rows], "zone": zone_of(""),
-        "may_add": actor.may(Right.STEER, dept), "may_steer": actor.may(Right.STEER, dept),
+        "may_add": actor.may(Right.STEER, dept),
     }  # fmt: skip
     return render(request, "quotas/budgets.html", context)
 

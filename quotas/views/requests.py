@@ -159,7 +159,7 @@ def _page(request: HttpRequest, actor: Actor, row: QuotaRequest, form: Any = Non
     submits = actor.may(Right.SUBMIT, dept)
     renewing = row.renewals.filter(state__in=quota_requests.NOT_BEGUN).first()
     context = {
-        "department": dept, "row": row, "form": form, "may_steer": steer, "may_decide": may_decide,
+        "department": dept, "row": row, "form": form, "may_decide": may_decide,
         "comments": row.comments.select_related("author"),
         "comment_form": comment or (CommentForm() if submits or may_decide else None),
         "may_withdraw": row.state in quota_requests.NOT_BEGUN and (steer or (own and submits)),

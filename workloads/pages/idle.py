@@ -176,7 +176,6 @@ def _page(
     context = {
         "pool": pool, "department": department, "form": form, "parts": form.parts(_wider(pool, department)),
         "here": _address(pool, department), "exempt_form": exempt_form, "exemptions": at_present, "past": past,
-        "may_steer": True,
     }  # fmt: skip
     status = conflicts.status_of(form, exempt_form)
     return render(request, "workloads/idle_policy.html", context, status=status)
