@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from portal.models import Department
 from quotas.board.history import loans
+from quotas.board.usage_now import read
 from quotas.models import Claim, LedgerEntry, Pool, UsageHour
 from quotas.planning.claims import release
 from quotas.planning.run_pass import run_pass
@@ -46,7 +47,7 @@ def vision() -> Department:
 
 def lent(to: Department) -> dict[str, tuple[int, dt.datetime | None]]:
     """Lender → units now, and since when."""
-    return {loan.lender.slug: (loan.units, loan.since) for loan in loans([to.pk], days=0) if loan.lender and loan.units}
+    return {loan.lender.slug: (loan.units, loan.since) for loan in loans(read(), [to.pk], days=0) if loan.lender and loan.units}
 
 
 def test_a_loan_goes_on_when_the_ledger_pairs_it_anew(pool: Pool, biology: Department) -> None:

@@ -91,7 +91,8 @@ def test_the_second_in_the_queue_waits_for_the_first() -> None:
 def test_the_maximum_runtime_bounds_what_is_not_known() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=3 * HOUR), claim("waits", 4), vision=4)
     found = of(full, Runtimes())["waits"]
-    assert found == Estimate(*[NOW + 2 * HOUR] * 3, PLAYS, NOW + 2 * HOUR, Class.LIMIT)
+    end = NOW + 2 * HOUR
+    assert found == Estimate(end, end, end, PLAYS, end, Class.LIMIT)
 
 
 def test_the_latest_is_when_all_that_run_reach_their_maximum_runtimes() -> None:
