@@ -188,7 +188,7 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _running_or_started(home: Path) -> dict[str, Any]:
+def _running_or_started(home: Path, timeout: float = 100) -> dict[str, Any]:
     running = kit("status")
     if running.returncode == 0 and json.loads(running.stdout)["real_node"]:
         return dict(json.loads(running.stdout))
@@ -196,7 +196,7 @@ def _running_or_started(home: Path) -> dict[str, Any]:
         cannot("the test cluster is not built here: `make cluster` builds and starts it")
     if os.geteuid():
         cannot("the test cluster's real node needs root")
-    done = kit("start", "--real-node")
+    done = kit("start", "--real-node", timeout=timeout)
     if done.returncode:
         pytest.fail(f"the test cluster does not start: {done.stderr[-2000:]}")
     info = dict(json.loads(done.stdout))
@@ -206,3 +206,9 @@ def _running_or_started(home: Path) -> dict[str, Any]:
 
 def unique(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(3)}"
+
+
+if __name__ == "__main__":  # CI starts it before the tests: on a busy machine a start takes longer than a test may
+    home = Path(kit("path-of-cache").stdout.strip()).parent
+    with _alone(home):
+        _running_or_started(home, timeout=900)
