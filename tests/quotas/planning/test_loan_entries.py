@@ -47,7 +47,11 @@ def vision() -> Department:
 
 def lent(to: Department) -> dict[str, tuple[int, dt.datetime | None]]:
     """Lender → units now, and since when."""
-    return {loan.lender.slug: (loan.units, loan.since) for loan in loans(read(), [to.pk], days=0) if loan.lender and loan.units}
+    return {
+        loan.lender.slug: (loan.units, loan.since)
+        for loan in loans(read(), [to.pk], days=0)
+        if loan.lender and loan.units
+    }
 
 
 def test_a_loan_goes_on_when_the_ledger_pairs_it_anew(pool: Pool, biology: Department) -> None:
