@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from portal.errors import N_, Problem
@@ -103,11 +103,16 @@ class Actor:
         return self.is_operator and self.bound is None and Right.SEE in self.scopes
 
     @cached_property
-    def roles(self) -> dict[int, Role]:
-        """Department id → role; an owner is also owner of all departments below."""
+    def roles_given(self) -> dict[int, Role]:
+        """Department id → role of the person's memberships."""
         if self.user is None:
             return {}
-        roles = {row.department_id: Role(row.role) for row in MEMBERSHIPS.all(self.user.username)}
+        return {row.department_id: Role(row.role) for row in MEMBERSHIPS.all(self.user.username)}
+
+    @cached_property
+    def roles(self) -> dict[int, Role]:
+        """Department id → role; an owner is also owner of all departments below."""
+        roles = dict(self.roles_given)
         if Role.OWNER in roles.values():
             children = defaultdict(list)
             for pk, parent in Department.objects.values_list("pk", "parent_id"):
@@ -171,17 +176,24 @@ class Actor:
 
     @cached_property
     def seen(self) -> frozenset[int]:
-        """Ids of the departments whose claims, people and workloads may be named to the actor."""
-        return frozenset(self.departments.values_list("pk", flat=True))
+        """Ids of the departments whose boards, workloads, people and logs the actor sees."""
+        if self.sees_all:
+            return frozenset(Department.objects.values_list("pk", flat=True))
+        if Right.SEE not in self.scopes:
+            return frozenset()
+        if self.is_operator and self.bound is not None:
+            return frozenset({self.bound})
+        return frozenset(self.roles)
 
     @property
     def departments(self) -> QuerySet[Department]:
-        """The departments whose boards, workloads and logs the actor sees."""
-        if Right.SEE not in self.scopes:
-            return Department.objects.none()
-        if self.is_operator:
-            return Department.objects.all() if self.bound is None else Department.objects.filter(pk=self.bound)
-        return Department.objects.filter(pk__in=self.roles)
+        """The departments of `seen`."""
+        return Department.objects.all() if self.sees_all else Department.objects.filter(pk__in=self.seen)
+
+    @cached_property
+    def departments_seen(self) -> tuple[Department, ...]:
+        """The rows of `departments`, read once."""
+        return tuple(self.departments)
 
     @property
     def owned(self) -> QuerySet[Department]:
@@ -194,10 +206,9 @@ class Actor:
     @cached_property
     def submits_in(self) -> tuple[Department, ...]:
         """Leaves in which the actor may submit."""
-        leaves = self.departments.filter(children=None)
-        if not self.is_operator:
-            leaves = leaves.filter(pk__in=[pk for pk in self.roles if self.may(Right.SUBMIT, pk)])
-        return tuple(leaves) if Right.SUBMIT in self.scopes else ()
+        able = [each for each in self.departments_seen if self.may(Right.SUBMIT, each)]
+        parents = set(Department.objects.exclude(parent=None).values_list("parent", flat=True)) if able else set()
+        return tuple(each for each in able if each.pk not in parents)
 
 
 SYSTEM = Actor(None)
@@ -241,4 +252,4 @@ def visible(actor: Actor, queryset: QuerySet[M], path: str = "department") -> Qu
     """The rows of departments the actor sees; `path` is the lookup from the row to its department."""
     if actor.sees_all:
         return queryset
-    return queryset.filter(Q(**{f"{path}__in": actor.departments}))
+    return queryset.filter(**{f"{path}__in": actor.seen})

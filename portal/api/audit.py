@@ -59,8 +59,8 @@ class Audit(ApiView):
         if self.text("department"):
             rows = rows.filter(department=department_for(self.actor, self.text("department"), Right.STEER))
         elif not (self.actor.sees_all and self.actor.may(Right.OPERATE, None)):
-            steered = [d.pk for d in self.actor.departments if self.actor.may(Right.STEER, d)]
-            rows = rows.filter(Q(department__in=steered) | Q(actor=self.user, department__in=self.actor.departments))
+            steered = [pk for pk in self.actor.seen if self.actor.may(Right.STEER, pk)]
+            rows = rows.filter(Q(department__in=steered) | Q(actor=self.user, department__in=self.actor.seen))
         if self.text("action"):
             rows = rows.filter(action__startswith=self.text("action"))
         if self.text("actor"):

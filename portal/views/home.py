@@ -17,11 +17,10 @@ from portal.models import Membership, Role
 def home(request: HttpRequest) -> HttpResponse:
     """The home page; for somebody without a department it lists quota owners to ask."""
     actor = actor_of(request)
-    departments = list(actor.departments[:1])
     context = {
-        "departments": departments,
+        "departments": actor.departments_seen,
         "submit": next(iter(actor.submits_in), None),
-        "contacts": _contacts() if not departments else [],
+        "contacts": _contacts() if not actor.departments_seen else [],
     }
     return render(request, "portal/home.html", context)
 

@@ -50,8 +50,8 @@ class Shell:
         return actor_of(self.request) if self.user else None
 
     @cached_property
-    def departments(self) -> list[Department]:
-        return list(self.actor.departments) if self.actor else []
+    def departments(self) -> tuple[Department, ...]:
+        return self.actor.departments_seen if self.actor else ()
 
     @cached_property
     def department(self) -> Department | None:

@@ -82,8 +82,8 @@ def decisions_of(actor: Actor) -> QuerySet[Decision]:
     rows = rows.prefetch_related("victims__department", "victims__pool")
     if actor.sees_all:
         return rows
-    given = Decision.victims.through.objects.filter(claim__department__in=actor.departments).values("decision")
-    return rows.filter(Q(department__in=actor.departments) | Q(pk__in=given))
+    given = Decision.victims.through.objects.filter(claim__department__in=actor.seen).values("decision")
+    return rows.filter(Q(department__in=actor.seen) | Q(pk__in=given))
 
 
 class Decisions(ApiView):
@@ -106,7 +106,7 @@ class Decisions(ApiView):
         if self.text("kind"):
             rows = rows.filter(kind=self.text("kind"))
         if self.text("workload"):
-            visible_departments = Q(department__in=self.actor.departments)
+            visible_departments = Q(department__in=self.actor.seen)
             rows = rows.filter(visible_departments, claim__workload=self.text("workload"))
         return self.page(rows, DecisionOut, lambda page: {"reader": reader_of(self.actor, page)})
 

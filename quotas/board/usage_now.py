@@ -134,7 +134,7 @@ def read(pools: Iterable[Pool] | None = None, *, claims: bool = True) -> Live:
     for department in live.departments.values():
         if department.parent_id is not None:
             live.children[department.parent_id].append(department.pk)
-    for quota in Quota.objects.filter(pool__in=wanted):
+    for quota in Quota.objects.filter(pool__in=wanted).order_by():
         quota.pool = wanted[quota.pool_id]
         live.quotas[quota.department_id, quota.pool_id] = quota
     for cap in UserCap.objects.filter(pool__in=wanted):

@@ -256,7 +256,7 @@ def _ranges(asked: Asked, query: QueryDict) -> list[Choice]:
 
 def _label(actor: Actor, username: str) -> str:
     """The person's name, if they belong to a department that the reader may see; else the text that the reader entered."""
-    user = User.objects.filter(username=username, memberships__department__in=actor.departments).first()
+    user = User.objects.filter(username=username, memberships__department__in=actor.seen).first()
     return user.label if user else username
 
 

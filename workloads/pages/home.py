@@ -65,8 +65,9 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request)
     own = seen(actor).filter(author=actor.user)
     all_live = own.exclude(state__in=FINAL)
-    count = Counter(dict(all_live.order_by().values_list("state").annotate(Count("pk"))))
     ended = own.filter(state__in=FINAL, finished_at__gt=timezone.now() - RECENT)
+    count = Counter(dict((all_live | ended).order_by().values_list("state").annotate(Count("pk"))))
+    number = count.total() - sum(count[state] for state in FINAL)  # of live ones
     listed = urgent_first(all_live)[:SHOWN], ended.order_by("-finished_at")[:6]
     live_ids, ended_ids = ([*rows.values_list("pk", flat=True)] for rows in listed)
     rows = {row.workload.pk: row for row in rows_of(own.filter(pk__in=[*live_ids, *ended_ids]))}  # read once for both
@@ -89,10 +90,10 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
         "starting": count[State.ADMITTED] + count[State.STARTING],
         "stopping": count[State.STOPPING],
         "live": live,
-        "more": count.total() - len(live),
-        "places": _by_department(all_live) if count.total() > len(live) else (),
+        "more": number - len(live),
+        "places": _by_department(all_live) if number > len(live) else (),
         "ended": lately,
-        "failed": ended.filter(state=State.FAILED).count() if lately else 0,
+        "failed": count[State.FAILED],
         "owned": [each for each in available if each.is_owned],
         "others": [each for each in available if not each.is_owned],
         "to_decide": quota_requests.to_decide(actor).count(),
@@ -106,12 +107,11 @@ def own_workloads(request: HttpRequest) -> HttpResponse:
 def available_to(request: HttpRequest, actor: Actor) -> list[Available]:
     """The departments that the reader owns, then those that they may submit in. An operator may submit in all, so only those
     that the operator belongs to count, or else the one visited last."""
-    owned = list(Department.objects.filter(memberships__user=actor.user, memberships__role=Role.OWNER))
+    owned = [each for each in actor.departments_seen if actor.roles_given.get(each.pk) is Role.OWNER]
     able: Sequence[Department] = actor.submits_in
     if actor.is_operator:
-        members_of = set(Department.objects.filter(memberships__user=actor.user).values_list("pk", flat=True))
         last = Shell(request).department
-        able = [each for each in able if each.pk in members_of or (not members_of and each == last)]
+        able = [each for each in able if each.pk in actor.roles_given or (not actor.roles_given and each == last)]
     live = read()
     largest = largest_now(live)
     departments = [*owned, *(each for each in able if each not in owned)][:MOST]
