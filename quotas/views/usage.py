@@ -117,10 +117,11 @@ FIRST_BARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What was allocated in one pool or to one person, and the part in which cards computed. Widths are in percent of the longest
-    bar of the same unit."""
+    """What was allocated in one pool, to all or to one person, and the part in which cards computed. Widths are in percent of the
+    longest bar of the same unit."""
 
     name: str
+    pool: str  # "": the bar's name is that of the pool, or all bars are of the same pool
     unit: str
     line: Line
     width: str
@@ -163,24 +164,28 @@ def _spells(request: HttpRequest, actor: Actor, **narrowed: Any) -> HttpResponse
     now = timezone.now().replace(microsecond=0)
     this_hour = now.replace(minute=0, second=0)
     department = narrowed.get("department")
-    asked = [(_("Last 24 hours"), 24, "pool"), (_("Last 7 days"), 7 * 24, "pool")]
+    asked: list[tuple[str, int, tuple[str, ...]]]
+    asked = [(_("Last 24 hours"), 24, ("pool",)), (_("Last 7 days"), 7 * 24, ("pool",))]
     if department is not None and (actor.sees_all or actor.owned.filter(pk=department.pk).exists()):
-        asked.append((_("Last 7 days, by person"), 7 * 24, "person"))
+        asked.append((_("Last 7 days, by person"), 7 * 24, ("person", "pool")))
     spells = []
-    for title, hours_ago, group in asked:
-        question = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, (group,), **narrowed)
-        rows = [row for row in report(actor, question).rows if row.allocated]
-        spells.append(Spell(title, _bars(rows, names_of(rows, (group,))[group])))
+    for title, hours_ago, groups in asked:
+        question = Asked(this_hour - dt.timedelta(hours=hours_ago), this_hour, groups, **narrowed)
+        spells.append(Spell(title, _bars([row for row in report(actor, question).rows if row.allocated], groups)))
     return render(request, "quotas/_allocated_used.html", {"spells": spells, "of_pool": "pool" in narrowed})
 
 
-def _bars(rows: list[Row], names: dict[str, str]) -> list[Bar]:
+def _bars(rows: list[Row], groups: tuple[str, ...]) -> list[Bar]:
+    names = names_of(rows, groups)
     longest: dict[str, int] = {}
     for row in rows:
         longest[row.unit] = max(longest.get(row.unit, 0), row.allocated)
+    pools = {row.key[1] for row in rows if len(groups) > 1}
     return [
         Bar(
-            names.get(row.key[0]) or row.key[0] or _("unknown"), unit_hours(row.unit), Line((), row),
+            names[groups[0]].get(row.key[0]) or row.key[0] or _("unknown"),
+            names["pool"].get(row.key[1], row.key[1]) if len(pools) > 1 else "",
+            unit_hours(row.unit), Line((), row),
             f"{100 * row.allocated / longest[row.unit]:.1f}",
             "" if row.measured is None else f"{100 * min(row.measured, row.allocated) / longest[row.unit]:.1f}",
         )

@@ -272,6 +272,22 @@ def test_allocated_against_used_shows_the_first_eight_on_one_scale_and_folds_the
     assert "user0" not in page
 
 
+def test_the_use_of_one_person_in_two_pools_of_shared_memory_is_not_added_up(client: Client) -> None:
+    pools = [make.pool(name, units_per_card=48, unit="GiB", sharing="hami") for name in ("l40s", "a40")]
+    vision = make.department("vision")
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    user = make.user("ann")
+    for pool, units in zip(pools, (12, 30), strict=True):
+        make.quota(vision, pool, 48)
+        make.holding(vision, pool, own=units, user=user, started_at=hour - dt.timedelta(hours=2))
+    client.force_login(make.member(vision, Role.OWNER), backend="django.contrib.auth.backends.ModelBackend")
+    people = client.get("/d/vision/use/").content.decode().partition("by person")[2]
+    bars = re.findall(
+        r'<span>ann <span class="text-secondary">(.*?)</span></span><span class="tabular">([\d.]+)', people
+    )
+    assert bars == [(pools[1].name, "60.00"), (pools[0].name, "24.00")]
+
+
 def test_a_filter_names_people_as_tables_do_and_nobody_the_reader_does_not_know(people: dict[str, User]) -> None:
     for who in ("ann", "bob"):
         User.objects.filter(username=who).update(first_name=who.capitalize(), last_name="Lang")
