@@ -21,6 +21,7 @@ FOUND_MOST = 40
 HAN = r"\u3400-\u9fff"
 WORD = re.compile(rf"(?:(?![的和与])[{HAN}])+|[^\s{HAN}]+")
 PIECE = range(2, 7)  # characters of a Chinese word
+FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\(([^)\s]+)\)")  # a link whose text is the name of a document's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,20 @@ def _excerpt(text: str, word: str) -> str:
 
 @cache
 def _rendered(name: str, language: str) -> Document:
-    source = (ROOT / language / f"{name}.md").read_text("utf-8")
+    place = posixpath.join(language, name)
+    source = FILE_NAME.sub(lambda link: _titled(link, place), (ROOT / f"{place}.md").read_text("utf-8"))
     original = _rendered(name, "").sections if language else ()
-    return render(source, lambda link: _resolve(link, posixpath.join(language, name)), original)
+    return render(source, lambda link: _resolve(link, place), original)
+
+
+def _titled(link: re.Match[str], place: str) -> str:
+    """The link with the document's title as its text, in the language of `place`: a page of the portal shows no files."""
+    target = _target(link[1].partition("#")[0], place)
+    if target not in names():
+        return link[0]
+    translated = ROOT / CHINESE / f"{target}.md"
+    file = translated if place.startswith(f"{CHINESE}/") and translated.is_file() else ROOT / f"{target}.md"
+    return f"[{file.read_text('utf-8').partition(chr(10))[0].removeprefix('# ')}]({link[1]})"
 
 
 def _resolve(link: str, place: str) -> str:
@@ -123,8 +135,13 @@ def _resolve(link: str, place: str) -> str:
     if "://" in link or link.startswith(("#", "mailto:")):
         return link
     path, _mark, anchor = link.partition("#")
-    target = posixpath.normpath(posixpath.join(posixpath.dirname(place), path))
-    target = target.removeprefix(f"{CHINESE}/").removesuffix(".md")
+    target = _target(path, place)
     if target == "adr/README" or target in names():
         return address(target, anchor)
     return ""
+
+
+def _target(path: str, place: str) -> str:
+    """The name of the document at `path`, as the document at `place` writes it."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(place), path))
+    return target.removeprefix(f"{CHINESE}/").removesuffix(".md")

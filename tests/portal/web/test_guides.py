@@ -40,6 +40,23 @@ def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there(la
     assert broken == []
 
 
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_a_link_that_names_a_file_shows_the_title_of_the_document_in_the_language_of_the_guide(language: str) -> None:
+    with translation.override(language):
+        found = {name: guides.guide(name) for name in guides.names()}
+        titles = {name: each.document.title for name, each in found.items() if each}
+        links = [
+            (each, target, text)
+            for each in found.values()
+            if each
+            for target, text in re.findall(r'<a href="/help/([\w/-]+)/">([^<]*)</a>', each.document.html)
+        ]
+    assert [text for _guide, _target, text in links if text.endswith(".md")] == []
+    assert ("quota-rules", titles["quota-rules"]) in [
+        (target, text) for each, target, text in links if each.name == "user-guide"
+    ]
+
+
 def broken_links() -> tuple[list[tuple[str, str]], dict[str, set[str]]]:
     broken = []
     ids = {
