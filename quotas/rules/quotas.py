@@ -35,7 +35,6 @@ class BelowNonPreemptible(Problem):
 
 class NothingToSplit(Problem):
     code = "nothing_to_split"
-    field = "guaranteed"
     message = N_(
         "%(parent)s has only %(left_size)s of its own guaranteed quota left to distribute; this "
         "needs %(needed_size)s. An operator can raise the guarantee."
