@@ -67,7 +67,10 @@ def test_decisions_are_numbered_without_gaps_and_listed_in_order() -> None:
     files = sorted(folder.glob("[0-9]*.md"))
     numbers = [int(path.name[:4]) for path in files]
     assert numbers == list(range(1, len(files) + 1))
-    assert [int(re.match(r"# (\d+)\. ", path.read_text()).group(1)) for path in files] == numbers  # type: ignore[union-attr]
+    titles = [path.read_text().partition("\n")[0].removeprefix("# ") for path in files]
+    assert [f"{int(path.name[:4])}.{path.stem[4:]}" for path in files] == [
+        re.sub(r"[^a-z0-9.]+", "-", title.lower().replace("'s", "s")) for title in titles
+    ]
     listed = re.findall(r"^\| (\d+) \| \[.+\]\((.+)\) \|$", (folder / "README.md").read_text(), re.MULTILINE)
     assert [(int(number), name) for number, name in listed] == [
         (n, path.name) for n, path in zip(numbers, files, strict=True)

@@ -1,7 +1,7 @@
 """What others submit to a cluster (kubectl, Kubeflow, Argo, Ray) and the portal admits: how a driver reports it.
 An *external run* is an object that others created, with its pods: a Job, a RayCluster, … starts as a whole; each replica of
 a Deployment, and each pod without an owner, is a run of its own. It waits behind a scheduling gate that policies of the API
-server set (docs/adr/0058-what-others-submit-waits-behind-a-gate.md), so it waits even while the portal is down.
+server set (docs/adr/0058-external-workloads-wait-behind-a-scheduling-gate.md), so it waits even while the portal is down.
 """
 
 from __future__ import annotations

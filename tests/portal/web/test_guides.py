@@ -111,7 +111,9 @@ def test_the_help_shows_guides_and_says_so_where_there_is_no_translation(client:
     page = client.get("/help/quota-rules-by-number/", headers={"Accept-Language": "en"}).content.decode()
     assert 'id="rule-17"' in page
     assert "no translation" not in page
-    other = client.get("/help/adr/0012-python-and-make-are-enough/", headers={"Accept-Language": "zh-hans"})
+    other = client.get(
+        "/help/adr/0012-python-and-make-are-enough-for-the-demo-and-the-tests/", headers={"Accept-Language": "zh-hans"}
+    )
     assert "英文" in other.content.decode()
     assert client.get("/help/nothing/").status_code == client.get("/help/../secret/").status_code == 404
 

@@ -4,7 +4,7 @@ The controller creates all pods from one template, held back by a scheduling gat
 each of them: it sets the variables of its rank and its planned node, and removes the gate; so all start at once, on the
 planned nodes. With `backoffLimitPerIndex: 0` and `podReplacementPolicy: Failed` no controller starts a second copy of a
 rank, and when one rank fails the portal decides about the others: if the controller deleted them, their logs would be
-lost (docs/adr/0017-a-gang-is-an-indexed-job-behind-gates.md).
+lost (docs/adr/0017-a-gang-is-an-indexed-job-behind-gates-and-its-ranks-fail-one-by-one.md).
 """
 
 from __future__ import annotations
