@@ -1,7 +1,8 @@
 """What the schema has for each operation besides types: summary, text, examples, and gpuq's command.
 
 The texts are in `operations.yaml` of each app's `api`, by operation. Examples are generated from the schema with each field's
-usual value (`example_values.yaml`); that of a body may be given in `operations.yaml` instead.
+usual value (`example_values.yaml`); that of a body may be given in `operations.yaml` instead. The schema is in English;
+`operations.zh.yaml` has the summaries and texts in Chinese, for the API's page.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ DEEPEST = 8  # levels of an example, since schemas may be recursive
 
 
 @cache
-def words() -> dict[str, dict[str, Any]]:
+def words(file: str = "operations.yaml") -> dict[str, dict[str, Any]]:
     """Operation → `summary`, and optionally `text`, `body` and `gpuq`."""
     by_operation: dict[str, dict[str, Any]] = {}
     for app in ("portal", "quotas", "workloads"):
-        by_operation |= yaml.safe_load((settings.BASE_DIR / app / "api" / "operations.yaml").read_text("utf-8"))
+        by_operation |= yaml.safe_load((settings.BASE_DIR / app / "api" / file).read_text("utf-8"))
     return by_operation
+
+
+def chinese_words() -> dict[str, dict[str, str]]:
+    """Operation → `summary` and `text` in Chinese."""
+    return words("operations.zh.yaml")
 
 
 @cache

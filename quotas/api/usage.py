@@ -78,7 +78,7 @@ PARAMETERS = [
     OpenApiParameter("range", str, enum=list(RANGES), description="Instead of `from` and `until`.", default="this_month"),
     OpenApiParameter("from", str, description=TIME),
     OpenApiParameter("until", str, description=f"{TIME} Of a day, its end."),
-    OpenApiParameter("group", str, description=f"One or several of {', '.join(GROUPS)}; commas between.", default="pool"),
+    OpenApiParameter("group", str, description=f"One or several of `{'`, `'.join(GROUPS)}`; commas between.", default="pool"),
     OpenApiParameter("department", str, description="With all below it."),
     OpenApiParameter("person", str, description="A user name."),
     OpenApiParameter("pool", str),

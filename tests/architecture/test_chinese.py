@@ -1,4 +1,4 @@
-"""The Chinese catalog and guides: polite, with full-width marks, and with the one word that docs/glossary.md gives each term."""
+"""Chinese messages, guides and texts of the API: polite, with full-width marks, with docs/glossary.md's word for each term."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from portal.api.operations import chinese_words, words
 from portal.text import catalogs
+from portal.views.api_docs import chinese_terms
 from tests.architecture import chinese_guides
 from tests.architecture.sources import ROOT
 
@@ -21,6 +23,7 @@ OTHER_SENSES = re.compile(
     r"failed attempts|[Tt]ime slices?|claims its|Microsoft Teams|%%?\(\w+\)s|%\w|\?preset="
     r"|WebP as an image|shows the decision|Recall contract|From notice until free|nobody notices"
     r"|Client scopes|Membership, claim|A claim that is missing|slices of time|by slices|that slices|slices missing"
+    r"|`[^`]+`"
 )
 NOT_HELD = {"queue"}  # a position in the queue is 排队, the queue itself 队列
 
@@ -34,7 +37,9 @@ def sentences() -> list[tuple[str, str]]:
     for name in chinese_guides.names():
         for pair in zip(*chinese_guides.of(name), strict=False):  # test_chinese_guides.py compares how many there are
             found += [(one.words, other.words) for one, other in zip(*(part.blocks for part in pair), strict=False)]
-    return found
+    for name, own in chinese_words().items():  # tests/portal/api/test_operations.py compares which there are
+        found += [(words()[name].get(key, ""), chinese) for key, chinese in own.items()]
+    return [*found, *chinese_terms().items()]
 
 
 SENTENCES = sentences()

@@ -22,13 +22,30 @@ def test_the_guide_comes_first_and_every_operation_is_listed() -> None:
             assert f"{reverse('api:docs-group', args=[tag])}#{each.name}" in page
 
 
-def test_readers_of_chinese_have_the_guide_in_it_and_are_told_that_the_reference_is_not() -> None:
-    page = Client(headers={"Accept-Language": "zh-hans"}).get("/api/v1/docs/").content.decode()
-    assert '<li><a href="#from-a-pipeline">在流水线中使用</a></li>' in page
-    assert '<li><a href="#reference">参考</a></li>' in page
-    assert "以下参考为英文。" in page
-    english = Client(headers={"Accept-Language": "en"}).get("/api/v1/docs/").content.decode()
-    assert "The reference is in English." not in english
+def test_each_reader_has_the_guide_and_the_reference_in_their_language() -> None:
+    """Whichever language was asked for first: pages are read in turn."""
+    english, chinese = Client(headers={"Accept-Language": "en"}), Client(headers={"Accept-Language": "zh-hans"})
+    for _turn in range(2):
+        page = chinese.get("/api/v1/docs/").content.decode()
+        assert '<li><a href="#from-a-pipeline">在流水线中使用</a></li>' in page
+        assert '<li><a href="#reference">参考</a></li>' in page
+        assert ">配额申请</a></h3>" in page
+        assert "<span>提交任务</span>" in page
+        page = chinese.get("/api/v1/docs/workloads/").content.decode()
+        assert "一个预设，或类型、资源池、数量、镜像和命令。" in page
+        assert "查询 · 布尔值" in page
+        assert "说明会发生什么，但不作任何修改。" in page
+        assert 'lang="en"' not in page[page.index("<main") : page.index("</main>")]
+        assert "<span>Submit a workload</span>" in english.get("/api/v1/docs/").content.decode()
+        page = english.get("/api/v1/docs/workloads/").content.decode()
+        assert "query · boolean" in page
+        assert "Say what would happen; change nothing." in page
+
+
+def test_the_schema_is_in_english_for_everybody() -> None:
+    schema = Client(headers={"Accept-Language": "zh-hans"}).get("/api/v1/schema/").content.decode()
+    assert "Submit a workload" in schema
+    assert "提交任务" not in schema
 
 
 def test_each_part_shows_its_operations_with_calls_to_copy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +13,11 @@ from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 
 from gpuq.gpuq.arguments import parser
-from portal.api.operations import words
+from portal.api.operations import chinese_words, words
+from portal.views.api_docs import chinese_terms
 
 METHODS = ("get", "post", "put", "patch", "delete")
+HAN = re.compile(r"[\u3400-\u9fff]")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,35 @@ def test_what_takes_a_body_has_one_of_its_own(document: dict[str, Any]) -> None:
 
 def test_words_are_of_operations_that_there_are(document: dict[str, Any]) -> None:
     assert sorted(words()) == sorted(each["operationId"] for each in operations(document))
+
+
+def test_every_operation_has_a_summary_and_a_text_in_chinese(document: dict[str, Any]) -> None:
+    names = sorted(each["operationId"] for each in operations(document))
+    assert sorted(chinese_words()) == names
+    assert [name for name in names if not HAN.search(chinese_words()[name].get("summary", ""))] == []
+    with_text = [each["operationId"] for each in operations(document) if each.get("description")]
+    assert len(with_text) > 100
+    assert [name for name in with_text if not HAN.search(chinese_words()[name].get("text", ""))] == []
+    assert {key for own in chinese_words().values() for key in own} == {"summary", "text"}
+    summaries = [own["summary"] for own in chinese_words().values()]
+    assert sorted(summaries) == sorted(set(summaries))
+
+
+def test_the_chinese_texts_have_the_same_code_as_the_english_ones(document: dict[str, Any]) -> None:
+    code = re.compile(r"`[^`]+`")
+    texts = {each["operationId"]: each["description"] for each in operations(document)}
+    pairs = [(texts[name], own["text"]) for name, own in chinese_words().items()] + list(chinese_terms().items())
+    assert [chinese for english, chinese in pairs if not set(code.findall(english)) <= set(code.findall(chinese))] == []
+
+
+def test_tags_and_parameters_are_all_in_chinese(document: dict[str, Any]) -> None:
+    """And nothing is, that the page does not show."""
+    shown = {tag for each in operations(document) for tag in each["tags"]} | {"required"}
+    for each in operations(document):
+        for parameter in each.get("parameters", ()):
+            shown |= {parameter["in"], parameter["schema"]["type"], parameter.get("description", "")}
+    assert sorted(chinese_terms()) == sorted(shown - {""})
+    assert [name for name, term in chinese_terms().items() if not HAN.search(term)] == ["webhooks"]
 
 
 def test_commands_of_gpuq_are_what_it_understands() -> None:
