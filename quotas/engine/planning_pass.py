@@ -116,8 +116,8 @@ class PlanningPass:
         if not_now(self.state, claim) is not None:  # then it holds nothing
             return Decision(claim.id, DecisionKind.WAIT)
         return (
-            self._holds.start_past(claim, self._start)
-            or self._holds.reserve_past(claim, self._reserve_or_preempt)
+            self._holds.start_despite(claim, self._start)
+            or self._holds.reserve_despite(claim, self._reserve_or_preempt)
             or self._wait_and_hold(claim)
         )
 

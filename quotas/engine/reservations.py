@@ -169,7 +169,7 @@ class Holds:
         """The claim does not start after all."""
         self._ends = [(end, id) for end, id in self._ends if id != claim.id]
 
-    def start_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
+    def start_despite(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to start the claim without the holds that it may pass: those whose claims start only after it has ended, and a
         borrower's hold if the claim is inside its guarantee."""
         holds = self._outranked(claim)
@@ -179,7 +179,7 @@ class Holds:
             holds = [*early, *(hold for hold in holds if hold not in early)]
         return self._without(holds, claim, attempt)
 
-    def reserve_past(self, claim: Claim, attempt: Attempt) -> Decision | None:
+    def reserve_despite(self, claim: Claim, attempt: Attempt) -> Decision | None:
         """Attempt to find a place for the claim, without a borrower's hold if the claim is inside its guarantee."""
         return self._without(self._outranked(claim), claim, attempt)
 
