@@ -80,8 +80,14 @@ def target_address(entry: AuditEntry, reader: Reader) -> str:
     kind, _space, key = entry.target.rpartition(" ")
     if key in reader.users and (kind == "user" or entry.action.startswith("operator.")):
         return address("portal:operator_user", {"username": key})
-    if entry.action.startswith(("department.", "member.", "quota.", "budget.")) and entry.department:
-        return address("quotas:department", {"department": entry.department.slug})
+    slug = entry.department.slug if entry.department else ""
+    if entry.target in reader.requests:
+        return address("quotas:request", {"department": slug, "quota_request": entry.target})
+    budget = entry.target.rpartition("/")[2]
+    if budget in reader.budgets:
+        return address("quotas:budget", {"department": slug, "budget": budget})
+    if slug and entry.action.startswith(("department.", "member.", "quota.", "budget.")):
+        return address("quotas:department", {"department": slug})
     return ""
 
 

@@ -43,7 +43,7 @@ LONGEST = 300
 
 
 class Reader:
-    """Names and units for the slugs and IDs in these entries: four queries, whatever their number."""
+    """Names and units for the slugs and IDs in these entries: seven queries, whatever their number."""
 
     def __init__(self, entries: Iterable[AuditEntry]) -> None:
         targets = {entry.target for entry in entries}
@@ -51,10 +51,18 @@ class Reader:
         self.users = {user.username: user.label for user in users}
         workloads = apps.get_model("workloads", "Workload")._default_manager.filter(public_id__in=targets)
         self.workloads = dict(workloads.values_list("public_id", "name"))
+        self.requests = self._subjects("QuotaRequest", targets)
+        self.budgets = self._subjects("Budget", {target.rpartition("/")[2] for target in targets})
         pools = apps.get_model("quotas", "Pool")._default_manager.values_list("slug", "name", "unit")
         self.pools: dict[str, tuple[str, str]] = {slug: (name, unit) for slug, name, unit in pools}
         self.departments = dict(Department.objects.values_list("slug", "name"))
         self.kinds = dict(apps.get_model("workloads", "Workload")._meta.get_field("kind").flatchoices)
+
+    def _subjects(self, model: str, ids: set[str]) -> dict[str, str]:
+        """ID of a quota request or budget → its department and pool."""
+        rows = apps.get_model("quotas", model)._default_manager.filter(public_id__in=ids).order_by()
+        named = rows.values_list("public_id", "department__name", "pool__name")
+        return {id: f"{department} / {pool or _('all pools')}" for id, department, pool in named}
 
     def changes(self, entry: AuditEntry) -> list[tuple[str, str, str]]:
         """(name, before, after) of every value in the entry; of idle policies, of every limit that changed."""
@@ -75,9 +83,12 @@ class Reader:
                 return self.users.get(key, key), key
             case "department":
                 return self.departments.get(key, key), key
-        if key in self.workloads:
-            return self.workloads[key], key
+        for names in (self.workloads, self.requests):
+            if key in names:
+                return names[key], key
         owner, slash, pool = entry.target.partition("/")
+        if pool in self.budgets:
+            return self.budgets[pool], pool
         if slash and owner in self.departments and pool in self.pools:
             return f"{self.departments[owner]} / {self.pools[pool][0]}", entry.target
         return entry.target, entry.target

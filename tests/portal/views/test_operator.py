@@ -10,8 +10,11 @@ import re
 import pytest
 from django.utils import timezone
 
+from portal.access import Actor
 from portal.models import AuditEntry, Department, Heartbeat, JobRun, Role, User
+from quotas.budgets.actions import Limits, create_budget
 from quotas.models import Node, Pool
+from quotas.requests import actions as requests
 from tests import builders as make
 from tests.clients import confirmed
 from workloads.models import Image, Kind, Preset, Workload
@@ -273,3 +276,22 @@ def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
     client.post(f"/operator/images/{image.pk}/", {**data, "title": "Training 2"})
     actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
     assert actions == ["image.added", "preset.added", "image.changed"]
+
+
+def test_the_audit_log_names_quota_requests_and_budgets_and_links_to_them(client, operator):
+    vision, pool, actor = Department.objects.get(), Pool.objects.get(), Actor(operator)
+    asked = requests.ask_for_quota(
+        actor=actor, department=vision, pool=pool, wanted="guaranteed", units=6, why="A paper is due."
+    )
+    budgets = [
+        create_budget(actor=actor, department=vision, limits=Limits(10), pool=pool),
+        create_budget(actor=actor, department=vision, limits=Limits(99)),
+    ]
+    page = text(client.get("/operator/audit/"))
+    names = dict(re.findall(r'<a href="(/d/[^"]+)"[^>]*>([^<]+)</a>', page))
+    assert names[f"/d/vision/requests/{asked.public_id}/"] == "Vision / A100 cards"
+    assert [names[f"/d/vision/budgets/{each.public_id}/"] for each in budgets] == [
+        "Vision / A100 cards", "Vision / all pools"
+    ]  # fmt: skip
+    budgets[0].delete()
+    assert f"vision/{budgets[0].public_id}" in text(client.get("/operator/audit/"))
