@@ -62,12 +62,9 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "portal/help.html", context)
 
 
-def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, guides.Guide, str]]]]:
     return [
-        (
-            heading,
-            [(guides.address(name), each.document.title, line) for name, line in rows if (each := guides.guide(name))],
-        )
+        (heading, [(guides.address(name), each, line) for name, line in rows if (each := guides.guide(name))])
         for heading, rows in shelves(is_operator)
     ]
 

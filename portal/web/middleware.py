@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
+from django.urls import Resolver404, resolve
 from django.utils import timezone, translation
 
 from portal.access import NotVisible
@@ -136,13 +138,24 @@ class OnlyForms(Problem):
     message = N_("This address only accepts form submissions. Return to the page with the form and submit it again.")
 
 
+def _page_above(path: str) -> str:
+    """The closest address above that is one of the portal: the page that has the form; "" if only the home page is above."""
+    while path := path.rstrip("/").rpartition("/")[0]:
+        with contextlib.suppress(Resolver404):
+            resolve(f"{path}/")
+            return f"{path}/"
+    return ""
+
+
 def problems(get_response: GetResponse) -> GetResponse:
     """Shows a Problem that a view did not handle as a page with what is wrong and what to do next."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:
-            page = render(request, "problem.html", {"problem": OnlyForms()}, status=405)
+            page = render(
+                request, "problem.html", {"problem": OnlyForms(), "above": _page_above(request.path)}, status=405
+            )
             page.headers["Allow"] = response.headers["Allow"]
             return page
         return response

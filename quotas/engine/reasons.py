@@ -188,14 +188,12 @@ class UserCap:
 
     code: ClassVar[str] = "user_cap"
     sentence: ClassVar[str] = N_("The department's per-user cap is %(limit)s, and this user has %(used)s.")
+    advice: ClassVar[str] = N_(
+        "Request less, or ask the quota owner for a higher cap. A request within the cap starts when this user's other "
+        "workloads leave enough of it."
+    )
     limit: int
     used: int
-
-    @property
-    def advice(self) -> str:
-        if self.used == 0:  # the claim alone is above the cap
-            return N_("Request no more than the cap, or ask the quota owner for a higher one.")
-        return N_("Request less, stop another workload of this user, or ask the quota owner for a higher cap.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ SHOWN = 3  # changes of each backtest in the list
 
 def pools_for(actor: Actor) -> list[Pool]:
     """The pools for which the actor may request a backtest."""
-    pools = Pool.objects.select_related("group").order_by("name")
+    pools = Pool.objects.select_related("group")
     groups = {pool.group_id: pool.group for pool in pools}
     may = {pk for pk, group in groups.items() if runs.may_ask(actor, group)}
     return [pool for pool in pools if pool.group_id in may]

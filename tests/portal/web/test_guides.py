@@ -222,3 +222,11 @@ def test_changes_are_marked_until_they_are_opened_once_for_each_version(client: 
     User.objects.update(changes_read="0.0.9")  # an upgrade
     assert mark in client.get("/help/").content.decode()
     assert client.post("/help/whats-new/").status_code == 405
+
+
+def test_the_list_of_guides_marks_those_that_are_not_in_the_language_of_the_reader(client: Client) -> None:
+    marked = re.compile(r"<strong>([^<]+)</strong> <span class=\"tag\" lang=\"en\">English</span>")
+    assert marked.findall(client.get("/help/").content.decode()) == []
+    chinese = client.get("/help/", headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert "Quota rules: reference" in marked.findall(chinese)
+    assert "Quota rules" not in marked.findall(chinese)

@@ -232,3 +232,24 @@ def test_the_number_of_queries_of_a_list_does_not_grow(client, world, django_ass
         copy.victims.add(*row.victims.all())
     with django_assert_max_num_queries(25):
         client.get("/decisions/")
+
+
+def test_pools_have_one_order_everywhere(client):
+    vision = make.department("vision")
+    pools = [make.pool(slug, name=name) for slug, name in (("t4", "Alpha"), ("a100", "Zeta"), ("mig", "Middle"))]
+    for pool in pools:
+        make.quota(vision, pool, 1)
+        make.claim(vision, pool, 1)
+    client.force_login(make.user("root", is_operator=True))
+    addresses = (
+        "/d/vision/",
+        "/d/vision/quotas/",
+        "/d/vision/members/",
+        "/pools/",
+        "/operator/pools/",
+        "/backtests/",
+    )
+    for address in addresses:
+        html = client.get(address).content.decode()
+        main = html[html.index("<main") :]
+        assert main.index("Zeta") < main.index("Middle") < main.index("Alpha"), address
