@@ -35,10 +35,10 @@ def _last_run(job: str) -> JobRun | None:
 
 def ticked(runs: Mapping[str, JobRun | None] | None = None) -> dict[str, dt.datetime]:
     """Job → its last tick, according to `runs` (job → last run; None: read here); for a job that never ran, the first tick of
-    any job. Empty if there was none."""
+    any job. Empty if there was none. Ticks come at any time within a slot."""
     first = JobRun.objects.order_by("started_at").values_list("started_at", flat=True).first()
-    slots = (last_runs() if runs is None else runs).items()
-    times = {job: dt.datetime.fromtimestamp(run.slot, dt.UTC) if run else first for job, run in slots}
+    runs = last_runs() if runs is None else runs
+    times = {job: run.started_at if run else first for job, run in runs.items()}
     return {job: time for job, time in times.items() if time}
 
 

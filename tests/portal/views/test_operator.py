@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import html
 import io
 import re
 
 import pytest
+import time_machine
 from django.utils import timezone
 
 from portal.access import Actor
@@ -20,6 +22,7 @@ from tests.clients import confirmed
 from workloads.models import Image, Kind, Preset, Workload
 
 pytestmark = pytest.mark.django_db(transaction=True)
+NOON = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 
 PAGES = [
     "/operator/",
@@ -86,6 +89,36 @@ def test_the_overview_tells_of_jobs_processes_and_the_system(client, operator):
     assert "overdue" in page  # jobs that should have run in the half hour since
     system = text(client.get("/operator/system/"))
     assert "Claims, ledger, cards and guaranteed quotas are consistent." in system
+
+
+@pytest.mark.parametrize("slot_began", [0, 2, 17, 29])
+def test_a_job_that_ran_two_seconds_ago_is_next_due_an_interval_after_that(client, operator, slot_began):
+    """Wherever in its slot the run began, as the clock of the beat is not that of the slots."""
+    with time_machine.travel(NOON, tick=False):
+        began = NOON - dt.timedelta(seconds=2)
+        slot = int(began.timestamp()) - slot_began
+        took = dt.timedelta(seconds=0.4)
+        JobRun.objects.create(job="workloads.estimate", slot=slot, started_at=began, finished_at=began + took)
+        client.force_login(operator)
+        row = scheduled(client, "workloads.estimate")
+        assert [row["Interval"], row["Last run"], row["Next run"], row["Duration"]] == [
+            "30 s",
+            "2 s ago",
+            "in 28 s",
+            "0.4 s",
+        ]
+        operator.language = "zh-hans"
+        operator.save()
+        page = text(client.get("/operator/"))
+        assert "0.4 秒" in page
+        assert page.split("定时作业")[1].split("<thead><tr><th>")[1].startswith("作业<")
+
+
+def scheduled(client, job):
+    """Column → text of a job's row."""
+    row = text(client.get("/operator/")).split(f'data-job="{job}"')[1].split("</tr>")[0]
+    cells = re.findall(r'data-label="([^"]+)">(.*?)</td>', row)
+    return {label: html.unescape(re.sub("<[^>]+>", "", cell)).strip() for label, cell in cells}
 
 
 def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
