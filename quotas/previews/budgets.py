@@ -17,10 +17,10 @@ from portal.text.words import percent
 from quotas.engine import types as e
 from quotas.engine.reasons import OverBudget
 from quotas.engine.what_if import Difference, what_if
-from quotas.models import Budget, Claim, ClaimState, PoolGroup
+from quotas.models import Budget, BudgetAction, Claim, ClaimState, PoolGroup
 from quotas.planning.snapshot import load_snapshot
 from quotas.previews.effects import Preview, claim_label, effect_of, preview_of, side_of
-from quotas.spending.budgets import spent_of, used_up
+from quotas.spending.budgets import Spent, spent_of, used_up
 from quotas.wording import clock_of
 
 NAMED = 10
@@ -41,7 +41,8 @@ def preview_budget(
         snapshot = load_snapshot(group, now=now)
         differences.append(what_if(snapshot, with_budgets(snapshot, rows, departments, now=now)))
     held = sorted(claim for each in differences for claim in _newly_held(each))
-    lines, breaks = list(_so_far(budget, now=now) if budget else ()), []
+    spent = next(iter(spent_of([budget], now=now)), None) if budget else None
+    lines, breaks = [_so_far(spent)] if budget else [], []
     if held:
         text = ngettext(
             "%(count)s queued workload would be held by the budget.",
@@ -51,7 +52,8 @@ def preview_budget(
         claims = Claim.objects.filter(public_id__in=held).select_related("department", "pool").order_by("public_id")
         names = [claim_label(side_of(actor, claim)) for claim in claims[:NAMED]]
         lines += [breaks[0].sentence, *names]
-    return preview_of(effect_of(actor, *differences), lines, breaks)
+    headline = _blocked(spent) if spent is not None and spent.is_used_up else ""
+    return preview_of(effect_of(actor, *differences), lines, breaks, headline=headline)
 
 
 def with_budgets(
@@ -77,11 +79,27 @@ def _is_held(decision: e.Decision | None) -> bool:
     return decision is not None and any(isinstance(reason, OverBudget) for reason in decision.reasons)
 
 
-def _so_far(budget: Budget, *, now: dt.datetime) -> Iterator[str]:
-    spent = next(iter(spent_of([budget], now=now)), None)
+def _so_far(spent: Spent | None) -> str:
     if spent is None:
-        yield _("Its term is not running: it blocks nothing now.")
-        return
+        return _("Its term is not running: it blocks nothing now.")
     text = _("So far in this period: %(used)s of %(hours)s GPU-hours (%(share)s). It resets at %(at)s.")
-    numbers = {"used": f"{spent.hours:,.1f}", "hours": f"{budget.hours:,}", "share": percent(float(spent.share))}
-    yield text % (numbers | {"at": clock_of(spent.resets_at)})
+    numbers = {"used": f"{spent.hours:,.1f}", "hours": f"{spent.budget.hours:,}", "share": percent(float(spent.share))}
+    return text % (numbers | {"at": clock_of(spent.resets_at)})
+
+
+def _blocked(spent: Spent) -> str:
+    """What a budget that is used up already blocks, once it is saved."""
+    budget = spent.budget
+    text = {
+        BudgetAction.NOTHING: _("It is used up already. It only warns: nothing is blocked."),
+        BudgetAction.NO_BORROWING: _(
+            "It is used up already: once it is saved, %(who)s cannot borrow until %(at)s. What runs is not stopped."
+        ),
+        BudgetAction.NO_NEW_WORK: _(
+            "It is used up already: once it is saved, %(who)s cannot start new work until %(at)s. What runs is not stopped."
+        ),
+    }[BudgetAction(budget.action)]
+    who = budget.person.label if budget.person else budget.department.name
+    if budget.pool:
+        who = _("%(who)s (in %(pool)s)") % {"who": who, "pool": budget.pool.name}
+    return text % {"who": who, "at": clock_of(spent.resets_at)}

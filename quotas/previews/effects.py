@@ -200,9 +200,12 @@ def claim_label(side: ClaimSide) -> str:
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def preview_of(effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = ()) -> Preview:
-    """The effect in sentences, followed by further lines and breaks."""
-    sentence, *others = [*_sentences(effect), *lines]
+def preview_of(
+    effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = (), *, headline: str = ""
+) -> Preview:
+    """The effect in sentences, after the headline if there is one, and followed by further lines and breaks."""
+    said = [*([headline] if headline else ()), *_sentences(effect)]
+    sentence, *others = [*(said or [_("No workload is affected now.")]), *lines]
     return Preview(effect.stopped, effect.promised_at, sentence, tuple(others), (*breaks_of(effect), *breaks))
 
 
@@ -242,7 +245,7 @@ def _sentences(effect: Effect) -> list[str]:
         )
         also = _("%(later)s more in use would count as borrowed and could be recalled.")
         sentences.append((also if sentences else text) % {"later": amount(units, pool)})
-    return sentences or [_("No workload is affected now.")]
+    return sentences
 
 
 def units_of(sides: Iterable[ClaimSide]) -> str:

@@ -322,8 +322,31 @@ def test_the_preview_says_who_would_be_held(vision: Department, pool: Pool, root
     roomy = preview_budget(
         actor=Actor(root), department=vision, budget=Budget(department=vision, hours=10**6), instead_of=None
     )
-    assert roomy.breaks == ()
+    assert (roomy.breaks, roomy.sentence) == ((), "No workload is affected now.")
     assert any("of 1,000,000 GPU-hours" in line for line in roomy.lines)
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        ("nothing", "It is used up already. It only warns: nothing is blocked."),
+        ("no_borrowing", "once it is saved, {who} cannot borrow until 1 Apr"),
+        ("no_new_work", "once it is saved, {who} cannot start new work until 1 Apr"),
+    ],
+)
+@pytest.mark.parametrize("who", ["Vision", "ann", "ann (in A100)"])
+def test_the_preview_of_a_budget_that_is_used_up_says_what_it_blocks(
+    action: str, says: str, who: str, vision: Department, pool: Pool, root: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    ann = make.member(vision, username="ann")
+    make.holding(vision, pool, own=1, user=ann, started_at=NOW - dt.timedelta(hours=20))
+    person, on = None if who == "Vision" else ann, pool if "(" in who else None
+    budget = Budget(department=vision, person=person, pool=on, hours=10, action=action)
+    found = preview_budget(actor=Actor(root), department=vision, budget=budget, instead_of=None)
+    assert says.format(who=who) in found.sentence
+    assert any(line.startswith("So far in this period: 20.0 of 10 GPU-hours") for line in found.lines)
+    assert not any("affected" in line for line in (found.sentence, *found.lines))
 
 
 def test_removing_it_says_who_would_be_recalled_by_those_it_held(vision: Department, pool: Pool, root: User) -> None:
