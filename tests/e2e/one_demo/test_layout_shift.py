@@ -22,6 +22,10 @@ PLACES = """() => {
   return all.filter((each) => !each.closest("#verdict") && each.checkVisibility())
     .map((each) => [each.name || each.textContent.trim(), Math.round(each.getBoundingClientRect().top)]);
 }"""
+SENTENCE_BESIDE = """(time) => {
+  document.querySelector(".situation-time .big-number").textContent = time;
+  return document.querySelector("[data-sentence]").getBoundingClientRect().top;
+}"""
 MOST = 0.01  # of the score that is called good below 0.1: a number that is a letter longer, a log that begins
 NEW = "/d/vision/workloads/new/"
 PAGES = {
@@ -53,6 +57,16 @@ def always_moves(someone: Any, path: str) -> list[Any]:
         if sum(value for value, *_told in shifts) <= MOST:
             return []
     return shifts
+
+
+@pytest.mark.parametrize("width", [1400, 768, 390])
+def test_a_workloads_sentence_stays_however_long_it_has_run(person: Callable[..., Any], width: int) -> None:
+    alice = person("alice", language="zh-CN", width=width, theme="dark")
+    page = alice.go("/d/vision/workloads/?state=running")
+    page.locator("tbody a[href*='/workloads/']").first.click()
+    expect(page.locator(".situation-time")).to_be_visible()
+    tops = [page.evaluate(SENTENCE_BESIDE, time) for time in ("4 秒", "1 分钟 49 秒", "23 小时 59 分钟")]
+    assert len(set(tops)) == 1, tops
 
 
 def test_a_preview_that_grows_moves_nothing_of_the_form(person: Callable[..., Any]) -> None:

@@ -63,6 +63,8 @@ def test_the_page_shows_what_is_measured_and_says_what_is_not(member: Client, he
     measured(job, 0.45, gpu_mib=20480, watts=250, cards=1, cpu_milli=None, memory_mib=512)
     page = page_of(member, job.workload, "?tab=usage")
     assert figures(page) == {"gpu": "45 %", "gpu_mib": "20 GiB", "cpu_milli": "not measured", "memory_mib": "512 MiB"}
+    scales = dict(re.findall(r'data-figure="(\w+)">(?:(?!data-figure).)*?<text x="0" y="10">(.*?)</text>', page, re.S))
+    assert scales == {"gpu": "100 %", "gpu_mib": "20 GiB", "memory_mib": "2 GiB"}, "what is not measured has no scale"
     assert "250 W" in page
     assert "data-low" not in page
     part = member.get(f"/d/vision/workloads/{job.workload.public_id}/usage/?range=7d")
