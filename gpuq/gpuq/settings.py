@@ -72,7 +72,7 @@ def token_of(text: str) -> str:
     text = re.sub(r"^(?:Authorization:\s*)?Bearer\s+", "", text.strip("\"'"), flags=re.IGNORECASE)
     if not TOKEN.fullmatch(text):
         raise Misconfigured(
-            "GPUQ_TOKEN holds no token of the portal: one begins with gqp_ and has letters, digits, - and _ only "
+            "GPUQ_TOKEN holds no complete token of the portal: one has the form gqp_…_…, with letters, digits, - and _ only "
             "(it is made in the portal under Profile, API tokens)"
         )
     return text

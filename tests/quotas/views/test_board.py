@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 from django.utils import timezone
@@ -142,6 +143,10 @@ def test_the_trend_is_drawn_with_its_table(client, world):
     text = page(client, world["member"], "/d/vision/?days=30")
     assert 'class="quota-own" d="M' in text
     assert "Show as table" in text
+    assert re.findall(r'data-label="(?:Guaranteed|Idle)">([^<]+)', text.partition("Mean of each day")[2]) == [
+        "4 cards",
+        "1 card",
+    ]
     assert "No data yet" in page(client, world["borrower"], "/d/nlp/")
 
 
