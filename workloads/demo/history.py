@@ -10,7 +10,8 @@ import datetime as dt
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -18,6 +19,7 @@ from portal.ids import new_id
 from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota, UsageHour, WorkHour
+from quotas.planning.loan_entries import Source, sources
 from quotas.spending.metering import HOUR, hour_of, sum_hours
 from workloads.demo.seed import GIB, PEOPLE, QUOTAS, TRAINING
 from workloads.models import Attempt, Image, Kind, State, StopCause, Workload
@@ -48,19 +50,24 @@ NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One attempt: begin and end in seconds since 1970, and its units by owner ("": unassigned capacity; the claim's own
-    department: guaranteed quota)."""
+class Span(NamedTuple):
+    """One attempt: begin and end in seconds since 1970."""
 
     claim: e.Claim
     begin: int
     end: int
-    units: dict[str, int]
 
-    @property
-    def own(self) -> int:
-        return self.units.get(self.claim.department, 0)
+
+class Share(NamedTuple):
+    """Units of an attempt from one source, from `begin` until `end`: its department's guarantee, a lender, or unassigned
+    capacity."""
+
+    span: Span
+    own: bool
+    lender: str
+    units: int
+    begin: int
+    end: int
 
 
 class Recorder(Simulation):
@@ -69,29 +76,38 @@ class Recorder(Simulation):
     def __init__(self, *args: object) -> None:
         self._chance = random.Random(SEED)  # noqa: S311
         self.spans: list[Span] = []
-        self._begun: dict[e.ClaimId, tuple[int, dict[str, int]]] = {}
         super().__init__(*args)  # type: ignore[arg-type]
-
-    def _start(self, work: Work, decision: e.Decision) -> None:
-        super()._start(work, decision)
-        shares = {work.claim.department: decision.own, **dict(decision.from_)}
-        self._begun[work.id] = self._now, {name: units for name, units in shares.items() if units}
 
     def _end_attempt(self, work: Work) -> None:
         self._remember(work)
         super()._end_attempt(work)
 
     def _remember(self, work: Work, before: int = 0) -> None:
-        begin, units = self._begun.pop(work.id)
-        self.spans.append(Span(work.claim, begin, max(begin + 1, self._now - before), units))
+        claim = replace(work.claim, state=e.ClaimState.HOLDING)
+        self.spans.append(Span(claim, work.started_at, max(work.started_at + 1, self._now - before)))
 
     def spans_of_all(self) -> list[Span]:
         """Simulates all, and returns the attempts. Those still running end at some time before the history does: the demo has
         its own workloads."""
         self.play()
-        for id in list(self._begun):
-            self._remember(self._live[id], self._chance.randrange(LAST))
+        running = [work for work in self._live.values() if work.claim.state is not e.ClaimState.PENDING]
+        for work in sorted(running, key=lambda work: work.started_at):
+            self._remember(work, self._chance.randrange(LAST))
         return self.spans
+
+
+def shares_of(spans: list[Span], rules: e.Snapshot) -> Iterator[Share]:
+    """The ledger of these attempts: settled, as in the portal, whenever one begins or ends, for others may then use what is
+    guaranteed to their department."""
+    open_: dict[Source, Share] = {}
+    for now in sorted({moment for span in spans for moment in (span.begin, span.end)}):
+        running = {span.claim.id: span for span in spans if span.begin <= now < span.end}
+        due = sources(replace(rules, now=now, claims=tuple(span.claim for span in running.values())))
+        for source, share in list(open_.items()):
+            if due.get(source) != share.units:
+                yield open_.pop(source)._replace(end=now)
+        for (claim, own, lender), units in due.items():
+            open_.setdefault((claim, own, lender), Share(running[e.ClaimId(claim)], own, lender, units, now, now))
 
 
 def fill(now: dt.datetime) -> int:
@@ -100,21 +116,22 @@ def fill(now: dt.datetime) -> int:
         return 0
     end = hour_of(now)
     begin = end - dt.timedelta(days=DAYS)
-    spans = [span for group in PoolGroup.objects.all() for span in _play(group, begin, end)]
+    shares = [share for group in PoolGroup.objects.all() for share in _play(group, begin, end)]
     with transaction.atomic():
-        _write(spans, begin, end)
+        attempts = _write(shares, begin, end)
     sum_hours(now=now)
-    return len(spans)
+    return attempts
 
 
-def _play(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> list[Span]:
+def _play(group: PoolGroup, begin: dt.datetime, end: dt.datetime) -> list[Share]:
     slugs = [pool.slug for pool in group.pools.all() if pool.slug in SIZES]
     jobs = sorted((job for slug in slugs for job in _jobs(slug, begin)), key=lambda job: job.request.submitted_at)
     if not jobs:
         return []
     demand = Demand(int(begin.timestamp()), int(end.timestamp()), tuple(jobs))
     rules = Terms.of(group).snapshot(begin)
-    return Recorder(rules, demand, planner, Assumed(between_passes=900)).spans_of_all()
+    spans = Recorder(rules, demand, planner, Assumed(between_passes=900)).spans_of_all()
+    return list(shares_of(spans, rules))
 
 
 def _jobs(slug: str, begin: dt.datetime) -> Iterator[Job]:
@@ -145,31 +162,37 @@ def _times(chance: random.Random, begin: dt.datetime, a_day: float) -> Iterator[
             yield int(at.timestamp()) + chance.randrange(AN_HOUR)
 
 
-def _write(spans: list[Span], begin: dt.datetime, end: dt.datetime) -> None:
+def _write(shares: list[Share], begin: dt.datetime, end: dt.datetime) -> int:
+    """Stores the attempts with their shares, and returns their number."""
     chance = random.Random(SEED)  # noqa: S311
+    at_start = dict.fromkeys((share.span for share in shares), 0)  # own units
+    for share in shares:
+        at_start[share.span] += share.units if share.own and share.begin == share.span.begin else 0
     runs: dict[e.ClaimId, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=lambda span: (span.claim.submitted_at, span.claim.id, span.begin)):
+    for span in sorted(at_start, key=lambda span: (span.claim.submitted_at, span.claim.id, span.begin)):
         runs[span.claim.id].append(span)
     known = Known()
     workloads = [known.workload(number, spans, chance) for number, spans in enumerate(runs.values(), start=1)]
     made = [
-        (span, claim := known.claim(workload, span), known.attempt(workload, number, span, claim))
+        (span, claim := known.claim(workload, span, at_start[span]), known.attempt(workload, number, span, claim))
         for workload, spans in zip(workloads, runs.values(), strict=True) for number, span in enumerate(spans, start=1)
     ]  # fmt: skip
     Workload.objects.bulk_create(workloads, batch_size=500)
     Claim.objects.bulk_create([claim for _span, claim, _attempt in made], batch_size=500)
     Attempt.objects.bulk_create([attempt for _span, _claim, attempt in made], batch_size=500)
+    claims = {span: claim for span, claim, _attempt in made}
     entries = LedgerEntry.objects.bulk_create(
         [
             LedgerEntry(
-                claim=claim, pool=claim.pool, department=claim.department, own=owner == span.claim.department,
-                lender=None if owner in ("", span.claim.department) else known.departments[owner], units=units,
-                started_at=_moment(span.begin), ended_at=_moment(span.end),
+                claim=claims[share.span], pool=claims[share.span].pool, department=claims[share.span].department,
+                own=share.own, lender=known.departments[share.lender] if share.lender else None, units=share.units,
+                started_at=_moment(share.begin), ended_at=_moment(share.end),
             )
-            for span, claim, _attempt in made for owner, units in span.units.items()
+            for share in shares
         ], batch_size=500,
     )  # fmt: skip
     _meter(entries, begin, end)
+    return len(made)
 
 
 class Known:
@@ -193,13 +216,13 @@ class Known:
             submitted_at=submitted, state_since=ended, finished_at=ended, files_removed_at=ended,
         )  # fmt: skip
 
-    def claim(self, workload: Workload, span: Span) -> Claim:
+    def claim(self, workload: Workload, span: Span, own: int) -> Claim:
         return Claim(
             workload=workload.public_id, name=workload.name, kind=workload.kind, department=workload.department,
             pool=workload.pool, user=workload.author, person=span.claim.user, units_per_pod=workload.units_per_pod,
             profile=workload.profile, cores_per_pod=workload.cores_per_pod, state=ClaimState.RELEASED,
             submitted_at=workload.submitted_at, queued_at=_queued(span), started_at=_moment(span.begin),
-            released_at=_moment(span.end), own=span.own, borrowed=span.claim.units - span.own,
+            released_at=_moment(span.end), own=own, borrowed=span.claim.units - own,
         )  # fmt: skip
 
     def attempt(self, workload: Workload, number: int, span: Span, claim: Claim) -> Attempt:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,13 @@ from django.conf import LazySettings
 from django.db.models import Sum
 from django.utils import timezone
 
-from quotas.models import Claim, LedgerEntry, Pool, PoolGroup, UsageDay, UsageHour, WorkHour
+from quotas.models import Claim, LedgerEntry, Pool, PoolGroup, Quota, UsageDay, UsageHour, WorkHour
 from quotas.spending.metering import _sum_hour, hour_of
 from workloads.demo.history import DAYS, fill
 from workloads.demo.seed import seed
 from workloads.models import Attempt, Workload
 from workloads.replay.history import demand_of
+from workloads.replay.simulation import Assumed
 
 pytestmark = pytest.mark.django_db
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
@@ -54,6 +57,36 @@ def test_thirty_days_are_there_once_and_add_up() -> None:
     ends = Counter(Workload.objects.values_list("finished_at", flat=True))
     assert max(ends.values()) < 5, "they do not all end with the history"
     assert fill(now) == 0
+
+
+def test_nobody_borrows_beyond_the_limit_or_while_the_guarantee_is_idle() -> None:
+    """At any time in thirty days. A recalled workload occupies its units until it has left, but is not charged any more."""
+    seed()
+    fill(timezone.now())
+    quotas = {(row.department_id, row.pool_id): row for row in Quota.objects.all()}
+    saving = dt.timedelta(seconds=Assumed().saving)
+    recalled = set(Attempt.objects.filter(outcome="recalled").values_list("claim", "removed_at"))
+    changes: dict[tuple[int, int], list[tuple[dt.datetime, str, int]]] = defaultdict(list)
+    for row in LedgerEntry.objects.all():
+        source = "own" if row.own else "borrowed"
+        uncharged = (
+            max(row.started_at, row.ended_at - saving) if (row.claim_id, row.ended_at) in recalled else row.ended_at
+        )
+        changes[row.department_id, row.pool_id] += [
+            (row.started_at, source, row.units), (row.ended_at, source, -row.units),
+            (row.started_at, "charged", row.units), (uncharged, "charged", -row.units),
+        ]  # fmt: skip
+    borrowing = 0
+    for key, of_one in changes.items():
+        used, quota = {"own": 0, "borrowed": 0, "charged": 0}, quotas[key]
+        most = None if quota.borrow_limit is None else quota.guaranteed + quota.borrow_limit
+        for at, together in groupby(sorted(of_one), key=itemgetter(0)):
+            for _at, source, units in together:
+                used[source] += units
+            assert used["own"] == min(quota.guaranteed, used["own"] + used["borrowed"]), (quota, at, used)
+            assert most is None or used["charged"] <= most, (quota, at, used)
+            borrowing += used["borrowed"] > 0
+    assert borrowing > 100
 
 
 def test_a_backtest_has_the_whole_month_to_play_and_lists_have_it_in_order() -> None:
