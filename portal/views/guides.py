@@ -62,9 +62,17 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "portal/help.html", context)
 
 
-def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, guides.Guide, str]]]]:
+def _with_titles(is_operator: bool) -> list[tuple[str, list[tuple[str, str, bool, str]]]]:
+    """(heading, its documents as (address, title, whether it is in the reader's language, description))."""
     return [
-        (heading, [(guides.address(name), each, line) for name, line in rows if (each := guides.guide(name))])
+        (
+            heading,
+            [
+                (guides.address(name), each.document.title, each.is_translated, line)
+                for name, line in rows
+                if (each := guides.guide(name))
+            ],
+        )
         for heading, rows in shelves(is_operator)
     ]
 

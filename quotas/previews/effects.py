@@ -204,8 +204,8 @@ def preview_of(
     effect: Effect, lines: Iterable[str] = (), breaks: Iterable[Break] = (), *, headline: str = ""
 ) -> Preview:
     """The effect in sentences, after the headline if there is one, and followed by further lines and breaks."""
-    said = [*([headline] if headline else ()), *_sentences(effect)]
-    sentence, *others = [*(said or [_("No workload is affected now.")]), *lines]
+    effects = ([headline] if headline else []) + _sentences(effect)
+    sentence, *others = [*(effects or [_("No workload is affected now.")]), *lines]
     return Preview(effect.stopped, effect.promised_at, sentence, tuple(others), (*breaks_of(effect), *breaks))
 
 
