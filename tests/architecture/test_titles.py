@@ -1,0 +1,16 @@
+"""The title of every page says what the page is, and of whom or what: tabs and bookmarks are told apart by it."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture import sources
+
+TITLE = re.compile(r"{% block title %}(.+?){% endblock title %}")
+
+
+def test_every_title_has_the_page_and_what_it_belongs_to() -> None:
+    pages = {path: TITLE.search(path.read_text()) for path in (sources.ROOT / "templates").rglob("*.html")}
+    titles = {sources.name(path): found[1] for path, found in pages.items() if found}
+    assert len(titles) > 80
+    assert [page for page, title in titles.items() if " · " not in title] == ["templates/base.html"]  # pages replace it
