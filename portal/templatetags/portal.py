@@ -126,6 +126,7 @@ for plain in (
     words.percent,
 ):
     register.filter(plain)
+register.simple_tag(words.charged)
 
 
 @register.filter

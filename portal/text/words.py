@@ -31,6 +31,13 @@ def amount(units: float | None, pool: Any) -> str:
     return memory(round(units))
 
 
+def charged(asked: int, charge: int, pool: Any) -> str:
+    """What is occupied and, if it is more, what is charged: "8 GiB, charged 24 GiB"."""
+    if asked == charge:
+        return amount(asked, pool)
+    return _("%(asked)s, charged %(charge)s") % {"asked": amount(asked, pool), "charge": amount(charge, pool)}
+
+
 def exact(units: int | None, pool: Any) -> str:
     """`amount` without rounding, for what people decide on or enter again: "30721 MiB", not "30 GiB"."""
     if units is None or (pool if isinstance(pool, str) else pool.unit) != "MiB":

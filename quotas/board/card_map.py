@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from django.core.cache import cache
 
 from portal.models import Department, User
-from quotas.board.usage_now import Live, LiveClaim, LiveEntry, coming, free, held
+from quotas.board.usage_now import Live, LiveClaim, LiveEntry, coming, free, held, set_aside
 from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
@@ -27,6 +27,7 @@ class Share:
 
     department: Department
     units: int
+    charge: int  # more than `units` if it is charged for a larger share of the card's compute
     kind: str  # own | borrowed | leaving
     since: dt.datetime | None
     until: dt.datetime | None
@@ -320,7 +321,7 @@ def _overview(
         promised=_promised(live, pool),
         unplaced=unplaced,
         free=unheld,
-        held=sum(held(live, pk, pool) - coming(live, pk, pool) for pk in live.departments),
+        held=set_aside(live, pool),
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
         largest=min(best, unheld),
@@ -385,7 +386,7 @@ def _by_card(
             for card in cards or [None]:
                 kind = "leaving" if claim.state == ClaimState.LEAVING else "own" if own > 0 else "borrowed"
                 own -= units
-                share = _share(live, claim, taken, kind, seen, placed.get("start"))
+                share = _share(live, claim, taken, units, kind, seen, placed.get("start"))
                 if card is not None:
                     places[placed["node"], card].append(share)
                 elif claim.profile:
@@ -405,7 +406,7 @@ def _own_units(live: Live, pool: int) -> Counter[int]:
 
 
 def _share(
-    live: Live, claim: LiveClaim, units: int, kind: str, seen: Collection[int], start: int | None = None
+    live: Live, claim: LiveClaim, units: int, charge: int, kind: str, seen: Collection[int], start: int | None = None
 ) -> Share:
     until = claim.leave_by
     if until is None and claim.max_runtime and claim.started_at:
@@ -414,6 +415,7 @@ def _share(
     return Share(
         department=live.departments[claim.department_id],
         units=units,
+        charge=charge,
         kind=kind,
         since=claim.started_at,
         until=until,

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from portal.models import Department
-from portal.text.words import percent
+from portal.text.words import amount, percent
 from quotas.board.map_reading import CardMap, Kind, MapNode, Part, Tile
 
 LARGE, MEDIUM = 80, 800
@@ -102,7 +102,8 @@ class Pen:
     def _pool(self, pool: int, nodes: list[MapNode], size: str) -> str:
         row = self.made.pools[pool]
         count = ngettext("%(n)s node", "%(n)s nodes", len(nodes)) % {"n": f"{len(nodes):,}"}
-        head = f'<h2 class="map-pool">{escape(row.name)} <span>{count}</span></h2>'
+        words = escape(free_words(self.made, pool))
+        head = f'<h2 class="map-pool">{escape(row.name)} <span>{count} · {words}</span></h2>'
         draw = self._large if size == "large" else self._strip
         return f'{head}<ul class="map-nodes">{"".join(draw(node, size) for node in nodes)}</ul>'
 
@@ -202,8 +203,8 @@ class Pen:
         counts: dict[Kind, float] = defaultdict(float)
         for tile in node.tiles:
             for part in tile.parts:
-                counts[part.kind] += part.size
-        parts = [f"{kind_name(kind)} {_short(count)}" for kind in Kind if (count := round(counts[kind], 1))]
+                counts[part.kind] += part.size * tile.cards
+        parts = [f"{kind_name(kind)} {amount(count, 'card')}" for kind in Kind if (count := round(counts[kind], 1))]
         return f"{node.name}{_(': ')}{_(', ').join(parts)}"
 
 
@@ -211,6 +212,13 @@ def name_of_department(part: Part, departments: Mapping[int, Department]) -> str
     if not part.is_seen:
         return _("another department")
     return departments[part.department or 0].name
+
+
+def free_words(made: CardMap, pool: int) -> str:
+    """How much of the pool is free, and how much of what is drawn as free is held for departments."""
+    row, held = made.pools[pool], made.held[pool]
+    text = _("%(free)s free, %(held)s held for departments") if held else _("%(free)s free")
+    return text % {"free": amount(made.free[pool], row), "held": amount(held, row)}
 
 
 def kind_name(kind: Kind) -> str:
@@ -237,14 +245,15 @@ class Entry:
 
 def legend(made: CardMap, colours: Mapping[int, int]) -> Iterator[Entry]:
     cards: dict[int, float] = defaultdict(float)
-    for part in made.parts():
-        if part.kind.is_use:
-            cards[colour_of(part, colours)] += part.size
+    for tile in (tile for node in made.nodes for tile in node.tiles):
+        for part in tile.parts:
+            if part.kind.is_use:
+                cards[colour_of(part, colours)] += part.size * tile.cards
     for pk, colour in colours.items():
         if cards[colour]:
             row = made.departments[pk]
-            yield Entry(colour, row.name, _short(round(cards[colour], 1)), row.slug)
+            yield Entry(colour, row.name, amount(cards[colour], "card"), row.slug)
     if cards[OTHERS]:
-        yield Entry(OTHERS, _("more departments"), _short(round(cards[OTHERS], 1)), "")
+        yield Entry(OTHERS, _("more departments"), amount(cards[OTHERS], "card"), "")
     if cards[UNSEEN]:
-        yield Entry(UNSEEN, _("another department"), _short(round(cards[UNSEEN], 1)), "")
+        yield Entry(UNSEEN, _("another department"), amount(cards[UNSEEN], "card"), "")

@@ -10,7 +10,7 @@ import datetime as dt
 import enum
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from portal.models import Department
+from quotas.board.usage_now import free, read, set_aside
 from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 from quotas.tree import upwards
@@ -52,6 +53,7 @@ class Part:
     department: int | None = None
     claim: int | None = None
     units: int = 0
+    charge: int = 0  # of a claim: more than `units` if it is charged for a larger share of the card's compute
     is_seen: bool = True
     is_idle: bool = False
     activity: float | None = None  # None: not measured, or hidden
@@ -61,7 +63,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A card, or a MIG instance on a node with fixed geometry, whose card is unknown (then it has a `profile`).
-    `is_shut`: it takes no new work, though some may run. `slices`: of a card that MIG cuts on demand; else 0."""
+    `cards`: how many cards it is. `is_shut`: it takes no new work, though some may run. `slices`: of a card that MIG cuts on demand; else 0."""
 
     label: str
     units: int
@@ -70,6 +72,7 @@ class Tile:
     is_quarantined: bool = False
     slices: int = 0
     profile: str = ""
+    cards: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,6 @@ class MapNode:
     pool: int
     tiles: tuple[Tile, ...]
 
-    @property
-    def cards_used(self) -> float:
-        return sum(part.size for tile in self.tiles for part in tile.parts if part.kind.is_use)
-
 
 @dataclass(slots=True)
 class CardMap:
@@ -90,11 +89,9 @@ class CardMap:
     departments: dict[int, Department]
     seen: Collection[int]
     nodes: list[MapNode] = field(default_factory=list)  # pool by pool, node by node
+    free: dict[int, int] = field(default_factory=dict)  # pool → units, as the board counts them
+    held: dict[int, int] = field(default_factory=dict)  # pool → units on free cards that are held for departments
     is_measured: bool = False  # whether any part that the reader may see has an activity
-
-    @property
-    def cards(self) -> int:
-        return sum(len(node.tiles) for node in self.nodes)
 
     def parts(self) -> Iterator[Part]:
         return (part for node in self.nodes for tile in node.tiles for part in tile.parts)
@@ -133,7 +130,10 @@ Cut = dict[tuple[int, str, str], list[Part]]  # (pool, node name, profile) → o
 
 def read_map(pools: Iterable[Pool], *, seen: Collection[int], node: Node | None = None) -> CardMap:
     """Read the map. `seen`: ids of the departments whose workloads the reader may see. `node`: only this node."""
-    made = CardMap({pool.pk: pool for pool in pools}, {row.pk: row for row in Department.objects.all()}, seen)
+    live = read(pools)
+    made = CardMap(live.pools, live.departments, seen)
+    made.free = {pool: free(live, pool) for pool in made.pools}
+    made.held = {pool: set_aside(live, pool) for pool in made.pools}
     claims = Claim.objects.filter(pool__in=made.pools, state__in=OCCUPYING, pods__gt=0)
     cards = Card.objects.filter(pool__in=made.pools).order_by("pool__name", "pool", "node__name", "node", "index")
     rows = [Row(*values) for values in claims.order_by("pk").values_list(*COLUMNS)]
@@ -185,12 +185,12 @@ def _places(
             for card in cards or (None,):
                 is_leaving = row.state == ClaimState.LEAVING
                 kind = Kind.LEAVING if is_leaving else Kind.OWN if own > 0 else Kind.BORROWED
-                own -= row.units_per_pod // of_each
-                taken = taken_by_pod // of_each
+                charge, taken = row.units_per_pod // of_each, taken_by_pod // of_each
+                own -= charge
                 start = place.get("start")
                 part = Part(
                     kind, -1.0 if start is None else start / pool.units_per_card, taken / pool.units_per_card,
-                    row.department, row.pk, taken, is_seen, is_seen and row.idle_since is not None,
+                    row.department, row.pk, taken, charge, is_seen, is_seen and row.idle_since is not None,
                     activity.get((row.pk, place.get("pod", 0))) if is_seen else None, row.profile,
                 )  # fmt: skip
                 if card is not None:
@@ -227,10 +227,7 @@ def _card(pool: Pool, values: tuple[Any, ...], parts: Collection[Part], unused: 
 
 
 def _moved(part: Part, start: float, size: float) -> Part:
-    return Part(
-        part.kind, start, size, part.department, part.claim, part.units, part.is_seen, part.is_idle, part.activity,
-        part.profile,
-    )  # fmt: skip
+    return replace(part, start=start, size=size)
 
 
 def _gaps(parts: Iterable[Part]) -> Iterator[tuple[float, float]]:
@@ -255,4 +252,4 @@ def _instances(
         parts += [Part(unused, 0.0, 1.0, units=units)] * max(0, count - len(parts))
         for part in parts:
             shut, quarantined = unused is not Kind.FREE, unused is Kind.QUARANTINED
-            yield Tile(profile, units, (part,), shut, quarantined, profile=profile)
+            yield Tile(profile, units, (part,), shut, quarantined, 0, profile, units / pool.units_per_card)

@@ -292,15 +292,17 @@ def recalled(live: Live, department: int, pool: int) -> int:
     return _recalls_left(live, pool).get(e.DepartmentId(live.departments[department].slug), 0)
 
 
+def set_aside(live: Live, pool: int) -> int:
+    """Units that are held for departments and that nothing occupies: they have no fixed cards, which are drawn as free."""
+    return sum(held(live, pk, pool) - coming(live, pk, pool) for pk in live.departments)
+
+
 def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
     """Present units that are neither occupied nor reserved. What recalls of the departments in `inside` hold counts as free."""
     if pool not in live.unheld:
-        claims, on_way = live.claims_of(pool), _on_way(live, pool)
-        standing = [claim for claim in claims if claim.state in OCCUPYING and not claim.is_recall]
+        standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and not claim.is_recall]
         occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
-        set_aside = sum(reserved(claim) - on_way[claim.pk] for claim in claims)
-        set_aside += sum(recalled(live, pk, pool) for pk in live.departments)
-        live.unheld[pool] = live.present(pool) - occupied - set_aside
+        live.unheld[pool] = live.present(pool) - occupied - set_aside(live, pool)
     return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))
 
 

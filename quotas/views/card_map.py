@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 from portal.access import NotVisible, actor_of
 from portal.models import Department
 from portal.web.pages import render_part
-from quotas.board.map_drawing import Drawing, Pen, colours_of, kind_name, legend, name_of_department
+from quotas.board.map_drawing import Drawing, Pen, colours_of, free_words, kind_name, legend, name_of_department
 from quotas.board.map_reading import CardMap, Kind, MapNode, Part, Tile, read_map
 from quotas.models import Claim, Node, Pool, Quarantine, Quota
 
@@ -79,7 +79,7 @@ def map_context(pools: list[Pool], seen: Collection[int], filters: Filters) -> d
     return {
         "map": made, "drawing": drawing, "legend": list(legend(made, colours)), "filters": filters,
         "kinds": {part.kind for part in made.parts()}, "any_idle": any(part.is_idle for part in made.parts()),
-        "any_strange": any(not part.is_seen for part in made.parts()),
+        "any_held": any(made.held.values()), "any_strange": any(not part.is_seen for part in made.parts()),
         "states": [(name, kind_name(kind) if kind else _("idle, by measurement")) for name, kind in STATES.items()],
         "renew": {"large": 10, "medium": 20, "small": 60}[drawing.density],
     }  # fmt: skip
@@ -119,6 +119,10 @@ class Line:
     def units(self) -> int:
         return self.part.units * self.count
 
+    @property
+    def charge(self) -> int:
+        return self.part.charge * self.count
+
     def goes_on(self, tile: Tile, part: Part) -> bool:
         """Whether a tile with this part is identical to those of the line, so that the line can include it."""
         alike = (part.claim, part.kind, tile.profile) == (self.part.claim, self.part.kind, self.last.profile)
@@ -143,7 +147,7 @@ def card_map_node(request: HttpRequest, node: int) -> HttpResponse:
         )
     }
     card = request.GET.get("card", "")
-    blocks = [(made.pools[each.pool], _lines(made, each, claims)) for each in made.nodes]
+    blocks = [(made.pools[each.pool], free_words(made, each.pool), _lines(made, each, claims)) for each in made.nodes]
     context = {
         "node": row, "blocks": blocks, "chosen": int(card) if card.isdecimal() and len(card) < 5 else None,
         "quarantines": Quarantine.objects.filter(node=row, ended_at=None), "is_measured": made.is_measured,

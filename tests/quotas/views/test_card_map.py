@@ -126,6 +126,53 @@ def test_a_nodes_details_say_who_what_and_until_when(client: Client, world: dict
         page(client, world["valentin"], f"/card-map/nodes/{node.pk}/?card={odd}")
 
 
+def words_of(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def test_what_is_free_agrees_with_the_drawing_where_cards_are_held(
+    client: Client, world: dict[str, User], pool: Pool
+) -> None:
+    """Held for a waiting workload and by a recall; other readers are not told for whom."""
+    nlp = Department.objects.get(slug="nlp")
+    make.claim(nlp, pool, 1, name="secret-next", reserved={"units": 1, "places": []})
+    make.claim(nlp, pool, 1, ClaimState.HOLDING, pods=0, name="secret-recall", started_at=timezone.now())
+    Claim.objects.filter(name="secret-llm").update(started_at=timezone.now() - dt.timedelta(hours=1))
+    node = Node.objects.get(name="a100-n2")
+    for who in ("sam", "root"):
+        text = page(client, world[who], "/card-map/")
+        assert sum(each == "free" for each in drawn(text)) == 3
+        assert "2 nodes · 1 card free, 2 cards held for departments" in words_of(text)
+        assert "free or held for departments" in words_of(text)
+        details = words_of(page(client, world[who], f"/card-map/nodes/{node.pk}/"))
+        assert "1 card free, 2 cards held for departments" in details
+        board = words_of(page(client, world[who], "/pools/a100/"))
+        assert "Free now 1 card plus 2 cards held for departments" in board
+        assert "free or held for departments" in board
+        for seen in (text, details, board):
+            assert "secret" not in seen or who == "root"
+    make.pool("t4", cards=1)
+    assert "free or held" not in page(client, world["sam"], "/pools/t4/")
+    assert "free or held" not in page(client, world["sam"], "/card-map/?pool=t4")
+
+
+def test_what_is_charged_for_compute_is_said_where_it_is_more(client: Client) -> None:
+    hami = make.pool("hami", cards=2, unit="MiB", units_per_card=32 * 1024)
+    vision = make.department("vision")
+    make.quota(vision, hami, 64 * 1024)
+    make.holding(vision, hami, own=24 * 1024, asked_per_pod=8 * 1024, cores_per_pod=75, placement=on("hami-n1", 0))
+    make.holding(vision, hami, own=4 * 1024, placement=on("hami-n1", 1))
+    root = make.user("root", is_operator=True)
+    details = words_of(page(client, root, f"/card-map/nodes/{Node.objects.get().pk}/"))
+    assert "36 GiB free" in details
+    assert "own · 8 GiB, charged 24 GiB" in details
+    assert "own · 4 GiB " in details
+    assert "Vision 0.4 cards" in words_of(page(client, root, "/card-map/"))
+    table = words_of(page(client, root, "/pools/hami/?table=1"))
+    assert "8 GiB, charged 24 GiB · 75 %" in table
+    assert "Free now 36 GiB" in table
+
+
 def test_filters_leave_out_nodes_and_fade_cards(client: Client, world: dict[str, User], pool: Pool) -> None:
     other = make.pool("t4", cards=2)
     root = world["root"]
@@ -176,6 +223,8 @@ def test_instances_cut_beforehand_are_a_line_for_each_profile(client: Client) ->
     root = make.user("root", is_operator=True)
     text = page(client, root, "/card-map/")
     assert drawn(text) == ["free"] * 4 + ["own d1 hn", "free"]
+    assert "Vision 0.5 cards" in words_of(text), "half a card, not one instance"
+    assert "own 0.5 cards, free 1 card" in text
     assert "4 of 4 free" in text
     assert "1 of 2 free" in text
     assert 'data-n="2" data-first="4"' in text
