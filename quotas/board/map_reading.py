@@ -63,7 +63,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A card, or a MIG instance on a node with fixed geometry, whose card is unknown (then it has a `profile`).
-    `cards`: how many cards it is. `is_shut`: it takes no new work, though some may run. `slices`: of a card that MIG cuts on demand; else 0."""
+    `cards`: how many cards it is. `is_shut`: it takes no new work, though some may run. `slices`: of a card that MIG cuts on
+    demand; else 0."""
 
     label: str
     units: int
