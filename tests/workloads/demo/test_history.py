@@ -65,15 +65,14 @@ def test_nobody_borrows_beyond_the_limit_or_while_the_guarantee_is_idle() -> Non
     fill(timezone.now())
     quotas = {(row.department_id, row.pool_id): row for row in Quota.objects.all()}
     saving = dt.timedelta(seconds=Assumed().saving)
-    recalled = set(Attempt.objects.filter(outcome="recalled").values_list("claim", "removed_at"))
+    left = dict(Attempt.objects.filter(outcome="recalled").values_list("claim", "removed_at"))
     changes: dict[tuple[int, int], list[tuple[dt.datetime, str, int]]] = defaultdict(list)
     for row in LedgerEntry.objects.all():
         source = "own" if row.own else "borrowed"
-        uncharged = (
-            max(row.started_at, row.ended_at - saving) if (row.claim_id, row.ended_at) in recalled else row.ended_at
-        )
+        end = row.ended_at
+        uncharged = min(end, max(row.started_at, left[row.claim_id] - saving)) if row.claim_id in left else end
         changes[row.department_id, row.pool_id] += [
-            (row.started_at, source, row.units), (row.ended_at, source, -row.units),
+            (row.started_at, source, row.units), (end, source, -row.units),
             (row.started_at, "charged", row.units), (uncharged, "charged", -row.units),
         ]  # fmt: skip
     borrowing = 0
