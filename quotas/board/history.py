@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -103,6 +103,13 @@ def _among(departments: Collection[int], begin: dt.datetime) -> dict[tuple[int, 
     return unit_seconds
 
 
+class Latest(NamedTuple):
+    """The units of a loan that were lent last: for the first time, or again after they had been returned."""
+
+    units: int
+    since: dt.datetime
+
+
 @dataclass(slots=True)
 class Loan:
     """What one department borrows from another in one pool: now, and over the period."""
@@ -113,6 +120,7 @@ class Loan:
     units: int = 0  # now
     leaving: int = 0  # of these, being recalled
     since: dt.datetime | None = None  # lent without a gap since then, to whichever claims
+    latest: Latest | None = None  # if not all units are lent since then
     unit_seconds: float = 0
 
     @property
@@ -121,7 +129,7 @@ class Loan:
 
 
 def loans(live: Live, departments: Collection[int], *, days: int = 7) -> list[Loan]:
-    """Loans with exactly one side in `departments`. One query.
+    """Loans with exactly one side in `departments`. Two queries at most.
 
     Running loans first, the longest-running first; then those that ended in the last `days` days.
     """
@@ -133,8 +141,11 @@ def loans(live: Live, departments: Collection[int], *, days: int = 7) -> list[Lo
 
 
 def running_loans(live: Live) -> list[Loan]:
-    """All loans that run now, the longest-running first. One query."""
+    """All loans that run now, the longest-running first. Two queries at most."""
     return _by_parties(live, LedgerEntry.objects.filter(ended_at=None, own=False), timezone.now())
+
+
+Parties = tuple[int, int, int | None]  # pool, borrower, lender
 
 
 def _by_parties(live: Live, entries: QuerySet[LedgerEntry], begin: dt.datetime) -> list[Loan]:
@@ -143,7 +154,8 @@ def _by_parties(live: Live, entries: QuerySet[LedgerEntry], begin: dt.datetime) 
     rows = entries.filter(pool__in=live.pools).values_list(
         "pool_id", "department_id", "lender_id", "units", "started_at", "ended_at", "lent_since", "claim__state"
     )
-    by_parties: dict[tuple[int, int, int | None], Loan] = {}
+    by_parties: dict[Parties, Loan] = {}
+    changed: set[Parties] = set()
     for pool, borrower, lender, units, started_at, ended_at, lent_since, state in rows:
         loan = by_parties.setdefault(
             (pool, borrower, lender),
@@ -155,4 +167,31 @@ def _by_parties(live: Live, entries: QuerySet[LedgerEntry], begin: dt.datetime) 
             loan.leaving += units if state == ClaimState.LEAVING else 0
             begun = lent_since or started_at
             loan.since = min(loan.since or begun, begun)
+            if lent_since is not None:
+                changed.add((pool, borrower, lender))
+    _find_latest({key: by_parties[key] for key in changed})
     return sorted(by_parties.values(), key=lambda loan: (loan.since or now, -loan.unit_seconds))
+
+
+def _find_latest(loans: Mapping[Parties, Loan]) -> None:
+    """Set `latest` of these running loans, from all that was lent since they began. One query, or none."""
+    begins = [loan.since for loan in loans.values() if loan.since]
+    if not begins:
+        return
+    changes: dict[Parties, dict[dt.datetime, int]] = defaultdict(lambda: defaultdict(int))
+    rows = LedgerEntry.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=min(begins)), own=False,
+        pool__in={pool for pool, _, _ in loans}, department__in={borrower for _, borrower, _ in loans},
+    ).values_list("pool_id", "department_id", "lender_id", "units", "started_at", "ended_at")  # fmt: skip
+    for pool, borrower, lender, units, started_at, ended_at in rows:
+        of_one = changes[pool, borrower, lender]
+        of_one[started_at] += units
+        if ended_at is not None:
+            of_one[ended_at] -= units
+    for key, loan in loans.items():
+        before = loan.units
+        for at, change in sorted(changes[key].items(), reverse=True):
+            before -= change
+            if before < loan.units:
+                loan.latest = Latest(loan.units - before, at) if loan.since and at > loan.since else None
+                break

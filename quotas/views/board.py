@@ -29,19 +29,10 @@ from quotas.wording import Sentences, lends, named_claims
 
 
 @dataclass(frozen=True, slots=True)
-class BorrowedSince:
-    """One lender or borrower of the department in one pool now."""
-
-    department: Department | None
-    units: int
-    since: dt.datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     usage: PoolUsage
-    borrowed: tuple[BorrowedSince, ...]
-    lent: tuple[BorrowedSince, ...]
+    borrowed: tuple[Loan, ...]  # that run now
+    lent: tuple[Loan, ...]
     lends: str  # what it lends now and next, as a sentence's end; blank without lending windows
 
 
@@ -152,10 +143,8 @@ def _row(usage: PoolUsage, running: list[Loan], inside: list[int]) -> Row:
     quota = usage.quota
     return Row(
         usage,
-        tuple(BorrowedSince(loan.lender, loan.units, loan.since) for loan in in_pool if loan.borrower.pk in inside),
-        tuple(
-            BorrowedSince(loan.borrower, loan.units, loan.since) for loan in in_pool if loan.borrower.pk not in inside
-        ),
+        tuple(loan for loan in in_pool if loan.borrower.pk in inside),
+        tuple(loan for loan in in_pool if loan.borrower.pk not in inside),
         lends(quota, now=timezone.now()) if quota is not None and quota.windows else "",
     )
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
+import random
+import re
 
 import pytest
 from django.test import Client
@@ -18,6 +21,7 @@ from quotas.spending.metering import sum_hours
 from tests import builders as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
+LAST_MINUTE = 20
 NOW = timezone.now().replace(minute=30, second=0, microsecond=0) - dt.timedelta(hours=1)
 
 
@@ -80,6 +84,43 @@ def test_it_goes_on_while_any_claim_uses_it_and_begins_again_after_a_gap(pool: P
     assert lent(biology) == {"speech": (2, at(15))}
 
 
+def latest(to: Department) -> tuple[int, dt.datetime] | None:
+    [loan] = [loan for loan in loans(read(), [to.pk], days=0) if loan.units]
+    return loan.latest
+
+
+def test_units_that_were_returned_and_lent_again_are_younger_than_the_loan(pool: Pool, biology: Department) -> None:
+    """What the loan has always been since then is its oldest part, whichever claims use it; what came back last the latest."""
+    assert latest(biology) is None
+    own = make.claim(vision(), pool, 2)
+    run_pass(group_id=pool.group_id, now=at(9))
+    release(own, now=at(12))
+    run_pass(group_id=pool.group_id, now=at(12))
+    assert lent(biology) == {"vision": (4, at(0))}
+    assert latest(biology) == (3, at(12)), "it lent 1 all the time"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_latest_units_are_those_beyond_what_was_lent_until_then(pool: Pool, biology: Department, seed: int) -> None:
+    """However claims come and go: compared with what was lent at each minute."""
+    chance = random.Random(seed)
+    each_minute = [lent(biology)]
+    for minute in range(1, LAST_MINUTE + 1):
+        for claim in Claim.objects.filter(state="holding"):
+            if chance.random() < 0.2:
+                release(claim, now=at(minute))
+        make.claim(chance.choice([vision(), biology, biology]), pool, chance.randint(1, 2))
+        run_pass(group_id=pool.group_id, now=at(minute))
+        each_minute.append(lent(biology))
+    for loan in loans(read(), [biology.pk], days=0):
+        if not loan.units or not loan.lender or not loan.since:
+            continue
+        lent_before = [minute.get(loan.lender.slug, (0, None))[0] for minute in each_minute]
+        less = [minute for minute in range(1, LAST_MINUTE + 1) if lent_before[minute - 1] < loan.units]
+        expected = (loan.units - lent_before[less[-1] - 1], at(less[-1])) if less else None
+        assert loan.latest == (expected if expected and expected[1] > loan.since else None), lent_before
+
+
 def test_the_hours_are_counted_as_before(pool: Pool, biology: Department) -> None:
     make.claim(vision(), pool, 2)
     run_pass(group_id=pool.group_id, now=at(9))
@@ -89,10 +130,28 @@ def test_the_hours_are_counted_as_before(pool: Pool, biology: Department) -> Non
     assert LedgerEntry.objects.filter(ended_at=None, own=False).count() == 2
 
 
-def test_the_board_says_it(client: Client, pool: Pool, biology: Department) -> None:
-    LedgerEntry.objects.update(started_at=timezone.now() - dt.timedelta(minutes=40))
-    make.claim(vision(), pool, 2)
-    run_pass(group_id=pool.group_id)
-    client.force_login(make.member(vision()))
+def test_the_board_and_the_ledger_say_it(client: Client, pool: Pool, biology: Department) -> None:
+    """Of the four cards lent for 40 minutes, three were returned, and lent again a minute ago."""
+    now = timezone.now()
+    LedgerEntry.objects.update(started_at=now - dt.timedelta(minutes=40))
+    own = make.claim(vision(), pool, 3)
+    run_pass(group_id=pool.group_id, now=now - dt.timedelta(minutes=10))
+    reader = make.member(vision())
+    client.force_login(reader)
+    assert re.search(r"1 card to Biology 40 min", told(client))
+    release(own, now=now - dt.timedelta(minutes=1))
+    run_pass(group_id=pool.group_id, now=now - dt.timedelta(minutes=1))
+    page = client.get("/d/vision/").content.decode()
+    assert re.search(r"4 cards to Biology up to 40 min( \d+ s)?, the last 3 cards 1 min", told(client))
+    assert re.search(r"4 cards 40 min( \d+ s)? ago the last 3 cards 1 min( \d+ s)? ago", told(client))
+    assert page.count('data-time="since"') == 2, "both tick"
+    reader.language = "zh-hans"
+    reader.save()
+    assert re.search(r"最长 40 分钟( \d+ 秒)?，最后 3 张卡 1 分钟", told(client))
+    assert re.search(r"最后 3 张卡 1 分钟( \d+ 秒)?前", told(client))
+
+
+def told(client: Client) -> str:
+    """The text of the board from its table on."""
     page = client.get("/d/vision/").content.decode().split('id="now"')[1]
-    assert "40 min" in page.split("to Biology")[1].split("</div>")[0]
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", re.sub("</?time[^>]*>", "", page))).split())
