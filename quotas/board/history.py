@@ -17,6 +17,8 @@ from quotas.models import ClaimState, LedgerEntry, Pool, UsageHour
 from quotas.spending.metering import hour_of
 
 HOUR = dt.timedelta(hours=1)
+A_WHILE = dt.timedelta(minutes=1)
+"""Units of a loan that were lent within so long of its start count as lent since its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Loan:
     units: int = 0  # now
     leaving: int = 0  # of these, being recalled
     since: dt.datetime | None = None  # lent without a gap since then, to whichever claims
-    latest: Latest | None = None  # if not all units are lent since then
+    latest: Latest | None = None  # if they are lent since A_WHILE or more after `since`
     unit_seconds: float = 0
 
     @property
@@ -193,5 +195,5 @@ def _find_latest(loans: Mapping[Parties, Loan]) -> None:
         for at, change in sorted(changes[key].items(), reverse=True):
             before -= change
             if before < loan.units:
-                loan.latest = Latest(loan.units - before, at) if loan.since and at > loan.since else None
+                loan.latest = Latest(loan.units - before, at) if loan.since and at - loan.since >= A_WHILE else None
                 break

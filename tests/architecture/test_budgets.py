@@ -81,7 +81,7 @@ MORE = {
     "quotas/rules": 43,  # one name for each thing that is set, and for its check and its bounds
     "quotas/board": 45,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each
     "quotas/lending": 18,
-    "quotas/planning": 20,  # with the rows of a snapshot, which a backtest has with other values
+    "quotas/planning": 21,  # with the rows of a snapshot, which a backtest has with other values, and the ledger's sources
 }
 
 

@@ -19,7 +19,7 @@ from portal.ids import new_id
 from portal.models import Department, User
 from quotas.engine import types as e
 from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota, UsageHour, WorkHour
-from quotas.planning.loan_entries import Source, sources
+from quotas.planning.loan_entries import sources
 from quotas.spending.metering import HOUR, hour_of, sum_hours
 from workloads.demo.seed import GIB, PEOPLE, QUOTAS, TRAINING
 from workloads.models import Attempt, Image, Kind, State, StopCause, Workload
@@ -99,7 +99,7 @@ class Recorder(Simulation):
 def shares_of(spans: list[Span], rules: e.Snapshot) -> Iterator[Share]:
     """The ledger of these attempts: settled, as in the portal, whenever one begins or ends, for others may then use what is
     guaranteed to their department."""
-    open_: dict[Source, Share] = {}
+    open_: dict[tuple[str, bool, str], Share] = {}
     for now in sorted({moment for span in spans for moment in (span.begin, span.end)}):
         running = {span.claim.id: span for span in spans if span.begin <= now < span.end}
         due = sources(replace(rules, now=now, claims=tuple(span.claim for span in running.values())))
