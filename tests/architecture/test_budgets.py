@@ -61,7 +61,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
     "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
     "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
-    "portal/text": 37,  # with json_values, which bounds bodies and fields alike, plain errors, sentences and their spaces
+    "portal/text": 38,  # with json_values, which bounds bodies and fields, plain errors, sentences and their spaces, charges
     "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
