@@ -534,7 +534,7 @@ class Claim(ClaimAmounts, models.Model):
     reserved = models.JSONField(null=True)  # {"units": 4, "places": […]}
     placement = models.JSONField(null=True)  # [{"pod": 0, "node": "n1", "cards": [0, 1]}]
 
-    # The last answer, for pages and API; it is no input of decisions.
+    # The last answer, for pages and API; it is no input of decisions. While it holds units, its shares are those of the ledger.
     decision = models.CharField(max_length=12, blank=True)
     own = models.PositiveIntegerField(default=0)
     borrowed = models.PositiveIntegerField(default=0)

@@ -139,11 +139,14 @@ class OnlyForms(Problem):
 
 
 def _page_above(path: str) -> str:
-    """The closest address above that is one of the portal: the page that has the form; "" if only the home page is above."""
+    """The closest page above an address, which has the form, as a relative link: it repeats nothing of the address. "" if only
+    the home page is above."""
+    steps = ""
     while path := path.rstrip("/").rpartition("/")[0]:
+        steps += "../"
         with contextlib.suppress(Resolver404):
             resolve(f"{path}/")
-            return f"{path}/"
+            return steps
     return ""
 
 

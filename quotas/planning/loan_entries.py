@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
 from portal.models import Department
+from portal.prepared import write_each
 from quotas.engine import types as e
 from quotas.engine.quota_tree import loans_in_use
 from quotas.models import OCCUPYING, Claim, LedgerEntry, PoolGroup
@@ -34,16 +35,30 @@ def settle_as(group: PoolGroup, snapshot: e.Snapshot, new: Iterable[Claim], *, n
         for claim in snapshot.claims
         if claim.state is not e.ClaimState.PENDING or claim.id in admitted
     )
-    due = sources(replace(snapshot, claims=claims_now))
-    over = []
+    units_by_source = sources(replace(snapshot, claims=claims_now))
+    due, over = dict(units_by_source), []
+    changed = set()
     for pk, key, units in _entries(group):
         if due.get(key) == units:
             del due[key]
         else:
             over.append(pk)
+            changed.add(key[0])
+    _divide(changed | {claim for claim, _, _ in due} - admitted.keys(), units_by_source)
     if over:  # not before their start, which may come from a process whose clock is ahead
         LedgerEntry.objects.filter(pk__in=over, ended_at=None).update(ended_at=Greatest(F("started_at"), now))
     return len(over) + (_begin(due, admitted, over, now) if due else 0)
+
+
+def _divide(changed: Collection[str], units_by_source: Mapping[Source, int]) -> None:
+    """Write how many units of these claims are own and borrowed from now on, which may differ from when they were admitted."""
+    shares = {claim: [0, 0] for claim, _, _ in units_by_source if claim in changed}
+    for (claim, own, _), units in units_by_source.items():
+        if claim in shares:
+            shares[claim][0 if own else 1] += units
+    if shares:
+        rows = Claim.objects.filter(public_id__in=shares, state__in=OCCUPYING).values_list("pk", "public_id")
+        write_each(Claim, ("own", "borrowed"), [(pk, shares[id]) for pk, id in rows])
 
 
 def _begin(

@@ -71,9 +71,8 @@ def quotas(request: HttpRequest, department: str) -> HttpResponse:
 
 def rules_of(department: Department) -> list[Rule]:
     by_pool = {quota.pool_id: quota for quota in Quota.objects.filter(department=department)}
-    pools = Pool.objects.annotate(promised=Sum("quotas__guaranteed", default=0)).order_by(
-        "slug"
-    )  # grouping loses the order
+    promised = Sum("quotas__guaranteed", default=0)
+    pools = Pool.objects.order_by("slug").annotate(promised=promised)  # groups have no order by themselves
     return [Rule(pool, by_pool.get(pool.pk), pool.promised) for pool in pools]
 
 

@@ -203,7 +203,7 @@ def test_an_address_that_only_takes_forms_says_so_when_it_is_looked_at(page: Cli
     response = page.get("/inbox/read/")
     assert (response.status_code, response["Allow"]) == (405, "POST")
     assert "only accepts form submissions" in text(response)
-    assert '<a class="btn btn-primary" href="/inbox/">Return to the page</a>' in text(response)
+    assert '<a class="btn btn-primary" href="../">Return to the page</a>' in text(response)
     assert 'href="/">Go home</a>' in text(page.get("/preferences/"))
     told = page.put("/api/v1/departments/")
     assert (told.status_code, told["Content-Type"]) == (405, "application/problem+json")

@@ -14,7 +14,7 @@ from django.utils import timezone
 from portal.models import Department
 from quotas.board.history import A_WHILE, loans
 from quotas.board.usage_now import read
-from quotas.models import Claim, LedgerEntry, Pool, UsageHour
+from quotas.models import Claim, LedgerEntry, Pool, Quota, UsageHour
 from quotas.planning.claims import release
 from quotas.planning.run_pass import run_pass
 from quotas.spending.metering import sum_hours
@@ -166,3 +166,28 @@ def told(client: Client) -> str:
     """The text of the board from its table on."""
     page = client.get("/d/vision/").content.decode().split('id="now"')[1]
     return " ".join(html.unescape(re.sub("<[^>]+>", " ", re.sub("</?time[^>]*>", "", page))).split())
+
+
+def test_a_claim_has_the_shares_that_the_ledger_has_now_not_those_of_its_admission(
+    pool: Pool, biology: Department
+) -> None:
+    borrower, first = Claim.objects.get(), make.claim(vision(), pool, 3)
+    run_pass(group_id=pool.group_id, now=at(1))
+    assert shares(borrower, first) == [(0, 4), (3, 0)]
+    Quota.objects.filter(department=vision()).update(guaranteed=1)
+    make.quota(biology, pool, 2)
+    run_pass(group_id=pool.group_id, now=at(2))
+    assert shares(borrower, first) == [(2, 2), (1, 2)]
+    Quota.objects.filter(department=vision()).update(guaranteed=5)
+    run_pass(group_id=pool.group_id, now=at(3))
+    assert shares(borrower, first) == [(2, 2), (3, 0)]
+    for claim in (borrower, first):
+        entries = LedgerEntry.objects.filter(claim=claim, ended_at=None)
+        assert sum(entry.units for entry in entries if not entry.own) == claim.borrowed
+
+
+def shares(*claims: Claim) -> list[tuple[int, int]]:
+    """(own, borrowed) of each, as stored."""
+    for claim in claims:
+        claim.refresh_from_db()
+    return [(claim.own, claim.borrowed) for claim in claims]
