@@ -108,7 +108,7 @@ def test_a_budget_is_set_shown_changed_in_two_tabs_and_removed_in_both_languages
     page.goto(page.url.partition("/budgets/")[0] + "/")
     expect(page.locator("main")).to_contain_text("of 6,000 GPU-hours")  # a part of the board
     alice = person("alice", language="zh-CN", width=390).go("/d/vision/budgets/")
-    expect(alice.locator("tbody")).to_contain_text("/ 6000 GPU 小时")
+    expect(alice.locator("tbody")).to_contain_text("/ 6,000 GPU 小时")
     expect(alice.locator("main")).to_contain_text("月和日从 UTC 的零点开始")
     assert alice.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.get_by_role("link", name="Budgets", exact=True).click()
