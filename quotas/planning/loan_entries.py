@@ -57,8 +57,9 @@ def _divide(changed: Collection[str], units_by_source: Mapping[Source, int]) -> 
         if claim in shares:
             shares[claim][0 if own else 1] += units
     if shares:
-        rows = Claim.objects.filter(public_id__in=shares, state__in=OCCUPYING).values_list("pk", "public_id")
-        write_each(Claim, ("own", "borrowed"), [(pk, shares[id]) for pk, id in rows])
+        occupying = Claim.objects.filter(public_id__in=shares, state__in=OCCUPYING)
+        rows = occupying.values_list("pk", "public_id", "own", "borrowed")
+        write_each(Claim, ("own", "borrowed"), [(pk, shares[id]) for pk, id, *before in rows if before != shares[id]])
 
 
 def _begin(
