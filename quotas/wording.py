@@ -232,7 +232,7 @@ class Words(_Names):
         sentences = [*self._of_nodes(standing)]
         for pool in self.units:
             in_pool = self._in(difference, pool)
-            if in_pool.changes or in_pool.told or in_pool.spared or in_pool.recallable:
+            if in_pool.changes or in_pool.recalled or in_pool.spared or in_pool.recallable:
                 sentences += difference_sentences(in_pool, reader=self.reader(pool))
         return sentences or difference_sentences(difference)
 
@@ -253,7 +253,7 @@ class Words(_Names):
         return replace(
             difference,
             changes=tuple(change for change in difference.changes if self.claims[change.claim].pool == pool),
-            told=of_pool(difference.told),
+            recalled=of_pool(difference.recalled),
             spared=of_pool(difference.spared),
             recallable={key: units for key, units in difference.recallable.items() if key[1] == pool},
         )

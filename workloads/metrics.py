@@ -16,7 +16,7 @@ from workloads.measurement import heat
 from workloads.models import Attempt, MetricsSource, StopCause, Workload
 
 RECENT = dt.timedelta(days=1)
-STAGES = ("announced", "told", "saved", "stopping", "late")
+STAGES = ("recalled", "notified", "saved", "stopping", "late")
 
 
 def collect() -> Iterator[Metric]:
@@ -119,7 +119,7 @@ def ends() -> Iterator[Metric]:
 def recalls() -> Iterator[Metric]:
     """Attempts that are being recalled, each in one stage; 0 for every other stage and pool."""
     gauge = GaugeMetricFamily(
-        "portal_recalls", "Attempts being recalled: announced, told in the container, saved, stopping, late.",
+        "portal_recalls", "Attempts being recalled: recalled, notified in the container, saved, stopping, late.",
         labels=["pool", "stage"],
     )  # fmt: skip
     now = timezone.now()
@@ -140,7 +140,7 @@ def stage_of(attempt: Attempt, now: dt.datetime) -> str:
         return "stopping"
     if attempt.ready_at:
         return "saved"
-    return "told" if attempt.announced_at else "announced"
+    return "notified" if attempt.announced_at else "recalled"
 
 
 def activity() -> Iterator[Metric]:

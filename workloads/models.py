@@ -409,7 +409,7 @@ class ModeChange(models.Model):
     target = models.JSONField()  # nodes.modes.recipes.Target
     before = models.JSONField()  # labels that will be written, as they were; sharing, held_back, drained
     labels = models.JSONField()  # what is written: {label: value, or null to remove it}
-    told = models.JSONField(default=dict)  # claims that were recalled: {public id: deadline}
+    deadlines = models.JSONField(default=dict)  # of the claims recalled for it: {public id: leave_by}
     stage = models.CharField(max_length=10, choices=ModeStage.choices, default=ModeStage.DRAINING)
     stage_since = models.DateTimeField(default=timezone.now)
     deadline = models.DateTimeField(null=True)  # of the stage; null: it waits for work that must not be stopped

@@ -180,8 +180,8 @@ class Tools:
         """Explain why a workload waits, is being recalled or has ended, with what happened to it."""
         now = self.portal.workload(workload)
         events = list(self.portal.every(f"workloads/{segment(workload)}/events/", 100))[-15:]
-        told = [f"  {each['at'][:19]} {each['kind']} {facts(each['data'])}".rstrip() for each in events]
-        return "\n".join([standing(now), "What happened, newest last:", *(told or ["  nothing yet"])])
+        lines = [f"  {each['at'][:19]} {each['kind']} {facts(each['data'])}".rstrip() for each in events]
+        return "\n".join([standing(now), "What happened, newest last:", *(lines or ["  nothing yet"])])
 
     def usage(self) -> str:
         """Say what is used of this token's GPU-hours and of the budgets that bind it, and what its holder used this month."""
@@ -234,11 +234,11 @@ def facts(data: Json) -> str:
 
 def standing(workload: Json) -> str:
     """The status of a workload in a few lines."""
-    told = workload["verdict"]
+    verdict = workload["verdict"]
     lines = [
         f"{workload['id']}: {workload['name']}, {workload['state']} since {workload['state_since'][:19]} "
         f"({amount(workload['units'], workload['unit'])} of {workload['pool']}, {workload['department']})",
-        told["title"], *told["lines"], *told["advice"],
+        verdict["title"], *verdict["lines"], *verdict["advice"],
     ]  # fmt: skip
     if workload["reclaim_at"]:
         left = (dt.datetime.fromisoformat(workload["reclaim_at"]) - dt.datetime.now(dt.UTC)).total_seconds()

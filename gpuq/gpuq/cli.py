@@ -107,8 +107,8 @@ def show_one(portal: Portal, arguments: argparse.Namespace) -> int:
     show(
         f"{workload['name']}  {workload['state']}  {amount(workload['units'], workload['unit'])} of {workload['pool']}"
     )
-    told = workload["verdict"]
-    show(told["title"], *told["lines"], *told["advice"])
+    verdict = workload["verdict"]
+    show(verdict["title"], *verdict["lines"], *verdict["advice"])
     for attempt in workload["attempts"]:
         show(f"attempt {attempt['number']}: {attempt['outcome'] or 'now'} {attempt['started_at'] or ''}".rstrip())
     return 0

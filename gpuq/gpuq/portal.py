@@ -133,8 +133,8 @@ class Portal:
         if not response.is_error:
             self.check_origin(response)
             return None
-        told = f"HTTP {response.status_code} {response.reason_phrase}"
-        return {"detail": f"{told}, which is not the portal's answer; is GPUQ_URL {self.url} right?"}
+        status = f"HTTP {response.status_code} {response.reason_phrase}"
+        return {"detail": f"{status}, which is not the portal's answer; is GPUQ_URL {self.url} right?"}
 
     def check_origin(self, response: httpx.Response) -> None:
         """Raises Misconfigured for an HTML page of another site, which may return 200 for every path."""

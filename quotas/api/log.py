@@ -36,7 +36,7 @@ class DecisionOut(serializers.ModelSerializer[Decision]):
     borrowed = serializers.SerializerMethodField()
     borrowed_from = serializers.SerializerMethodField(help_text="Empty for the other side.")
     reasons = serializers.SerializerMethodField(help_text="Empty for the other side.")
-    victims = serializers.SerializerMethodField(help_text="Who was told to go.")
+    victims = serializers.SerializerMethodField(help_text="The claims that were recalled for it.")
 
     class Meta:
         model = Decision

@@ -277,7 +277,7 @@ class UsageOut(serializers.Serializer[Any]):
     held = serializers.IntegerField()
     leaving = serializers.IntegerField()
     idle = serializers.IntegerField()
-    free_now = serializers.IntegerField(help_text="What it could start now without anyone being told to go.")
+    free_now = serializers.IntegerField(help_text="What it could start now without recalling anyone.")
     queue_units = serializers.IntegerField()
     queue_len = serializers.IntegerField()
     per_user = UserUsageOut(many=True, help_text="Of the departments you see; the use of other teams has no names.")

@@ -28,7 +28,7 @@ from quotas.rules.recalls import check_end, create_recall, withdraw_recall
 
 
 class ReturningOut(SideOut):
-    gone_by = serializers.DateTimeField(help_text="The deadline of the one who is told to go.")
+    gone_by = serializers.DateTimeField(help_text="The deadline of the recalled claim.")
 
 
 class RecallOut(serializers.ModelSerializer[Claim]):

@@ -57,8 +57,8 @@ class UsageReportRowOut(serializers.Serializer[Any]):
     starts = serializers.IntegerField(help_text="Attempts that started in this time.")
     wait_p50 = serializers.FloatField(allow_null=True, help_text="s, from queued to started.")
     wait_p95 = serializers.FloatField(allow_null=True, help_text="s")
-    recalls_suffered = serializers.IntegerField(help_text="Attempts that were told to leave.")
-    recalls_caused = serializers.IntegerField(help_text="Attempts that were told to leave for these.")
+    recalls_suffered = serializers.IntegerField(help_text="Attempts that were recalled.")
+    recalls_caused = serializers.IntegerField(help_text="Attempts that were recalled for these.")
     cost = serializers.DecimalField(20, 2, allow_null=True, help_text="In `currency`; null: no price.")
 
 

@@ -139,8 +139,10 @@ def ledger_matches_claims(claims: list[Claim]) -> Iterator[Violation]:
     entered = dict(open_entries.values_list("claim").annotate(units=Sum("units")))
     for claim in claims:
         if claim.started_at and entered.get(claim.pk, 0) != claim.units:
-            message = N_("%(claim)s holds %(units)s units but the ledger has %(told)s")
-            yield Violation(message, {"claim": claim.public_id, "units": claim.units, "told": entered.get(claim.pk, 0)})
+            message = N_("%(claim)s holds %(units)s units but the ledger has %(entered)s")
+            yield Violation(
+                message, {"claim": claim.public_id, "units": claim.units, "entered": entered.get(claim.pk, 0)}
+            )
     for entry in open_entries.filter(Q(claim__state=ClaimState.RELEASED)).select_related("claim"):
         message = N_("the ledger still counts %(units)s units of %(claim)s, which has ended")
         yield Violation(message, {"units": entry.units, "claim": entry.claim.public_id})

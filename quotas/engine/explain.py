@@ -53,7 +53,7 @@ DIFFERENCES: Mapping[str, str] = {
     "new": N_("%(claim)s: %(after)s"),
     "gone": N_("%(claim)s is no longer requested; before: %(before)s"),
     "changed": N_("%(claim)s: %(after)s Before: %(before)s"),
-    "told": N_("%(claim)s would have to release its capacity."),
+    "recalled": N_("%(claim)s would have to release its capacity."),
     "spared": N_("%(claim)s would no longer have to release its capacity."),
     "borrows_more": N_("%(department)s would borrow %(units)s more of %(pool)s."),
     "borrows_less": N_("%(department)s would borrow %(units)s less of %(pool)s."),
@@ -158,7 +158,7 @@ def _wording(decision: Decision) -> str:
 def difference_sentences(difference: Difference, gettext: Gettext = _as_is, reader: Reader = PLAIN) -> list[str]:
     """What a change does: one sentence for each claim and department that it affects."""
 
-    def told(wording: str, **values: str) -> str:
+    def effect(wording: str, **values: str) -> str:
         return gettext(DIFFERENCES[wording]) % values
 
     def answer(decision: Decision) -> str:
@@ -171,14 +171,14 @@ def difference_sentences(difference: Difference, gettext: Gettext = _as_is, read
     for change in difference.changes:
         wording = "new" if change.before is None else "gone" if change.after is None else "changed"
         texts = {"before": change.before and answer(change.before), "after": change.after and answer(change.after)}
-        found.append(told(wording, claim=reader.claim(change.claim), **{n: text or "" for n, text in texts.items()}))
-    found += [told("told", claim=reader.claim(claim)) for claim in difference.told]
-    found += [told("spared", claim=reader.claim(claim)) for claim in difference.spared]
+        found.append(effect(wording, claim=reader.claim(change.claim), **{n: text or "" for n, text in texts.items()}))
+    found += [effect("recalled", claim=reader.claim(claim)) for claim in difference.recalled]
+    found += [effect("spared", claim=reader.claim(claim)) for claim in difference.spared]
     for (department, pool), units in difference.recallable.items():
         names = {
             "department": reader.department(department),
             "pool": reader.pool(pool),
             "units": reader.units(abs(units)),
         }
-        found.append(told("borrows_more" if units > 0 else "borrows_less", **names))
-    return found or [told("nothing")]
+        found.append(effect("borrows_more" if units > 0 else "borrows_less", **names))
+    return found or [effect("nothing")]

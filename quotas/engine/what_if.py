@@ -109,15 +109,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a change affects: claims whose answer `changes`, claims `told` to leave only because of it (`told_units` by
+    """What a change affects: claims whose answer `changes`, claims `recalled` only because of it (`recalled_units` by
     department), and those `spared`. `recallable`: how many more (negative: fewer) units of each department would count as
     borrowed at once, before any preemption."""
 
     before: Plan
     after: Plan
     changes: tuple[Change, ...]
-    told: tuple[ClaimId, ...]
-    told_units: Mapping[DepartmentId, int]
+    recalled: tuple[ClaimId, ...]
+    recalled_units: Mapping[DepartmentId, int]
     spared: tuple[ClaimId, ...]
     recallable: Mapping[tuple[DepartmentId, PoolId], int]
 
@@ -131,19 +131,19 @@ def compare(snapshot: Snapshot, before: Plan, changed: Snapshot, after: Plan) ->
     """The difference between the plan `before` and the plan `after`, which is of the changed snapshot."""
     old = {decision.claim: decision for decision in before.decisions}
     new = {decision.claim: decision for decision in after.decisions}
-    told_before, told_after = _victims(before), _victims(after)
+    victims_before, victims_after = _victims(before), _victims(after)
     units: Counter[DepartmentId] = Counter()
     for claim in changed.claims:
-        if claim.id in told_after - told_before:
+        if claim.id in victims_after - victims_before:
             units[claim.department] += claim.units
     changes = (Change(claim, old.get(claim), new.get(claim)) for claim in sorted({*old, *new}))
     return Difference(
         before=before,
         after=after,
         changes=tuple(change for change in changes if change.before != change.after),
-        told=tuple(sorted(told_after - told_before)),
-        told_units=dict(sorted(units.items())),
-        spared=tuple(sorted(told_before - told_after)),
+        recalled=tuple(sorted(victims_after - victims_before)),
+        recalled_units=dict(sorted(units.items())),
+        spared=tuple(sorted(victims_before - victims_after)),
         recallable=_recallable(snapshot, changed),
     )
 

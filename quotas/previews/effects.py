@@ -89,7 +89,7 @@ IN_SENTENCE = {"stopped", "waits", "recallable"}
 
 def effect_of(actor: Actor, *differences: Difference) -> Effect:
     """What the differences, one for each pool group, mean for this reader."""
-    stopped = {claim for each in differences for claim in each.told}
+    stopped = {claim for each in differences for claim in each.recalled}
     staying = {
         c for each in differences for c in (*each.spared, *(set(each.after.withdrawn) - set(each.before.withdrawn)))
     }
@@ -148,7 +148,7 @@ def side_of(actor: Actor, claim: Claim) -> ClaimSide:
 
 def _last(difference: Difference) -> dt.datetime | None:
     """When the last recalled claim would have left."""
-    victims = set(difference.told)
+    victims = set(difference.recalled)
     by = [d.by for d in difference.after.decisions if d.by is not None and victims & set(d.victims)]
     return moment(max(by)) if by else None
 

@@ -62,7 +62,7 @@ def preview_quota(
     snapshot = load_snapshot(pool.group, now=now)
     changed = _with_row(snapshot, row, lends_otherwise=lends_otherwise, now=now)
     difference = what_if(snapshot, changed)
-    lines, fall = lending_lines(row, difference.told, now=now)
+    lines, fall = lending_lines(row, difference.recalled, now=now)
     if giver is not None:
         parent = e.DepartmentId(giver.department.slug)
         changed = with_quota(changed, parent, e.PoolId(pool.slug), quota_of(giver, now))

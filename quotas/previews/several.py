@@ -58,7 +58,7 @@ class Foresight:
             sentences += [("", each) for pool in pools for each in less_protected(before, after, pool)]
             for department in Department.objects.filter(slug__in=moved):
                 sentences += limits(before, after, department)
-            sentences += self._windows(pools, difference.told, lending)
+            sentences += self._windows(pools, difference.recalled, lending)
         every = [*(each for _text, each in sentences if each is not None), *breaks]
         return preview_of(effect_of(self._actor, *differences), [text for text, _break in sentences if text], every)
 

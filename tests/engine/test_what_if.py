@@ -24,7 +24,7 @@ def test_a_recall_shows_who_would_be_told() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4, checkpointed_at=0)])
     seen = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
-    assert (seen.told, seen.told_units, seen.spared) == (("i",), {"nlp": 4}, ())
+    assert (seen.recalled, seen.recalled_units, seen.spared) == (("i",), {"nlp": 4}, ())
     assert [change.claim for change in seen.changes] == ["recall"]
 
 
@@ -35,7 +35,7 @@ def test_a_changed_quota_shows_what_becomes_recallable_and_who_may_start() -> No
     changed = with_quota(with_quota(snapshot, "nlp", "gpu", Quota(2)), "vision", "gpu", Quota(6))
     seen = what_if(snapshot, changed)
     assert seen.recallable == {("nlp", "gpu"): 2}
-    assert seen.told == ("h",)
+    assert seen.recalled == ("h",)
     with pytest.raises(ValueError, match="no department"):
         with_quota(snapshot, "nobody", "gpu", Quota(2))
 
@@ -164,7 +164,7 @@ def test_the_difference_as_json_has_both_answers() -> None:
     snapshot = a_busy_pool()
     found = difference_to_json(what_if(snapshot, with_change(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
     assert json.loads(json.dumps(found)) == {
-        "changes": [], "told": [], "told_units": {}, "spared": [], "withdrawn": [], "recallable": {"nlp": {"gpu": 2}},
+        "changes": [], "recalled": [], "recalled_units": {}, "spared": [], "withdrawn": [], "recallable": {"nlp": {"gpu": 2}},
     }  # fmt: skip
     found = difference_to_json(what_if(snapshot, with_claim(snapshot, pending("v", "nlp", 6))))
     assert [(change["claim"], change["before"]) for change in found["changes"]] == [("v", None)]

@@ -186,14 +186,14 @@ def ranks_of(spec: dict[str, Any], state: dict[str, Any] | None, ending: dict[st
         Rank(
             rank,
             rank_phase(life, ending),
-            stop_requested=life.get("told", False),
+            stop_requested=life.get("stop_requested", False),
             node=wanted["node"],
             cards=tuple(wanted["cards"]),
             exit_code=life.get("code"),
             reason=""
             if life.get("code") is None
             else "Stopped"
-            if life["told"]
+            if life["stop_requested"]
             else "Error"
             if life["code"]
             else "Completed",

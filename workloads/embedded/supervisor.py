@@ -151,7 +151,7 @@ class Farewell:
         self.held: set[int] = set()
         self.left: set[int] = set()  # shells left to their own trap
         self.readers: set[int] = set()  # shells that read another program's output
-        self.told: set[int] = set()
+        self.signalled: set[int] = set()
         self.fed: set[int] = set()
         self.done = False
 
@@ -164,9 +164,9 @@ class Farewell:
         programs = self.hold()
         fed = {pid for pid in programs if any(writes_to(each, pid) for each in programs if each != pid)}
         for pid, parent in programs.items():
-            if self.is_top(parent) and pid not in self.left and pid not in self.told | self.fed | fed:
+            if self.is_top(parent) and pid not in self.left and pid not in self.signalled | self.fed | fed:
                 send(os.kill, pid, signal.SIGTERM)
-                self.told.add(pid)
+                self.signalled.add(pid)
         self.fed = fed
         if not programs:
             self.done = True
@@ -224,7 +224,7 @@ class Supervisor:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}  # rank → process, while it lives
         self.codes: dict[int, int] = {}  # rank → exit code
         lives: list[dict[str, Any]] = [
-            {"started_at": None, "finished_at": None, "code": None, "told": False, "restarts": 0}
+            {"started_at": None, "finished_at": None, "code": None, "stop_requested": False, "restarts": 0}
             for _ in self.spec.get("ranks", ())
         ]
         self.state: dict[str, Any] = {
@@ -319,7 +319,7 @@ class Supervisor:
     def note_end(self, rank: int, code: int) -> None:
         self.codes[rank] = code
         was_stopped = self.kill_at is not None
-        self.state["ranks"][rank] |= {"finished_at": time.time(), "code": code, "told": was_stopped}
+        self.state["ranks"][rank] |= {"finished_at": time.time(), "code": code, "stop_requested": was_stopped}
 
     def patience(self) -> float:
         moments = [moment for moment in (self.kill_at, self.limit(), *self.again_at.values()) if moment]
@@ -448,7 +448,7 @@ class Supervisor:
         lives = [self.state["ranks"][rank] for rank in sorted(self.codes)]
         bad = [life for life in lives if life["code"]]
         # Ranks that were stopped because another one failed, or because the leader is done, must not hide its exit code.
-        own = sorted((life for life in bad if not life["told"]), key=lambda life: float(life["finished_at"]))
+        own = sorted((life for life in bad if not life["stop_requested"]), key=lambda life: float(life["finished_at"]))
         led = self.spec["leader_decides"] and lives and lives[0]["code"] == 0 and not self.reason
         first = next(iter(own or bad), None)
         code = 0 if first is None or (led and not own) else first["code"]

@@ -74,7 +74,7 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         {
             "rank": each.rank,
             "phase": each.phase.value,
-            "told": each.stop_requested,
+            "stop_requested": each.stop_requested,
             "node": each.node,
             "cards": list(each.cards),
             "exit_code": each.exit_code,
@@ -91,7 +91,7 @@ def as_rows(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 
 def was_stopped(row: Mapping[str, Any]) -> bool:
     """Whether the rank of a stored row was stopped. Rows of older versions do not record it."""
-    return row["phase"] in (Phase.FAILED, Phase.LOST) and bool(row.get("told", row["reason"] == "Stopped"))
+    return row["phase"] in (Phase.FAILED, Phase.LOST) and bool(row.get("stop_requested", row["reason"] == "Stopped"))
 
 
 def first_failed(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -113,7 +113,7 @@ def _provider(table: tables.Table) -> OpenIdConnect:
         table.address("sign_in_origins", origin)
     scopes = tuple(values.get("scopes", ("openid", "profile", "email")))
     if "openid" not in scopes:
-        raise table.wrong(f"has scopes without openid for {key}: add it, or nobody is told apart")
+        raise table.wrong(f"has scopes without openid for {key}: add it, or users cannot be identified")
     return OpenIdConnect(
         key=key, label=table.text("label", key.capitalize()), server_url=server_url.rstrip("/"),
         client_id=client_id, client_secret=secret, scopes=scopes, sign_in_origins=origins,

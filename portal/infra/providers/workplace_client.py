@@ -19,7 +19,7 @@ from portal.infra.providers.workplaces import DINGTALK, FEISHU, Workplace
 PATIENCE = 8.0  # s for each answer
 DEEPEST = 20  # levels of departments
 Json = dict[str, Any]
-UNKNOWN_GROUPS = {"_claim_names": {"groups": "not told"}}
+UNKNOWN_GROUPS = {"_claim_names": {"groups": "unknown"}}
 """Claims that mark the person's groups as unknown (portal/sign_in/claims.py)."""
 
 

@@ -208,8 +208,8 @@ def difference_to_json(difference: Difference) -> Json:
             }
             for change in difference.changes
         ],
-        "told": list(difference.told),
-        "told_units": dict(difference.told_units),
+        "recalled": list(difference.recalled),
+        "recalled_units": dict(difference.recalled_units),
         "spared": list(difference.spared),
         "withdrawn": sorted({*difference.after.withdrawn} - {*difference.before.withdrawn}),
         "recallable": recallable,

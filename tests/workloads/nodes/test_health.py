@@ -183,6 +183,6 @@ def test_leaving_for_a_change_of_mode_is_not_counted_either(bed: Bed) -> None:
         node=Node.objects.get(), target={"mode": "mig"}, labels={}, stage="draining",
         before={"labels": {}, "drained": False, "sharing": "whole", "instances": {}, "held_back": ""},
     )  # fmt: skip
-    ModeChange.objects.filter(pk=change.pk).update(told=announce([claim], {}, now=timezone.now()))
+    ModeChange.objects.filter(pk=change.pk).update(deadlines=announce([claim], {}, now=timezone.now()))
     bed.until(lambda: job.attempts.count() == 2)
     assert (bed.state(job) != "failed", job.reclaims, job.attempts.first().reason) == (True, 0, "out_of_service")

@@ -66,7 +66,14 @@ def test_ranks_are_kept_as_json_that_is_equal_for_equal_ranks() -> None:
 
 
 def row(rank: int, phase: str, told: bool, finished: str, code: int | None = 1) -> dict[str, object]:
-    return {"rank": rank, "phase": phase, "told": told, "finished_at": finished, "exit_code": code, "reason": "Error"}
+    return {
+        "rank": rank,
+        "phase": phase,
+        "stop_requested": told,
+        "finished_at": finished,
+        "exit_code": code,
+        "reason": "Error",
+    }
 
 
 def test_the_first_that_failed_by_itself_is_the_one() -> None:
@@ -75,6 +82,6 @@ def test_the_first_that_failed_by_itself_is_the_one() -> None:
     assert first_failed(rows) == rows[2]
     assert [was_stopped(each) for each in rows] == [True, False, False, False, False]
     assert first_failed([row(0, "succeeded", False, "1")]) is None
-    old = {key: value for key, value in row(0, "failed", True, "1").items() if key != "told"}
+    old = {key: value for key, value in row(0, "failed", True, "1").items() if key != "stop_requested"}
     assert not was_stopped(old)
     assert was_stopped(old | {"reason": "Stopped"})

@@ -125,7 +125,7 @@ def main() -> int:
             save(step, weights)
             say(f"step {step}/{args.steps} mean loss {agreed['loss']:.5f}")
         if agreed["leave"]:
-            say("told to go: leaving with the others")
+            say("stop requested: ending with the others")
             return 143
         time.sleep(args.step_seconds)
     say(f"done: weights {', '.join(f'{w:.3f}' for w in weights)}")

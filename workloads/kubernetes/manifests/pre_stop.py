@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 HOOK = r"""
-held= left= told= fed= readers=
+held= left= signalled= fed= readers=
 is_shell() {
   case $(tr '\0' '\n' < "/proc/$1/cmdline" 2>/dev/null | head -n 1) in
     sh|*/sh|bash|*/bash|dash|*/dash|ash|*/ash|ksh|*/ksh|zsh|*/zsh) return 0 ;;
@@ -122,8 +122,8 @@ while :; do
   for each in $programs; do
     pid=${each%:*}
     if is_fed "$pid"; then still="$still $pid"; continue; fi
-    case " $left $told $fed " in *" $pid "*) continue ;; esac
-    if is_top "${each#*:}"; then kill -TERM "$pid" 2>/dev/null; told="$told $pid"; fi
+    case " $left $signalled $fed " in *" $pid "*) continue ;; esac
+    if is_top "${each#*:}"; then kill -TERM "$pid" 2>/dev/null; signalled="$signalled $pid"; fi
   done
   fed=$still
   sleep 0.2 2>/dev/null || sleep 1 || break

@@ -84,10 +84,10 @@ def start(*, actor: Actor, node: Node, target: Target) -> ModeChange:
                 node=node, author=actor.user, target=target.as_json(), before=before, labels=dict(wanted.labels),
             )  # fmt: skip
             Node.objects.filter(pk=node.pk).update(drained=True)
-            change.told = announce_drain(node, {}, now=now)
+            change.deadlines = announce_drain(node, {}, now=now)
             others = OutsidePod.objects.filter(node=node).exists()
             change.deadline = deadline_of(on_node(node), others=others, now=now)
-            change.save(update_fields=["told", "deadline"])
+            change.save(update_fields=["deadlines", "deadline"])
             audit.record(actor, "node.mode_change_asked", node.name, before=before, after=change.target)
             emit("node.mode_change", node=node.name, change=change.public_id, stage=Stage.DRAINING.value)
             wake("workloads.modes")

@@ -142,12 +142,12 @@ def _drain(change: ModeChange, *, now: dt.datetime) -> bool:
     with durable():
         for group_id in groups_of(change.node):
             locked_group(group_id)
-        deadlines = announce_drain(change.node, change.told, now=now)
+        deadlines = announce_drain(change.node, change.deadlines, now=now)
         left = on_node(change.node)
         others = OutsidePod.objects.filter(node=change.node).exists()
         deadline = deadline_of(left, others=others, now=now)
-        ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(told=deadlines, deadline=deadline)
-    change.told, change.deadline = deadlines, deadline
+        ModeChange.objects.filter(pk=change.pk, stage=Stage.DRAINING).update(deadlines=deadlines, deadline=deadline)
+    change.deadlines, change.deadline = deadlines, deadline
     return bool(left) or others
 
 
@@ -261,7 +261,7 @@ def record_event(change: ModeChange, event: Event, *, now: dt.datetime, message:
         if stage in FINAL and stage is not Stage.FAILED:
             _back_in_service(change)
         if stage is Stage.CANCELLED:
-            withdraw_drain(change.node, change.told, now=now)
+            withdraw_drain(change.node, change.deadlines, now=now)
         emit("node.mode_change", node=change.node.name, change=change.public_id, stage=stage.value)
         audit.record(
             SYSTEM, f"node.mode_{stage.value}", change.node.name,
