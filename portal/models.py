@@ -182,7 +182,7 @@ class DirectoryReading(models.Model):
     people = models.PositiveIntegerField(default=0)  # with an account here, at read_at
     problem = models.TextField(blank=True)  # why the last attempt changed nothing
     losing = models.PositiveIntegerField(default=0)  # people who would have lost all groups, if too many
-    told_at = models.DateTimeField(
+    notified_at = models.DateTimeField(
         null=True
     )  # when operators were notified that it cannot be read; null: they were not
 

@@ -458,7 +458,7 @@ class MetricsSource(models.Model):
     ranks = models.PositiveIntegerField(default=0, editable=False)  # measured then
     gpu_ranks = models.PositiveIntegerField(default=0, editable=False)  # of them with GPU activity
     failing_since = models.DateTimeField(null=True, editable=False)
-    told_at = models.DateTimeField(null=True, editable=False)  # operators were notified of this outage
+    notified_at = models.DateTimeField(null=True, editable=False)  # operators were notified of this outage
     failure = models.JSONField(default=dict, editable=False)
     complete_until = models.DateTimeField(null=True, editable=False)  # every bucket that ended by then is summed
 

@@ -108,10 +108,10 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
             setattr(row, name, value)
         since = row.read_at or tried_at
         if not row.problem and not row.losing:
-            if row.told_at is not None:
+            if row.notified_at is not None:
                 notices.send("directory.read_again", to=User.operators(), directory=directory.label)
-            row.told_at = None
-        elif row.told_at is None and (row.losing or row.read_at is None or tried_at - since >= NOTIFY_AFTER):
+            row.notified_at = None
+        elif row.notified_at is None and (row.losing or row.read_at is None or tried_at - since >= NOTIFY_AFTER):
             if row.losing:
                 notices.send(
                     "directory.too_many_lose", to=User.operators(), directory=directory.label, people=row.losing
@@ -121,7 +121,7 @@ def _note(directory: Directory, tried_at: dt.datetime, **facts: object) -> None:
                     "directory.away", to=User.operators(), directory=directory.label, since_at=since.isoformat(),
                     why=row.problem[:300],
                 )  # fmt: skip
-            row.told_at = tried_at
+            row.notified_at = tried_at
         row.save()
 
 

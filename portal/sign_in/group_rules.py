@@ -250,7 +250,7 @@ def signed_in(account: SocialAccount, groups: list[str] | None, said_at: dt.date
     Of two concurrent sign-ins the provider's later answer counts, whichever is written last.
     """
     if groups is None:
-        log.warning("groups.not_told", provider=account.provider, account=account.pk)
+        log.warning("groups.unknown", provider=account.provider, account=account.pk)
         return None
     with durable():
         user = User.objects.select_for_update(no_key=True).get(pk=account.user_id)

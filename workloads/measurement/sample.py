@@ -150,10 +150,10 @@ def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.dat
     with_gpu = sum(use.gpu is not None for use in uses_by_window[-1].values())
     own.update(measured_at=now, ranks=len(uses_by_window[-1]), gpu_ranks=with_gpu, complete_until=complete)
     with durable():
-        was_told = own.filter(told_at__isnull=False).update(told_at=None)
+        was_notified = own.filter(told_at__isnull=False).update(notified_at=None)
         if own.filter(failing_since__isnull=False).update(failing_since=None, failure={}):
             emit("cluster.measured", cluster=source.cluster.name)
-        if was_told:
+        if was_notified:
             notices.send("cluster.measured", to=User.operators(), cluster=source.cluster.name)
 
 
@@ -164,7 +164,7 @@ def fail(source: MetricsSource, problem: Problem, *, now: dt.datetime) -> None:
     why = {"message": problem.message, "params": problem.numbers}
     with durable():
         own.update(failure=why)
-        if own.filter(told_at=None, failing_since__lte=now - OUTAGE).update(told_at=now):
+        if own.filter(notified_at=None, failing_since__lte=now - OUTAGE).update(notified_at=now):
             since = own.values_list("failing_since", flat=True).get()
             notices.send("cluster.not_measured", to=User.operators(), cluster=source.cluster.name, why=why,
                          since_at=since.isoformat() if since else None)  # fmt: skip

@@ -118,7 +118,7 @@ def set_source(*, actor: Actor, cluster: Cluster, wish: Wish, seen: str = "") ->
         before = settings_of(stored)
         versions.check(before, seen)
         row.pk = stored.pk if stored else None
-        row.failing_since, row.told_at, row.failure = None, None, {}
+        row.failing_since, row.notified_at, row.failure = None, None, {}
         row.save(force_insert=stored is None, force_update=stored is not None)
         after = settings_of(row) | {"new_secret": wish.secret is not None and row.auth != MetricsAuth.NONE}
         audit.record(actor, "cluster.metrics_set", cluster.name, before=before, after=after)

@@ -302,7 +302,7 @@ def _notify(driver: Admits, ref: ExternalRef, text: str, *, event: bool) -> None
     try:
         driver.notify_external(ref, text, event=event)
     except ClusterError as error:
-        log.warning("external.not_told", run=str(ref), error=str(error))
+        log.warning("external.notify_failed", run=str(ref), error=str(error))
 
 
 def register(cluster: Cluster, run: ExternalRun, *, now: dt.datetime) -> Workload | None:

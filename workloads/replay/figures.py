@@ -69,7 +69,7 @@ def _figures(
         "late": len(late),
         "late_of_waits_inside": _part(len(late), len(waited_inside)),
         "latest_by_s": max(late, default=0),
-        "started_later_than_told": sum(record.broken for record in records),
+        "started_after_promise": sum(record.broken for record in records),
         "wait_inside_s": _spread(record.waited(outcome.end) for record in records if record.inside),
         "wait_above_s": _spread(record.waited(outcome.end) for record in records if record.inside is False),
         "idle_while_waiting_gpu_hours": {rule: round(part / HOUR, 1) for rule, part in idle.most_common() if part},

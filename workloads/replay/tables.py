@@ -38,7 +38,7 @@ SUMMARY: list[tuple[str, str, Callable[..., str]]] = [
     ("most stops of one job", "most_stops_of_a_job", _number),
     ("waits inside a guarantee that were late", "late_of_waits_inside", part),
     ("latest by (s)", "latest_by_s", _number),
-    ("started later than told", "started_later_than_told", _number),
+    ("started after the promise", "started_after_promise", _number),
     ("wait inside, min: p50 / p95 / p99 / max", "wait_inside_s", _wait),
     ("wait above, min: p50 / p95 / p99 / max", "wait_above_s", _wait),
     ("jobs", "jobs", _number),

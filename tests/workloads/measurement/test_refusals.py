@@ -147,7 +147,7 @@ def test_a_new_address_begins_a_new_outage(mood: Mood, here: World) -> None:
     mood.answer, now = (500, {}, b""), timezone.now()
     for minutes in (0, 31):
         measure_all(now=now + dt.timedelta(minutes=minutes))
-    MetricsSource.objects.update(failing_since=None, told_at=None, failure={})  # as saving it does
+    MetricsSource.objects.update(failing_since=None, notified_at=None, failure={})  # as saving it does
     for minutes in (32, 62, 63, 64):
         measure_all(now=now + dt.timedelta(minutes=minutes))
     assert InboxItem.objects.filter(kind="cluster.not_measured").count() == 2
