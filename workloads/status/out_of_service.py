@@ -14,7 +14,10 @@ def mode_change_of(claim: Claim) -> ModeChange | None:
         return None
     names = {place["node"] for place in claim.placement or ()}
     changes = ModeChange.objects.filter(
-        finished_at=None, node__name__in=names, node__cluster=claim.pool.group.cluster_id, deadlines__has_key=claim.public_id
+        finished_at=None,
+        node__name__in=names,
+        node__cluster=claim.pool.group.cluster_id,
+        deadlines__has_key=claim.public_id,
     )
     return changes.select_related("node").first()
 
