@@ -150,7 +150,7 @@ def record(round_: Round, uses_by_window: list[dict[Place, Use]], *, now: dt.dat
     with_gpu = sum(use.gpu is not None for use in uses_by_window[-1].values())
     own.update(measured_at=now, ranks=len(uses_by_window[-1]), gpu_ranks=with_gpu, complete_until=complete)
     with durable():
-        was_notified = own.filter(told_at__isnull=False).update(notified_at=None)
+        was_notified = own.filter(notified_at__isnull=False).update(notified_at=None)
         if own.filter(failing_since__isnull=False).update(failing_since=None, failure={}):
             emit("cluster.measured", cluster=source.cluster.name)
         if was_notified:
