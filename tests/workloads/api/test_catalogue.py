@@ -1,4 +1,4 @@
-"""Images, presets and the capacity of pools, kept by operators' programs."""
+"""Images, presets and the capacity of pools, managed by operators through the API."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def root(vision: Department) -> Any:
     return person(make.user("root", is_operator=True))
 
 
-def test_an_image_and_a_preset_are_made_changed_and_no_longer_offered(root: Any, vision: Department) -> None:
-    made = root.post(API + "images/", IMAGE, headers={"Idempotency-Key": "1"})
-    assert (made.status_code, made["Location"]) == (201, f"{API}images/{made.json()['id']}/")
+def test_images_and_presets_can_be_created_changed_and_deactivated(root: Any, vision: Department) -> None:
+    created = root.post(API + "images/", IMAGE, headers={"Idempotency-Key": "1"})
+    assert (created.status_code, created["Location"]) == (201, f"{API}images/{created.json()['id']}/")
     again = root.post(API + "images/", IMAGE, headers={"Idempotency-Key": "1"})
-    assert (again.json(), again["Content-Type"]) == (made.json(), "application/json")
+    assert (again.json(), again["Content-Type"]) == (created.json(), "application/json")
     preset = root.post(API + "presets/", PRESET)
     assert (preset.status_code, preset["Location"]) == (201, f"{API}presets/quick/")
     row = Preset.objects.get()
     assert (row.units_per_pod, row.cpu_milli, row.command, row.setup) == (6144, 500, ["python", ""], {"port": 8000})
     assert root.patch(API + "presets/quick/", {"amount": "12 GiB", "active": False}).json()["units_per_pod"] == 12_288
-    assert root.patch(made["Location"], {"title": "Torch 2"}).json()["title"] == "Torch 2"
+    assert root.patch(created["Location"], {"title": "Torch 2"}).json()["title"] == "Torch 2"
     member = person(make.member(vision))
     assert member.get(API + "presets/quick/").status_code == 404
-    assert member.get(made["Location"]).json()["title"] == "Torch 2"
+    assert member.get(created["Location"]).json()["title"] == "Torch 2"
     assert root.get(API + "presets/quick/").json()["active"] is False
     assert list(AuditEntry.objects.order_by("pk").values_list("action", flat=True)) == [
         "image.added", "preset.added", "preset.changed", "image.changed",
     ]  # fmt: skip
 
 
-def test_every_refusal_names_its_field(root: Any) -> None:
+def test_invalid_image_or_preset_is_rejected_with_its_field(root: Any) -> None:
     root.post(API + "images/", IMAGE)
     root.post(API + "presets/", PRESET)
     for path, body, field in (
@@ -69,14 +69,14 @@ def test_every_refusal_names_its_field(root: Any) -> None:
     assert (Image.objects.count(), Preset.objects.count()) == (1, 1)
 
 
-def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(root: Any) -> None:
+def test_image_known_only_from_external_workloads_can_be_added_as_new(root: Any) -> None:
     hidden = Image.objects.create(name=IMAGE["name"], title="?", kinds=["external"], active=False)
     assert root.get(f"{API}images/{hidden.pk}/").status_code == 404
     assert root.patch(f"{API}images/{hidden.pk}/", {"title": "x"}).status_code == 404
     refused = root.post(API + "images/", IMAGE | {"kinds": ["external"]})
     assert (refused.status_code, refused.json()["errors"][0]["attr"]) == (422, "kinds.0")
-    made = root.post(API + "images/", IMAGE)
-    assert (made.status_code, made.json()["id"]) == (201, str(hidden.pk))
+    created = root.post(API + "images/", IMAGE)
+    assert (created.status_code, created.json()["id"]) == (201, str(hidden.pk))
     row = Image.objects.get()
     assert (row.title, row.kinds, row.min_driver, row.active) == ("Torch", ["job"], 535, True)
     assert AuditEntry.objects.get().action == "image.added"
@@ -88,18 +88,18 @@ def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(root:
 @pytest.mark.parametrize(
     ("view", "path"), [(catalogue.ImageView, "images/{id}/"), (catalogue.PresetView, "presets/quick/")]
 )
-def test_a_change_that_another_one_overtakes_is_refused(
+def test_change_is_rejected_if_another_change_was_saved_meanwhile(
     root: Any, monkeypatch: pytest.MonkeyPatch, view: type[ApiView], path: str
 ) -> None:
     image = root.post(API + "images/", IMAGE).json()["id"]
     root.post(API + "presets/", PRESET)
     url, read, meanwhile = API + path.format(id=image), view.read, [{"active": False}]
 
-    def overtaken(*given: Any) -> Any:
-        """The first has read what is stored when the second comes."""
+    def overtaken(*args: Any) -> Any:
+        """Lets a second request change the row after the first one has loaded it."""
         if meanwhile:
             assert root.patch(url, meanwhile.pop()).status_code == 200
-        return read(*given)
+        return read(*args)
 
     monkeypatch.setattr(view, "read", overtaken)
     refused = root.patch(url, {"title": "First"})
@@ -109,7 +109,7 @@ def test_a_change_that_another_one_overtakes_is_refused(
     assert (done["title"], done["active"]) == ("First", False)
 
 
-def test_capacity_is_set_looked_at_and_never_below_what_is_promised(root: Any, vision: Department) -> None:
+def test_capacity_can_be_previewed_and_set_but_not_below_the_guarantees(root: Any, vision: Department) -> None:
     pool = Pool.objects.get()
     make.quota(vision, pool, 24_576)
     url = API + "pools/l4/capacity/"
@@ -120,7 +120,7 @@ def test_capacity_is_set_looked_at_and_never_below_what_is_promised(root: Any, v
     assert (refused.status_code, refused.json()["code"]) == (409, "over_promised")
 
 
-def test_only_operators_write(root: Any, vision: Department) -> None:
+def test_only_operators_can_change_images_presets_and_capacity(root: Any, vision: Department) -> None:
     root.post(API + "images/", IMAGE)
     root.post(API + "presets/", PRESET)
     owner = make.member(vision, Role.OWNER)

@@ -1,4 +1,4 @@
-"""Changing a node's mode by REST: look, ask what it would mean, start, follow, call off; and pin its system."""
+"""Changing a node's mode through the API: options, preview, start, progress, cancellation; and pinning its sharing system."""
 
 from __future__ import annotations
 
@@ -37,74 +37,74 @@ def operator() -> Any:
     return person(make.user("op", is_operator=True))
 
 
-def where(node: Node, what: str = "mode") -> str:
-    return f"/api/v1/nodes/{node.pk}/{what}/"
+def url_of(node: Node, part: str = "mode") -> str:
+    return f"/api/v1/nodes/{node.pk}/{part}/"
 
 
-def test_it_is_told_what_the_node_could_be(node: Node, operator: Any) -> None:
-    told = operator.get(where(node)).json()
-    assert (told["node"], told["name"], told["sharing"], told["change"]) == (str(node.pk), "dgx-1", "whole", None)
-    assert "mig" in told["modes"]
-    assert told["configs"]["all-balanced"] == {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}
-    assert "kai" in told["systems"]
+def test_supported_modes_and_sharing_systems_of_a_node_are_listed(node: Node, operator: Any) -> None:
+    body = operator.get(url_of(node)).json()
+    assert (body["node"], body["name"], body["sharing"], body["change"]) == (str(node.pk), "dgx-1", "whole", None)
+    assert "mig" in body["modes"]
+    assert body["configs"]["all-balanced"] == {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}
+    assert "kai" in body["systems"]
 
 
-def test_a_preview_tells_who_would_leave_and_what_would_be_written_and_writes_nothing(
+def test_preview_lists_workloads_to_preempt_and_pending_changes_without_applying_them(
     node: Node, operator: Any
 ) -> None:
     vision, pool = make.department("vision"), Pool.objects.get()
     make.quota(vision, pool, 2)
     place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
     make.holding(vision, pool, own=1, workload="w1", name="train", notice=600, placement=place)
-    answer = operator.post(where(node), {"mode": "timeslicing", "replicas": 4})
-    told = answer.json()
-    assert answer.status_code == 200, told
-    (leaver,) = told["leavers"]
+    answer = operator.post(url_of(node), {"mode": "timeslicing", "replicas": 4})
+    body = answer.json()
+    assert answer.status_code == 200, body
+    (leaver,) = body["leavers"]
     assert (leaver["workload"], leaver["department"], leaver["units"]) == ("w1", "vision", 1)
-    assert leaver["by"] <= told["empty_by"]
-    assert told["losses"] == [{"pool": pool.slug, "before": 2, "after": 0, "short": 2}]
-    assert told["labels"] == {"nvidia.com/device-plugin.config": "timeslicing-4-renamed"}
-    assert "+    failRequestsGreaterThanOne: true" in told["diff"]
+    assert leaver["by"] <= body["empty_by"]
+    assert body["losses"] == [{"pool": pool.slug, "before": 2, "after": 0, "short": 2}]
+    assert body["labels"] == {"nvidia.com/device-plugin.config": "timeslicing-4-renamed"}
+    assert "+    failRequestsGreaterThanOne: true" in body["diff"]
     assert not ModeChange.objects.exists()
     assert not Node.objects.get().drained
 
 
-def test_a_change_is_started_followed_and_listed(node: Node, operator: Any) -> None:
-    proposal = operator.post(where(node), {"mode": "mig", "config": "best-each"}).json()["target"]
+def test_mode_change_can_be_started_tracked_and_listed(node: Node, operator: Any) -> None:
+    proposal = operator.post(url_of(node), {"mode": "mig", "config": "best-each"}).json()["target"]
     assert len(proposal["layouts"]) == 2
-    cut = [{"1g.10gb": 7}, {"3g.40gb": 2}]
-    answer = operator.post(CHANGES, {"node": node.pk, "mode": "mig", "layouts": cut})
+    layouts = [{"1g.10gb": 7}, {"3g.40gb": 2}]
+    answer = operator.post(CHANGES, {"node": node.pk, "mode": "mig", "layouts": layouts})
     assert answer.status_code == 202, answer.json()
-    assert (answer.json()["stage"], answer.json()["target"]["layouts"]) == ("draining", cut)
+    assert (answer.json()["stage"], answer.json()["target"]["layouts"]) == ("draining", layouts)
     assert [row["id"] for row in operator.get(CHANGES, {"live": "1"}).json()["results"]] == [answer.json()["id"]]
     changes.advance_all()
-    told = operator.get(answer["Location"]).json()
-    assert (told["stage"], told["final"], told["message"]) == ("done", True, "")
+    change = operator.get(answer["Location"]).json()
+    assert (change["stage"], change["final"], change["message"]) == ("done", True, "")
     node.refresh_from_db()
     assert (node.sharing, node.instances) == ("mig", {"1g.10gb": 7, "3g.40gb": 2})
     assert operator.get(CHANGES, {"live": "1"}).json()["results"] == []
     assert len(operator.get(CHANGES, {"node": node.pk}).json()["results"]) == 1
 
 
-def test_a_change_is_called_off_while_somebody_is_there_and_only_once_begun(node: Node, operator: Any) -> None:
+def test_mode_change_needs_confirmation_and_can_be_cancelled_while_draining(node: Node, operator: Any) -> None:
     vision, pool = make.department("vision"), Pool.objects.get()
     make.quota(vision, pool, 2)
     place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
     make.holding(vision, pool, own=1, workload="w1", notice=600, placement=place)
-    asked = {"node": node.pk, "mode": "timeslicing", "replicas": 4}
-    refused = operator.post(CHANGES, asked)
-    told = refused.json()
-    assert (refused.status_code, told["code"]) == (409, "needs_confirmation")
-    assert {each["kind"] for each in told["breaks"]} == {"stopped", "short"}
-    shown = operator.post(where(node), {name: asked[name] for name in ("mode", "replicas")}).json()
-    assert (shown["breaks"], shown["confirm"]) == (told["breaks"], told["confirm"])
+    request = {"node": node.pk, "mode": "timeslicing", "replicas": 4}
+    refused = operator.post(CHANGES, request)
+    refusal = refused.json()
+    assert (refused.status_code, refusal["code"]) == (409, "needs_confirmation")
+    assert {each["kind"] for each in refusal["breaks"]} == {"stopped", "short"}
+    preview = operator.post(url_of(node), {name: request[name] for name in ("mode", "replicas")}).json()
+    assert (preview["breaks"], preview["confirm"]) == (refusal["breaks"], refusal["confirm"])
     assert not ModeChange.objects.exists()
-    started = operator.post(f"{CHANGES}?confirm={told['confirm']}", asked)
+    started = operator.post(f"{CHANGES}?confirm={refusal['confirm']}", request)
     again = operator.post(CHANGES, {"node": node.pk, "mode": "whole"})
     assert (again.status_code, again.json()["code"]) == (409, "change_under_way")
     assert again["Content-Type"] == "application/problem+json"
     assert operator.get(started["Location"]).json()["still_there"] == ["w1"]
-    assert operator.get(where(node)).json()["change"] == started.json()["id"]
+    assert operator.get(url_of(node)).json()["change"] == started.json()["id"]
     assert operator.delete(started["Location"]).status_code == 202
     changes.advance_all()
     assert operator.get(started["Location"]).json()["stage"] == "cancelled"
@@ -127,44 +127,44 @@ def test_a_change_is_called_off_while_somebody_is_there_and_only_once_begun(node
         ({"mode": "whole", "colour": "red"}, "colour"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_field_before_anything_is_begun(
+def test_invalid_mode_change_is_rejected_with_its_field_and_not_started(
     body: dict[str, Any], field: str, node: Node, operator: Any
 ) -> None:
-    for answer in (operator.post(where(node), body), operator.post(CHANGES, {"node": node.pk, **body})):
+    for answer in (operator.post(url_of(node), body), operator.post(CHANGES, {"node": node.pk, **body})):
         assert answer.status_code == 422, answer.json()
         assert answer["Content-Type"] == "application/problem+json"
         assert [error["attr"] for error in answer.json()["errors"]] == [field]
     assert not ModeChange.objects.exists()
 
 
-def test_nobody_else_learns_that_there_is_anything(node: Node) -> None:
+def test_mode_endpoints_are_hidden_from_users_who_are_not_operators(node: Node) -> None:
     eve = person(make.user("eve"))
-    for address in (where(node), where(node, "pin"), CHANGES, f"{CHANGES}nothing/"):
+    for address in (url_of(node), url_of(node, "pin"), CHANGES, f"{CHANGES}nothing/"):
         assert eve.get(address).status_code in (404, 405), address
         assert eve.post(address, {}).status_code in (404, 405), address
-    assert eve.put(where(node, "pin"), {"system": "kai"}).status_code == 404
+    assert eve.put(url_of(node, "pin"), {"system": "kai"}).status_code == 404
 
 
 class TestPinning:
-    def test_says_which_system_a_node_runs_until_it_is_taken_back(
+    def test_sets_the_sharing_system_of_a_node_until_it_is_removed(
         self, node: Node, operator: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         Cluster.objects.update(kind=ClusterKind.KUBERNETES)
-        looked: list[dict[str, str]] = []
-        monkeypatch.setattr(cluster_registry, "refresh", lambda cluster: looked.append(cluster.options["pins"]))
-        assert operator.put(where(node, "pin"), {"system": "kai"}).status_code == 200
+        refreshed: list[dict[str, str]] = []
+        monkeypatch.setattr(cluster_registry, "refresh", lambda cluster: refreshed.append(cluster.options["pins"]))
+        assert operator.put(url_of(node, "pin"), {"system": "kai"}).status_code == 200
         assert Cluster.objects.get().options["pins"] == {"dgx-1": "kai"}
-        assert operator.put(where(node, "pin"), {"system": ""}).status_code == 200
+        assert operator.put(url_of(node, "pin"), {"system": ""}).status_code == 200
         assert Cluster.objects.get().options["pins"] == {}
-        assert looked == [{"dgx-1": "kai"}, {}], "the nodes are looked at anew"
-        told = AuditEntry.objects.filter(action="node.pinned").order_by("pk").values_list("before", "after")
-        assert [(b["system"], a["system"]) for b, a in told] == [("", "kai"), ("kai", "")]
+        assert refreshed == [{"dgx-1": "kai"}, {}], "the nodes are read again"
+        entries = AuditEntry.objects.filter(action="node.pinned").order_by("pk").values_list("before", "after")
+        assert [(b["system"], a["system"]) for b, a in entries] == [("", "kai"), ("kai", "")]
 
-    def test_to_what_is_no_system_or_of_a_declared_node_is_refused(self, node: Node, operator: Any) -> None:
-        declared = operator.put(where(node, "pin"), {"system": "kai"})
+    def test_is_rejected_for_an_unknown_system_or_a_declared_node(self, node: Node, operator: Any) -> None:
+        declared = operator.put(url_of(node, "pin"), {"system": "kai"})
         assert (declared.status_code, declared.json()["errors"][0]["attr"]) == (422, "system")
         Cluster.objects.update(kind=ClusterKind.KUBERNETES)
-        answer = operator.put(where(node, "pin"), {"system": "kay"})
+        answer = operator.put(url_of(node, "pin"), {"system": "kay"})
         assert answer.status_code == 422
         assert "There is no sharing system kay." in answer.json()["errors"][0]["detail"]
         assert "pins" not in Cluster.objects.get().options

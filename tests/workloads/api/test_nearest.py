@@ -1,4 +1,4 @@
-"""Whoever names what does not exist is told what was probably meant."""
+"""Errors about unknown names suggest the names that were probably meant."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from workloads.api.shapes import near, pool_named
 from workloads.requests.text_fields import CoresField
 
 
-def test_the_nearest_are_named_else_what_there_is() -> None:
+def test_closest_names_are_suggested_or_else_all_names() -> None:
     assert near("nix", ["train-a100", "unix", "quick-look"]) == "There are: unix."
     assert near("zzz", ["b", "a"]) == "There are: a, b."
     assert near("zzz", []) == ""
 
 
 @pytest.mark.django_db
-def test_a_pool_that_is_not_there_names_the_one_that_is() -> None:
+def test_unknown_pool_error_lists_the_existing_pools() -> None:
     make.pool("a100")
     with pytest.raises(Invalid) as refused:
         pool_named("a10")
     assert refused.value.detail == "There is no pool a10. There are: a100."
 
 
-def test_cores_are_typed_with_decimals_and_kept_in_millicores() -> None:
+def test_cpu_cores_are_entered_as_decimals_and_stored_as_millicores() -> None:
     field = CoresField(label="CPU cores")
     assert [field.clean(text) for text in ("2", "0.5", "1.25")] == [2000, 500, 1250]
     assert [field.prepare_value(milli) for milli in (2000, 500, 1250)] == ["2", "0.5", "1.25"]

@@ -24,7 +24,7 @@ def url(workload: Workload, path: str = "") -> str:
     return f"/api/v1/workloads/{workload.public_id}/{path}"
 
 
-def test_a_log_is_read_whole_by_its_end_and_from_an_offset(bed: Bed) -> None:
+def test_log_can_be_read_whole_by_its_tail_and_from_an_offset(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "for n in range(5): print('line', n)")
     client = person(bed.alice)
     early = client.get(url(job, "logs/"))
@@ -38,13 +38,13 @@ def test_a_log_is_read_whole_by_its_end_and_from_an_offset(bed: Bed) -> None:
     assert client.get(url(job, "logs/?offset=28")).content == b"line 4\n"
     assert client.get(url(job, "logs/?offset=35")).content == b""
     bed.until(lambda: job.attempts.get().removed_at is not None)
-    assert client.get(url(job, "logs/")).content == whole.content, "also when the cluster has forgotten it"
+    assert client.get(url(job, "logs/")).content == whole.content, "also after the cluster has removed the run"
     assert client.get(url(job, "logs/?attempt=2")).json()["code"] == "no_such_attempt"
     assert client.get(url(job, "logs/?rank=1")).json()["code"] == "no_such_rank"
     assert client.get(url(job, "logs/?tail=x")).status_code == 422
 
 
-WAITS_FOR_US = """
+WAITS_FOR_GO = """
 import pathlib, time
 print("first", flush=True)
 while not pathlib.Path("go").exists(): time.sleep(0.05)
@@ -52,8 +52,8 @@ print("second", flush=True)
 """
 
 
-def test_a_followed_log_brings_what_is_added_and_ends_with_the_attempt(bed: Bed) -> None:
-    job = bed.submit(bed.alice, bed.vision, WAITS_FOR_US)
+def test_followed_log_streams_new_lines_and_ends_with_the_attempt(bed: Bed) -> None:
+    job = bed.submit(bed.alice, bed.vision, WAITS_FOR_GO)
     bed.until(lambda: bed.state(job) == "running")
     scope = {
         "type": "http", "method": "GET", "path": url(job, "logs/"), "query_string": b"follow=1", "headers": [],
@@ -93,9 +93,9 @@ def test_a_followed_log_brings_what_is_added_and_ends_with_the_attempt(bed: Bed)
     assert asyncio.run(read()) == [b"first\n", b"second\n"]
 
 
-def test_a_followed_log_ends_when_its_reader_loses_the_right(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_followed_log_ends_when_its_reader_loses_access(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.server.streams.CHECK_EVERY", 0.0)
-    job = bed.submit(bed.alice, bed.vision, WAITS_FOR_US)
+    job = bed.submit(bed.alice, bed.vision, WAITS_FOR_GO)
     reader = Standing(Actor(bed.alice))
     attempt = job.attempts.get()
     assert again(attempt.pk, 0, 0, reader) is not None
@@ -112,7 +112,7 @@ def put(client: APIClient, job: Workload, path: str, data: bytes) -> Any:
     return client.put(url(job, f"files/{path}"), data, content_type="application/octet-stream")
 
 
-def test_files_go_in_before_and_come_out_after(bed: Bed, job: Workload) -> None:
+def test_files_can_be_uploaded_before_and_downloaded_after_the_run(bed: Bed, job: Workload) -> None:
     client = person(bed.alice)
     assert put(client, job, "in/data.txt", "Grüße".encode()).status_code == 204
     bed.until(lambda: bed.state(job) == "succeeded")
@@ -142,7 +142,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_no_path_and_no_link_leads_outside(bed: Bed, job: Workload, path: str, tmp_path: Path) -> None:
+def test_paths_and_links_cannot_leave_the_working_directory(bed: Bed, job: Workload, path: str, tmp_path: Path) -> None:
     root = bed.folder(job)
     outside = root.parent / "secret"
     outside.write_text("not yours")
@@ -161,14 +161,14 @@ def test_no_path_and_no_link_leads_outside(bed: Bed, job: Workload, path: str, t
     assert sorted(each.name for each in root.parent.iterdir()) == sorted([root.name, "secret"])
 
 
-def test_an_upload_above_the_limit_leaves_nothing(bed: Bed, job: Workload, settings: Any) -> None:
+def test_upload_above_the_limit_is_rejected_and_leaves_no_file(bed: Bed, job: Workload, settings: Any) -> None:
     settings.FILE_UPLOAD_LIMIT = 10
     answer = put(person(bed.alice), job, "big.bin", b"x" * 11)
     assert (answer.status_code, answer.json()["limit"]) == (413, 10)
     assert person(bed.alice).get(url(job, "files/")).json()["results"] == []
 
 
-def test_viewers_read_files_and_write_none_and_strangers_find_none(bed: Bed, job: Workload) -> None:
+def test_viewers_can_only_read_files_and_other_departments_get_404(bed: Bed, job: Workload) -> None:
     put(person(bed.alice), job, "a.txt", b"a")
     viewer, stranger = person(make.member(bed.vision, Role.VIEWER)), person(bed.bob)
     assert b"".join(viewer.get(url(job, "files/a.txt")).streaming_content) == b"a"
@@ -179,7 +179,7 @@ def test_viewers_read_files_and_write_none_and_strangers_find_none(bed: Bed, job
     assert stranger.get(url(job, "logs/")).status_code == 404
 
 
-def test_the_events_of_one_workload_tell_its_whole_life(bed: Bed) -> None:
+def test_events_of_a_workload_cover_its_whole_life(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "pass")
     other = bed.submit(bed.alice, bed.vision, "pass")
     bed.until(lambda: bed.state(job) == "succeeded")

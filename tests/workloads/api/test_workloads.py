@@ -1,4 +1,4 @@
-"""Submit, look, wait, stop, run again: as author, colleague, viewer, owner, operator and stranger."""
+"""Submitting, viewing, waiting, stopping and rerunning: as author, colleague, viewer, owner, operator and outsider."""
 
 from __future__ import annotations
 
@@ -35,60 +35,60 @@ def vision(pool: Pool) -> Department:
     return vision
 
 
-def submitted(who: User, **changes: Any) -> dict[str, Any]:
-    answer = person(who).post(URL, {**JOB, **changes})
+def submitted(user: User, **changes: Any) -> dict[str, Any]:
+    answer = person(user).post(URL, {**JOB, **changes})
     assert answer.status_code == 202, answer.content
-    told: dict[str, Any] = answer.json()
-    return told
+    body: dict[str, Any] = answer.json()
+    return body
 
 
-def test_a_pipelines_submissions_ask_the_database_little(
+def test_repeated_submission_takes_few_database_queries(
     alice: User, vision: Department, django_assert_max_num_queries: Any
 ) -> None:
-    """Twelve questions; the two more are this test's transaction. What the rules allow is asked once for the same again."""
+    """Twelve queries, and two for the test's own transaction. The rules are read only once for repeated submissions."""
     ci = program(alice, vision)
     assert ci.post(URL, JOB).status_code == 202
     with django_assert_max_num_queries(14):
         assert ci.post(URL, {**JOB, "name": "next"}).status_code == 202
 
 
-def test_a_submission_is_accepted_with_its_address_and_what_it_asks(alice: User) -> None:
+def test_accepted_submission_returns_its_location_and_the_request(alice: User) -> None:
     answer = person(alice).post(
         URL, {**JOB, "cpu": 0.5, "memory_mib": 512, "max_runtime": 3600, "max_wait": 60, "own_only": True}
     )
-    told = answer.json()
-    assert (answer.status_code, answer["Location"]) == (202, f"{API}workloads/{told['id']}/")
-    assert (told["state"], told["author"], told["unit"], told["units"], told["cpu"]) == (
+    body = answer.json()
+    assert (answer.status_code, answer["Location"]) == (202, f"{API}workloads/{body['id']}/")
+    assert (body["state"], body["author"], body["unit"], body["units"], body["cpu"]) == (
         "queued",
         "alice",
         "card",
         2,
         0.5,
     )
-    assert (told["max_runtime"], told["max_wait"], told["own_only"], told["final"]) == (3600, 60, True, False)
-    assert told["verdict"]["headline"] == "waits"
-    assert len(told["attempts"]) == 1
-    assert person(alice).get(answer["Location"]).json() == told
+    assert (body["max_runtime"], body["max_wait"], body["own_only"], body["final"]) == (3600, 60, True, False)
+    assert body["verdict"]["headline"] == "waits"
+    assert len(body["attempts"]) == 1
+    assert person(alice).get(answer["Location"]).json() == body
     entry = AuditEntry.objects.get()
-    assert (entry.action, entry.target, entry.actor_name) == ("workload.submitted", told["id"], "alice")
+    assert (entry.action, entry.target, entry.actor_name) == ("workload.submitted", body["id"], "alice")
 
 
-def test_a_secret_goes_in_and_never_comes_out(alice: User) -> None:
-    told = submitted(alice, env={"LR": "0.1", "WANDB_KEY": {"secret": "s3cr3t-value"}})
-    assert told["env"] == {"LR": "0.1", "WANDB_KEY": {"secret": True}}
+def test_secret_variable_is_never_returned(alice: User) -> None:
+    body = submitted(alice, env={"LR": "0.1", "WANDB_KEY": {"secret": "s3cr3t-value"}})
+    assert body["env"] == {"LR": "0.1", "WANDB_KEY": {"secret": True}}
     row = Workload.objects.get()
     everything = f"{vars(row)} {list(AuditEntry.objects.values())} {person(alice).get(API + 'events/').content!r}"
     assert "s3cr3t-value" not in everything
 
 
-def test_a_preset_fills_what_is_left_out(alice: User, pool: Pool) -> None:
+def test_preset_fills_in_omitted_fields(alice: User, pool: Pool) -> None:
     Preset.objects.create(
         slug="small", title="Small", kind="job", pool=pool, image=Image.objects.get(), command=["nvidia-smi"],
         units_per_pod=1, cpu_milli=500,
     )  # fmt: skip
     answer = person(alice).post(URL, {"preset": "small", "units_per_pod": 3})
-    told = answer.json()
-    assert (told["name"], told["units"], told["command"], told["preset"]) == ("small", 3, ["nvidia-smi"], "small")
+    body = answer.json()
+    assert (body["name"], body["units"], body["command"], body["preset"]) == ("small", 3, ["nvidia-smi"], "small")
     assert person(alice).get(API + "presets/").json()["results"][0]["id"] == "small"
     assert person(alice).get(API + "images/").json()["results"][0]["name"] == "python:3.11"
 
@@ -126,7 +126,7 @@ def test_a_preset_fills_what_is_left_out(alice: User, pool: Pool) -> None:
         ({"priority": 5, "command": [], "pods": 2}, ["command", "pods", "priority"]),
     ],
 )
-def test_a_submission_that_makes_no_sense_is_refused_by_field(
+def test_invalid_submission_is_rejected_with_its_fields(
     alice: User, changes: dict[str, Any], fields: list[str]
 ) -> None:
     answer = person(alice).post(URL, {**JOB, **changes})
@@ -140,19 +140,19 @@ def test_missing_fields_are_all_named(alice: User) -> None:
     assert {each["attr"] for each in answer.json()["errors"]} == {"name", "pool", "image"}
 
 
-def test_what_can_never_run_is_refused_with_the_largest_that_could(alice: User) -> None:
+def test_impossible_request_is_rejected_with_the_largest_possible_size(alice: User) -> None:
     answer = person(alice).post(URL, {**JOB, "units_per_pod": 7})
-    told = answer.json()
-    assert (answer.status_code, told["code"], told["largest"], told["asked"], told["unit"]) == (
+    body = answer.json()
+    assert (answer.status_code, body["code"], body["largest"], body["asked"], body["unit"]) == (
         422, "impossible", 6, 7, "card",
     )  # fmt: skip
     assert not Workload.objects.exists()
 
 
-def test_cpu_that_no_machine_has_is_refused_at_its_field(alice: User) -> None:
+def test_cpu_request_above_every_node_is_rejected_at_its_field(alice: User) -> None:
     Node.objects.update(cpu_milli=32_000, memory_mib=65_536)
-    told = person(alice).post(URL, {**JOB, "cpu": 40}).json()
-    assert (told["code"], told["errors"][0]["attr"], told["cpu"], told["node_cpu"]) == (
+    body = person(alice).post(URL, {**JOB, "cpu": 40}).json()
+    assert (body["code"], body["errors"][0]["attr"], body["cpu"], body["node_cpu"]) == (
         "impossible", "cpu", "40", "32",
     )  # fmt: skip
     assert not Workload.objects.exists()
@@ -160,10 +160,10 @@ def test_cpu_that_no_machine_has_is_refused_at_its_field(alice: User) -> None:
 
 def test_a_dry_run_gives_the_verdict_and_stores_nothing(alice: User) -> None:
     answer = person(alice).post(URL + "?dry_run=1", {**JOB, "units_per_pod": 5})
-    told = answer.json()
+    body = answer.json()
     assert answer.status_code == 200
-    assert (told["headline"], told["own"], told["borrowed"], told["unit"]) == ("starts_borrowing", 4, 1, "card")
-    assert "borrowed" in told["title"]
+    assert (body["headline"], body["own"], body["borrowed"], body["unit"]) == ("starts_borrowing", 4, 1, "card")
+    assert "borrowed" in body["title"]
     assert not Workload.objects.exists()
     cannot = person(alice).post(URL + "?dry_run=1", {**JOB, "units_per_pod": 7}).json()
     assert (cannot["headline"], cannot["largest"]) == ("cannot", 6)
@@ -171,7 +171,7 @@ def test_a_dry_run_gives_the_verdict_and_stores_nothing(alice: User) -> None:
     assert chinese["Content-Language"] == "zh-hans"
 
 
-def test_lists_filter_and_count(alice: User, vision: Department) -> None:
+def test_lists_can_be_filtered_and_counted(alice: User, vision: Department) -> None:
     bob = make.member(vision, Role.MEMBER, "bob")
     first, second, third = submitted(alice, name="a-1"), submitted(alice, name="a-2"), submitted(bob, name="b-1")
     Workload.objects.filter(public_id=second["id"]).update(state=State.SUCCEEDED)
@@ -200,17 +200,19 @@ def test_a_list_of_many_takes_few_queries(alice: User, django_assert_max_num_que
         assert len(client.get(URL).json()["results"]) == 12
 
 
-def test_reasons_stand_as_code_numbers_and_sentence(alice: User, vision: Department, pool: Pool) -> None:
+def test_wait_reasons_have_code_numbers_and_text_and_hide_foreign_names(
+    alice: User, vision: Department, pool: Pool
+) -> None:
     nlp = make.department("nlp")
     theirs = make.holding(nlp, pool, own=8, name="secret-model")
-    told = submitted(alice)
-    Claim.objects.filter(workload=told["id"]).update(
+    workload = submitted(alice)
+    Claim.objects.filter(workload=workload["id"]).update(
         decision="wait", position=2, ahead=[theirs.public_id],
         reasons=[{"code": "held_for", "claim": theirs.public_id}, {"code": "not_enough", "pool": "a100", "short_by": 2}],
     )  # fmt: skip
-    answer = person(alice).get(f"{API}workloads/{told['id']}/")
-    held, short = answer.json()["reasons"]
-    assert held["claim"] == {"department": "nlp", "units": 8, "unit": "card", "workload": None, "name": None}
+    answer = person(alice).get(f"{API}workloads/{workload['id']}/")
+    hold, short = answer.json()["reasons"]
+    assert hold["claim"] == {"department": "nlp", "units": 8, "unit": "card", "workload": None, "name": None}
     assert (short["code"], short["short_by"]) == ("not_enough", 2)
     assert "2 cards" in short["text"]
     assert (answer.json()["position"], answer.json()["ahead"][0]["department"]) == (2, "nlp")
@@ -218,7 +220,7 @@ def test_reasons_stand_as_code_numbers_and_sentence(alice: User, vision: Departm
     assert theirs.public_id not in answer.content.decode()
 
 
-def test_stopping_is_202_and_when_it_has_ended_204(alice: User) -> None:
+def test_stopping_returns_202_and_204_once_the_workload_has_ended(alice: User) -> None:
     url = f"{API}workloads/{submitted(alice)['id']}/"
     answer = person(alice).delete(url)
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
@@ -226,17 +228,17 @@ def test_stopping_is_202_and_when_it_has_ended_204(alice: User) -> None:
     assert person(alice).get(url).json()["final"] is True
 
 
-def test_running_again_makes_a_new_workload_once_for_a_key(alice: User) -> None:
-    told = submitted(alice)
-    url = f"{API}workloads/{told['id']}/rerun/"
+def test_rerun_creates_one_workload_for_each_idempotency_key(alice: User) -> None:
+    workload = submitted(alice)
+    url = f"{API}workloads/{workload['id']}/rerun/"
     answers = [person(alice).post(url, headers={"Idempotency-Key": "again"}) for _ in range(2)]
     assert [a.status_code for a in answers] == [202, 202]
-    assert answers[0].json()["id"] == answers[1].json()["id"] != told["id"]
-    assert answers[0].json()["rerun_of"] == told["id"]
+    assert answers[0].json()["id"] == answers[1].json()["id"] != workload["id"]
+    assert answers[0].json()["rerun_of"] == workload["id"]
     assert Workload.objects.count() == 2
 
 
-def test_extending_needs_a_limit_and_stays_below_the_longest(alice: User) -> None:
+def test_extending_needs_a_maximum_runtime_and_respects_the_upper_bound(alice: User) -> None:
     limited, endless = submitted(alice, max_runtime=600)["id"], submitted(alice)["id"]
     answer = person(alice).post(f"{API}workloads/{limited}/extend/", {"seconds": 60})
     assert (answer.status_code, answer.json()["max_runtime"]) == (200, 660)
@@ -244,7 +246,7 @@ def test_extending_needs_a_limit_and_stays_below_the_longest(alice: User) -> Non
     assert person(alice).post(f"{API}workloads/{endless}/extend/", {"seconds": 60}).json()["code"] == "no_limit"
 
 
-def test_the_container_says_ready_with_its_own_token_and_nothing_else(alice: User) -> None:
+def test_ready_token_only_lets_its_own_workload_report_ready(alice: User) -> None:
     one, other = submitted(alice)["id"], submitted(alice)["id"]
     token = tokens_of(Attempt.objects.get(workload__public_id=one))["ready"]
     with_token = {"Authorization": f"Bearer {token}"}
@@ -256,20 +258,22 @@ def test_the_container_says_ready_with_its_own_token_and_nothing_else(alice: Use
     assert client.post(url).status_code == 404
     assert client.post(url, headers={"Authorization": "Bearer no"}).status_code == 404
     assert client.post(f"{API}workloads/{other}/ready/", headers=with_token).status_code == 404
-    said = client.post(url, headers=with_token)
-    assert (said.status_code, said.json()["attempt"]) == (202, 1)
+    accepted = client.post(url, headers=with_token)
+    assert (accepted.status_code, accepted.json()["attempt"]) == (202, 1)
     assert Attempt.objects.get(workload__public_id=one).ready_at is not None
-    assert client.get(f"{API}workloads/{one}/", headers=with_token).status_code == 401, "it opens nothing else"
+    assert client.get(f"{API}workloads/{one}/", headers=with_token).status_code == 401, (
+        "it gives access to nothing else"
+    )
 
 
-# Who may what ---------------------------------------------------------------------------------------------------------
+# Permissions ----------------------------------------------------------------------------------------------------------
 
 ACTIONS = [("delete", ""), ("post", "extend/"), ("post", "leave/"), ("post", "rerun/"), ("put", "files/a.txt")]
-SIGHTS = ["", "logs/", "events/", "files/"]
+READS = ["", "logs/", "events/", "files/"]
 
 
-@pytest.mark.parametrize("path", SIGHTS)
-def test_a_stranger_does_not_find_the_workload(alice: User, path: str) -> None:
+@pytest.mark.parametrize("path", READS)
+def test_workload_is_hidden_from_other_departments(alice: User, path: str) -> None:
     url = f"{API}workloads/{submitted(alice)['id']}/{path}"
     for stranger in (make.member(make.department("nlp"), Role.OWNER), make.user()):
         assert person(stranger).get(url).status_code == 404
@@ -277,7 +281,7 @@ def test_a_stranger_does_not_find_the_workload(alice: User, path: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), ACTIONS)
-def test_only_its_author_and_the_owner_act_on_a_workload(
+def test_only_its_author_and_the_owner_can_act_on_a_workload(
     alice: User, vision: Department, method: str, path: str
 ) -> None:
     url = f"{API}workloads/{submitted(alice, max_runtime=60)['id']}/{path}"
@@ -295,18 +299,18 @@ def test_only_its_author_and_the_owner_act_on_a_workload(
     assert Workload.objects.get().state == State.QUEUED
 
 
-def test_the_owner_and_the_operator_stop_anybodys_work(alice: User, vision: Department) -> None:
-    for who in (make.member(vision, Role.OWNER), make.user(is_operator=True)):
-        assert person(who).delete(f"{API}workloads/{submitted(alice)['id']}/").status_code == 202
+def test_owner_and_operator_can_stop_workloads_of_others(alice: User, vision: Department) -> None:
+    for user in (make.member(vision, Role.OWNER), make.user(is_operator=True)):
+        assert person(user).delete(f"{API}workloads/{submitted(alice)['id']}/").status_code == 202
 
 
-def test_a_viewer_and_a_stranger_cannot_submit(alice: User, vision: Department) -> None:
+def test_viewers_and_members_of_other_departments_cannot_submit(alice: User, vision: Department) -> None:
     assert person(make.member(vision, Role.VIEWER)).post(URL, JOB).status_code == 403
     assert person(make.member(make.department("nlp"))).post(URL, JOB).status_code == 404
     assert not Workload.objects.exists()
 
 
-def test_only_operators_see_clusters_and_a_connection_is_tested_before_it_is_kept(alice: User) -> None:
+def test_only_operators_see_clusters_and_connections_are_tested_before_they_are_saved(alice: User) -> None:
     from quotas.models import Cluster
 
     before = Cluster.objects.count()
@@ -333,8 +337,8 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 # Waiting for a change -------------------------------------------------------------------------------------------------
 
 
-def held(who: User, path: str) -> Any:
-    """The same view on the ASGI side, its answer read to the end."""
+def long_poll(user: User, path: str) -> Any:
+    """Calls the same view under ASGI and reads its response to the end."""
     from rest_framework.test import force_authenticate
 
     from workloads.api.resources import WorkloadView
@@ -345,8 +349,8 @@ def held(who: User, path: str) -> Any:
         "server": ("localhost", 80),
     }  # fmt: skip
     request = ASGIRequest(scope, None)  # type: ignore[arg-type]
-    request.user = who
-    force_authenticate(request, who)
+    request.user = user
+    force_authenticate(request, user)
     response = WorkloadView.as_view()(request, workload=route.rstrip("/").rsplit("/", 1)[-1])
     if not response.streaming:
         return response.data
@@ -359,9 +363,9 @@ def held(who: User, path: str) -> Any:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_long_poll_answers_when_the_version_changes(alice: User) -> None:
-    told = submitted(alice)
-    url = f"{API}workloads/{told['id']}/"
+def test_long_poll_returns_when_the_version_changes(alice: User) -> None:
+    workload = submitted(alice)
+    url = f"{API}workloads/{workload['id']}/"
 
     def stop() -> None:
         try:
@@ -371,36 +375,38 @@ def test_a_long_poll_answers_when_the_version_changes(alice: User) -> None:
 
     timer = threading.Timer(0.3, stop)
     timer.start()
-    later = held(alice, f"{url}?wait=15&version={told['version']}")
+    later = long_poll(alice, f"{url}?wait=15&version={workload['version']}")
     timer.join()
-    assert later["version"] > told["version"]
-    assert held(alice, f"{url}?wait=15&until=finished")["state"] == "cancelled", "an ended one answers at once"
+    assert later["version"] > workload["version"]
+    assert long_poll(alice, f"{url}?wait=15&until=finished")["state"] == "cancelled", (
+        "an ended workload is returned at once"
+    )
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_long_poll_without_a_change_answers_unchanged_when_its_time_is_over(alice: User) -> None:
-    told = submitted(alice)
-    assert held(alice, f"{API}workloads/{told['id']}/?wait=1") == told
-    assert held(alice, f"{API}workloads/{told['id']}/?wait=50&version=0")["version"] == told["version"]
+def test_long_poll_without_a_change_returns_the_same_state_after_its_timeout(alice: User) -> None:
+    workload = submitted(alice)
+    assert long_poll(alice, f"{API}workloads/{workload['id']}/?wait=1") == workload
+    assert long_poll(alice, f"{API}workloads/{workload['id']}/?wait=50&version=0")["version"] == workload["version"]
 
 
 @pytest.mark.parametrize("query", ["wait=x", "version=-1", "until=never", "wait=²"])
-def test_a_wait_that_makes_no_sense_is_refused(alice: User, query: str) -> None:
+def test_invalid_wait_parameter_is_rejected(alice: User, query: str) -> None:
     assert person(alice).get(f"{API}workloads/{submitted(alice)['id']}/?{query}").status_code == 422
 
 
-def test_the_token_of_a_submission_is_told_to_whoever_may_list_it(alice: User, vision: Department) -> None:
+def test_token_of_a_submission_is_shown_only_to_users_who_can_list_it(alice: User, vision: Department) -> None:
     ci = program(alice, vision, name="ci-nightly")
-    told = ci.post(URL, JOB).json()
-    assert (told["token"]["name"], told["token"]["holder"]) == ("ci-nightly", "alice")
-    page = f"/d/vision/workloads/{told['id']}/"
+    workload = ci.post(URL, JOB).json()
+    assert (workload["token"]["name"], workload["token"]["holder"]) == ("ci-nightly", "alice")
+    page = f"/d/vision/workloads/{workload['id']}/"
     sentence = "Submitted with the token “ci-nightly” of alice"
     olga, bob = make.member(vision, Role.OWNER, "olga"), make.member(vision, Role.MEMBER, "bob")
-    ApiToken.objects.update(revoked_at=timezone.now())  # it is still said when the token has ended
-    for who, may_know in ((alice, True), (olga, True), (bob, False)):
-        read = person(who).get(f"{API}workloads/{told['id']}/").json()["token"]
-        [listed] = person(who).get(URL).json()["results"]
-        assert (read is not None) == may_know, who
+    ApiToken.objects.update(revoked_at=timezone.now())  # it is still shown after the token was revoked
+    for user, can_see in ((alice, True), (olga, True), (bob, False)):
+        read = person(user).get(f"{API}workloads/{workload['id']}/").json()["token"]
+        [listed] = person(user).get(URL).json()["results"]
+        assert (read is not None) == can_see, user
         assert listed["token"] == read
-        assert (sentence in person(who).get(page).content.decode()) == may_know, who
+        assert (sentence in person(user).get(page).content.decode()) == can_see, user
     assert submitted(alice, name="by hand")["token"] is None

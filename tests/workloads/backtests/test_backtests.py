@@ -1,4 +1,4 @@
-"""Backtests: asked for on pages and by API, played by a worker that may be killed anywhere, seen by whom they concern."""
+"""Backtests: requested on pages and by API, run by a worker that may be killed at any point, seen only by those concerned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ departments:
 
 
 class World(Past):
-    """NLP ran on all 8 cards for 10 hours, half of them lent by Vision, which came 2 hours later and waited for them."""
+    """NLP ran on all 8 cards for 10 hours, half of them lent by Vision, which submitted 2 hours later and waited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ def client_of(user: User) -> Client:
     return client
 
 
-def test_the_last_days_are_played_under_todays_rules_and_under_the_draft(world: World) -> None:
+def test_backtest_replays_recent_days_under_current_rules_and_under_the_draft(world: World) -> None:
     row = world.played()
     assert (row.state, row.percent, row.tries) == ("done", 100, 1)
     assert row.result is not None
     now, then = (row.result[name] for name in ("now", "draft"))
-    # today Vision calls its 4 cards back within notice and grace, and NLP is stopped; in the draft Vision waits until NLP ends
+    # now Vision reclaims its 4 cards within notice and grace, and NLP is preempted; in the draft Vision waits until NLP ends
     assert (now["all"]["stops"], then["all"]["stops"]) == (1, 0)
     assert 720 <= now["departments"]["vision"]["wait_inside_s"]["max"] <= 780
     assert then["departments"]["vision"]["wait_above_s"]["max"] == 8 * 3600
@@ -84,7 +84,7 @@ def test_the_last_days_are_played_under_todays_rules_and_under_the_draft(world: 
     assert again.result == row.result
 
 
-def test_a_draft_may_have_windows_policies_caps_and_rules_of_pools(world: World) -> None:
+def test_draft_can_change_windows_policies_caps_and_pool_rules(world: World) -> None:
     day = (world.now - dt.timedelta(hours=25)).astimezone(dt.UTC)
     closing = f"{day:%H:%M}"
     text = f"""
@@ -102,12 +102,12 @@ pools:
     row = world.played(text=text)
     assert row.state == "done", row.why
     assert row.result is not None
-    # nothing is reclaimed by policy; but what Vision no longer lends is recalled for the window
+    # the policy reclaims nothing, but capacity that Vision no longer lends is recalled for the window
     assert [name for name, _before, _after in row.changes if "windows" in name]
     assert row.result["draft"]["departments"]["vision"]["wait_inside_s"]["max"] > 720
 
 
-def test_a_closing_window_calls_back_what_it_no_longer_lends(world: World) -> None:
+def test_closing_lending_window_recalls_capacity_that_is_no_longer_lent(world: World) -> None:
     Workload.objects.filter(department__slug="vision").delete()
     vision = Quota.objects.get(department__slug="vision")
     at = (world.now - dt.timedelta(hours=29)).astimezone(dt.UTC).replace(second=0)
@@ -117,23 +117,23 @@ def test_a_closing_window_calls_back_what_it_no_longer_lends(world: World) -> No
     row = world.played()
     assert row.result is not None
     nlp = row.result["now"]["departments"]["nlp"]
-    # told early enough to be gone when the window begins, an hour after it started; when that ends it starts over, for 10 hours
+    # recalled in time to have left when the window begins, an hour after its start; after the window it starts over, for 10 hours
     assert (nlp["stops"], nlp["finished"]) == (1, 1)
     assert nlp["gpu_hours_borrowed"] == pytest.approx(4 * (1 + 10), abs=0.5)
     assert row.result["now"]["departments"]["vision"]["gpu_hours_lent"] == nlp["gpu_hours_borrowed"]
 
 
-def test_what_cannot_be_promised_or_played_is_refused_with_its_reason(world: World) -> None:
+def test_draft_that_cannot_be_applied_or_replayed_is_rejected_with_its_reason(world: World) -> None:
     Quota.objects.filter(department__slug="vision").update(guaranteed=4)
     api = "/api/v1/backtests/"
     client = client_of(world.operator)
 
-    def asked(text: str, **more: Any) -> Any:
+    def request(text: str, **more: Any) -> Any:
         body = {"pool": "a100", "configuration": text, "days": 3, **more}
         return client.post(api, body, content_type="application/json")
 
     head = "apiVersion: gpu-quota-portal/v1\n"
-    too_much = asked(head + "departments: {nlp: {quotas: {a100: {guaranteed: 5}}}}")
+    too_much = request(head + "departments: {nlp: {quotas: {a100: {guaranteed: 5}}}}")
     assert (too_much.status_code, too_much.json()["code"]) == (422, "promised_too_much")
     assert "9 cards" in too_much.json()["detail"]
     for text, code in [
@@ -150,19 +150,19 @@ def test_what_cannot_be_promised_or_played_is_refused_with_its_reason(world: Wor
         ),
         ("", "invalid"),
     ]:
-        answer = asked(text)
+        answer = request(text)
         assert (answer.status_code, answer.json()["code"]) == (422, code), text
         if code != "configuration_refused":  # which names each place in the file
             assert {fault["attr"] for fault in answer.json()["errors"]} == {"configuration"}, text
     fine = head + "departments: {nlp: {weight: 2}}"
-    assert asked(fine, days=93).status_code == 422
-    assert asked(fine, pool="nowhere").status_code == 404
+    assert request(fine, days=93).status_code == 422
+    assert request(fine, pool="nowhere").status_code == 404
     assert not Backtest.objects.exists()
     Workload.objects.all().delete()
-    assert asked(fine).json()["code"] == "nothing_ran"
+    assert request(fine).json()["code"] == "nothing_ran"
 
 
-def test_a_draft_with_thousands_of_errors_is_read_to_the_first_hundred(world: World) -> None:
+def test_draft_with_thousands_of_errors_reports_only_the_first_hundred(world: World) -> None:
     unknown = "".join(f"  d{number}: {{weight: 2}}\n" for number in range(4_000))
     answer = client_of(world.operator).post(
         "/api/v1/backtests/",
@@ -182,14 +182,14 @@ def test_a_draft_with_thousands_of_errors_is_read_to_the_first_hundred(world: Wo
     assert len(refused.value.errors) == 101
 
 
-def test_a_zone_is_checked_with_the_windows_of_today(world: World) -> None:
+def test_time_zone_of_a_draft_is_checked_with_the_existing_windows(world: World) -> None:
     window = {"days": [0], "start": 60, "end": 120, "lend_limit": 0}
     Quota.objects.filter(department__slug="vision").update(windows=[window], zone="UTC")
     with pytest.raises(Invalid, match="Unknown time zone Mars/Olympus"):
         world.ask(text=draft.text_of({"departments": {"vision": {"quotas": {"a100": {"zone": "Mars/Olympus"}}}}}))
 
 
-def test_values_of_a_draft_are_told_in_words(world: World) -> None:
+def test_values_of_a_draft_are_shown_in_words(world: World) -> None:
     days = ["mon", "tue", "wed"]
     windows = [
         {"days": days, "start": "09:00", "end": "18:00", "lend_limit": "1 card"},
@@ -204,12 +204,12 @@ def test_values_of_a_draft_are_told_in_words(world: World) -> None:
     row = world.ask(text=draft.text_of({"departments": {"vision": vision}, "pools": {"a100": pool}}))
     client = client_of(world.operator)
 
-    def told() -> dict[str, list[str]]:
+    def shown() -> dict[str, list[str]]:
         return {
             path.rpartition(".")[2]: values for path, _name, *values in client.get(row_address(row)).context["changes"]
         }
 
-    english = told()
+    english = shown()
     assert english.pop("policy")[1].startswith("Within its guaranteed quota, it reclaims nothing")
     assert english == {
         "balance_half_life": ["", "7 d"], "fair_sharing": ["", "yes"], "zone": ["", "UTC"],
@@ -217,16 +217,16 @@ def test_values_of_a_draft_are_told_in_words(world: World) -> None:
         "borrow_limit": ["no limit", "2 cards"], "a100": ["", "4 cards"],
     }  # fmt: skip
     User.objects.filter(pk=world.operator.pk).update(language="zh-hans")
-    chinese = told()
+    chinese = shown()
     [(_row, _author, listed)] = client.get(reverse("workloads:backtests")).context["rows"]
     assert listed == client.get(row_address(row)).context["changes"][:3], "the list has the same words"
     assert chinese["windows"][1].startswith("星期一–星期三 09:00–18:00：1 ")
     assert "card" not in str(chinese)
     Backtest.objects.update(changes=[["departments.vision.quotas.gone.guaranteed", "1 card", "2 cards"]])
-    assert told() == {"guaranteed": ["1 card", "2 cards"]}
+    assert shown() == {"guaranteed": ["1 card", "2 cards"]}
 
 
-def test_one_at_a_time_for_each_person_and_only_so_many_workloads(world: World, monkeypatch: Any) -> None:
+def test_backtests_are_limited_to_one_per_user_and_to_a_number_of_workloads(world: World, monkeypatch: Any) -> None:
     world.ask()
     with pytest.raises(runs.OneAtATime):
         world.ask()
@@ -236,9 +236,7 @@ def test_one_at_a_time_for_each_person_and_only_so_many_workloads(world: World, 
         world.ask(make.user("other", is_operator=True))
 
 
-def test_who_was_killed_is_followed_by_the_next_beat_and_after_some_tries_it_failed(
-    world: World, monkeypatch: Any
-) -> None:
+def test_backtest_of_a_killed_worker_is_retried_and_fails_after_too_many_tries(world: World, monkeypatch: Any) -> None:
     row = world.ask()
 
     def killed(*_: Any, **__: Any) -> None:
@@ -250,7 +248,7 @@ def test_who_was_killed_is_followed_by_the_next_beat_and_after_some_tries_it_fai
             runs.run_next(now=timezone.now())
     row.refresh_from_db()
     assert (row.state, row.tries) == ("running", 1)
-    runs.run_next(now=timezone.now())  # somebody may be playing it still
+    runs.run_next(now=timezone.now())  # another worker may still be running it
     row.refresh_from_db()
     assert (row.state, row.tries) == ("running", 1)
     later = timezone.now() + runs.SILENT + dt.timedelta(seconds=1)
@@ -265,7 +263,7 @@ def test_who_was_killed_is_followed_by_the_next_beat_and_after_some_tries_it_fai
     assert (row.state, row.why["params"]) == ("failed", {"tries": runs.MOST_TRIES})
 
 
-def test_who_lost_a_run_to_another_worker_or_to_a_cancel_writes_nothing(world: World, monkeypatch: Any) -> None:
+def test_worker_stores_no_result_after_its_backtest_was_cancelled(world: World, monkeypatch: Any) -> None:
     monkeypatch.setattr(runs, "BEAT", 0.0)
     row = world.ask()
     play = Simulation.play
@@ -284,7 +282,7 @@ def test_who_lost_a_run_to_another_worker_or_to_a_cancel_writes_nothing(world: W
         runs.cancel(actor=Actor(world.operator), row=row)
 
 
-def test_the_limit_is_of_computing_and_not_of_waiting_for_a_processor(world: World, monkeypatch: Any) -> None:
+def test_time_limit_counts_processor_time_and_not_waiting(world: World, monkeypatch: Any) -> None:
     monkeypatch.setattr(runs, "BEAT", 0.0)
     hours = itertools.count(step=3600.0)
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: next(hours), thread_time=lambda: 0.0))
@@ -293,7 +291,7 @@ def test_the_limit_is_of_computing_and_not_of_waiting_for_a_processor(world: Wor
     assert world.played().why["message"] == runs.TookTooLong.message
 
 
-def test_what_takes_too_long_or_fails_says_so(world: World, monkeypatch: Any) -> None:
+def test_backtest_that_times_out_or_fails_states_the_reason(world: World, monkeypatch: Any) -> None:
     monkeypatch.setattr(runs, "BEAT", 0.0)
     monkeypatch.setattr(runs, "AT_MOST", 0.0)
     row = world.played()
@@ -308,13 +306,13 @@ def test_what_takes_too_long_or_fails_says_so(world: World, monkeypatch: Any) ->
     assert (row.state, "draft no longer applies" in row.why["message"]) == ("failed", True)
 
 
-def test_an_owner_sees_the_own_department_and_the_sums_an_operator_all_and_others_nothing(world: World) -> None:
+def test_owners_see_their_department_and_totals_operators_everything_and_others_nothing(world: World) -> None:
     row = world.played()
     address, api = reverse("workloads:backtest", args=[row.public_id]), f"/api/v1/backtests/{row.public_id}/"
     owner = client_of(world.owner)
-    told = owner.get(api).json()
-    assert set(told["now"]["departments"]) == {"vision"}
-    assert told["draft"]["all"]["jobs"] == 2
+    body = owner.get(api).json()
+    assert set(body["now"]["departments"]) == {"vision"}
+    assert body["draft"]["all"]["jobs"] == 2
     page = owner.get(address)
     assert [name for name, _ in page.context["departments"]] == [world.departments["vision"].name]
     sheet = b"".join(owner.get(reverse("workloads:backtest_csv", args=[row.public_id])).streaming_content).decode()
@@ -333,7 +331,7 @@ def test_an_owner_sees_the_own_department_and_the_sums_an_operator_all_and_other
         assert client.get("/api/v1/backtests/").json()["results"] == []
 
 
-def test_the_course_is_drawn_for_whoever_may_see_it(world: World) -> None:
+def test_plots_over_time_show_only_departments_that_the_user_can_see(world: World) -> None:
     row = world.played()
     assert row.result is not None
     plots = {plot.title: plot for plot in client_of(world.operator).get(row_address(row)).context["plots"]}
@@ -341,38 +339,38 @@ def test_the_course_is_drawn_for_whoever_may_see_it(world: World) -> None:
     assert used.line.top == 8
     assert len(used.columns) == len(row.result["now"]["all"]["course"]["used"]) == 72
     assert max(column.now for column in used.columns) == 8
-    # in the draft Vision waits for 8 hours; today for NLP's notice and grace of 12 minutes, and NLP while Vision runs for 2 hours
+    # in the draft Vision waits for 8 hours; now for NLP's notice and grace of 12 minutes, and NLP while Vision runs for 2 hours
     assert sum(column.draft for column in waiting.columns) == pytest.approx(4 * 8, abs=0.5)
     assert sum(column.now for column in waiting.columns) == pytest.approx(4 * 0.2 + 8 * 2, abs=0.5)
-    seen = client_of(world.owner).get(row_address(row))
-    assert [plot.title for plot in seen.context["department_plots"]] == [world.departments["vision"].name]
-    assert seen.context["plots"]
+    owners_page = client_of(world.owner).get(row_address(row))
+    assert [plot.title for plot in owners_page.context["department_plots"]] == [world.departments["vision"].name]
+    assert owners_page.context["plots"]
     every = client_of(world.operator).get(row_address(row)).context
     names = sorted(row.name for row in world.departments.values())
     assert [name for name, _ in every["departments"]] == [plot.title for plot in every["department_plots"]] == names
     for figures in row.result["now"]["all"], row.result["now"]["departments"]["nlp"]:
-        del figures["gpu_hours_lent"]  # played before it was counted
+        del figures["gpu_hours_lent"]  # as in results from before it was counted
     row.save()
     assert "Lent" in client_of(world.operator).get(row_address(row)).content.decode()
-    del row.result["now"]["all"]["course"]  # played before there were any
+    del row.result["now"]["all"]["course"]  # as in results from before there were plots
     row.save()
     assert "Over time" not in client_of(world.operator).get(row_address(row)).content.decode()
 
 
-def test_a_draft_that_makes_no_difference_is_called_so(world: World) -> None:
-    row, said = world.played(), "would have made no difference"
-    assert said not in client_of(world.operator).get(row_address(row)).content.decode()
+def test_draft_without_effect_is_reported_as_making_no_difference(world: World) -> None:
+    row, sentence = world.played(), "would have made no difference"
+    assert sentence not in client_of(world.operator).get(row_address(row)).content.decode()
     assert row.result is not None
     row.result["draft"] = row.result["now"]
     row.save()
-    assert said in client_of(world.operator).get(row_address(row)).content.decode()
+    assert sentence in client_of(world.operator).get(row_address(row)).content.decode()
 
 
 def row_address(row: Backtest) -> str:
     return reverse("workloads:backtest", args=[row.public_id])
 
 
-def test_an_owner_goes_on_to_the_pages_that_change_or_ask_for_it(world: World) -> None:
+def test_owner_gets_links_to_forms_that_change_or_request_the_drafted_values(world: World) -> None:
     text = """
 apiVersion: gpu-quota-portal/v1
 departments:
@@ -389,7 +387,7 @@ departments:
     assert 'name="a100-units" id="id_a100-units" value="3"' in client.get(cap.url).content.decode()
     change, ask = (client.get(step.url).context["form"] for step in steps)
     assert change["lend_limit"].value() == "1"
-    assert change["guaranteed"].value() == "4", "not the owner's to change"
+    assert change["guaranteed"].value() == "4", "owners cannot change it"
     assert (ask["pool"].value(), ask["wanted"].value(), ask["units"].value()) == ("a100", "guaranteed", "6")
     assert client_of(world.operator).get(row_address(row)).context["steps"] == []
     editing = client_of(world.operator).get(steps[0].url)
@@ -398,16 +396,18 @@ departments:
     less = {"departments": {"vision": {"quotas": {"a100": {"guaranteed": 2, "windows": []}}}}}
     Backtest.objects.update(draft=draft.text_of(less))
     (step,) = client.get(row_address(row)).context["steps"]
-    assert (step.asks, step.windows) == ("", True), "nobody asks for less; windows are entered on the page"
+    assert (step.asks, step.windows) == ("", True), (
+        "a lower guarantee is not requested; windows are entered on the page"
+    )
     world.departments["nlp"].quotas.all().delete()
     policy = {"departments": {"vision": {"quotas": {"a100": {"policy": {"notice": 60}}}}}}
     Backtest.objects.update(draft=draft.text_of(policy))
-    assert client.get(row_address(row)).context["steps"] == [], "a policy is an operator's"
+    assert client.get(row_address(row)).context["steps"] == [], "only operators set policies"
     Backtest.objects.update(draft="apiVersion: gone")
     assert client.get(row_address(row)).context["steps"] == []
 
 
-def test_only_who_asked_or_an_operator_cancels(world: World) -> None:
+def test_only_the_requester_or_an_operator_can_cancel(world: World) -> None:
     row = world.ask()
     client = client_of(world.owner)
     assert client.delete(f"/api/v1/backtests/{row.public_id}/").status_code == 404
@@ -416,7 +416,7 @@ def test_only_who_asked_or_an_operator_cancels(world: World) -> None:
     assert client_of(world.operator).delete(f"/api/v1/backtests/{row.public_id}/").status_code == 204
 
 
-def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(world: World) -> None:
+def test_form_drafts_only_changed_values_and_is_shown_again_with_its_errors(world: World) -> None:
     client, address = client_of(world.owner), reverse("workloads:backtest_new", args=["a100"])
     page = client.get(address)
     bound = page.context["form"]
@@ -466,8 +466,8 @@ def test_the_form_asks_what_differs_and_comes_back_where_something_is_wrong(worl
     assert row.public_id in client.get(reverse("workloads:backtests")).content.decode()
 
 
-def test_balances_begin_as_the_ledger_has_them_at_its_first_moment(world: World) -> None:
-    """Vision has lent NLP 4 cards, ever since two hours before the backtest begins."""
+def test_fairness_balances_start_from_the_ledger_at_the_begin_of_the_backtest(world: World) -> None:
+    """Vision has lent NLP 4 cards since two hours before the begin of the backtest."""
     begin = world.now.replace(minute=30, second=0, microsecond=0) - dt.timedelta(days=2)
     vision, nlp = (world.departments[name] for name in ("vision", "nlp"))
     claim = make.holding(nlp, world.pool, borrowed={vision: 4}, started_at=begin - dt.timedelta(hours=2))
@@ -482,7 +482,7 @@ def test_balances_begin_as_the_ledger_has_them_at_its_first_moment(world: World)
     assert Terms.of(world.pool.group).assumed(begin).lately == {"a100": expected.sums}
 
 
-def test_the_command_plays_a_draft_of_a_file(world: World, tmp_path: Any) -> None:
+def test_replay_command_accepts_a_draft_file(world: World, tmp_path: Any) -> None:
     file = tmp_path / "draft.yaml"
     file.write_text(MORE_FOR_NLP)
     text = replayed("--history", world.pool.group.name, "--days", "3", "--ways", "planner", "--draft", str(file))
@@ -497,7 +497,7 @@ def test_the_command_plays_a_draft_of_a_file(world: World, tmp_path: Any) -> Non
             replayed("--history", world.pool.group.name, "--draft", str(file))
 
 
-def test_old_ones_are_discarded(world: World) -> None:
+def test_old_backtests_are_discarded(world: World) -> None:
     row = world.played()
     runs.discard_old(now=row.asked_at + runs.KEPT)
     assert Backtest.objects.exists()
