@@ -1,4 +1,4 @@
-"""A bed for tests of the embedded cluster: real processes; tests wait for conditions, never for a fixed time."""
+"""Test bed of the embedded cluster: real processes; tests wait for conditions, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + FOREVER[
 
 
 def eventually(fact: Callable[[], T], within: float = 60.0) -> T:
-    """The first true value; fails with the last one."""
+    """Waits for a true value and returns it; fails with the last one."""
     end = time.monotonic() + within
     while not (found := fact()):
         assert time.monotonic() < end, f"still {found!r} after {within} s"
@@ -69,17 +69,17 @@ def spec(code: str = "", name: str = "w-one-1", **changes: Any) -> RunSpec:
     return RunSpec(**(options | changes))
 
 
-def seen(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
+def observed(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
     return next(run for run in driver.observe() if run.ref.name == name)
 
 
 def ended(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
     over = {Phase.SUCCEEDED, Phase.FAILED, Phase.LOST}
-    return eventually(lambda: run if (run := seen(driver, name)).phase in over else None)
+    return eventually(lambda: run if (run := observed(driver, name)).phase in over else None)
 
 
 def running(driver: EmbeddedCluster, name: str = "w-one-1") -> Observed:
-    return eventually(lambda: run if (run := seen(driver, name)).phase is Phase.RUNNING else None)
+    return eventually(lambda: run if (run := observed(driver, name)).phase is Phase.RUNNING else None)
 
 
 def log(driver: EmbeddedCluster, name: str = "w-one-1", **part: Any) -> str:
@@ -116,7 +116,7 @@ def up(driver: EmbeddedCluster, name: str = "w-one-1") -> None:
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     """An embedded cluster that leaves no process behind."""
-    made = cluster(tmp_path / "cluster")
-    yield made
-    made.shutdown(grace=0)
-    eventually(lambda: processes_of(made) == [])
+    created = cluster(tmp_path / "cluster")
+    yield created
+    created.shutdown(grace=0)
+    eventually(lambda: processes_of(created) == [])

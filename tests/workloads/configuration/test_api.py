@@ -1,4 +1,4 @@
-"""`configuration/`: exported and applied over HTTP, by operators' tokens and nobody else's."""
+"""`configuration/`: export and apply over HTTP, for operators and their tokens only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def send(client: Any, text: str | bytes, query: str = "", kind: str = "applicati
     return client.generic("POST", URL + query, text, content_type=kind, **headers)
 
 
-def test_the_export_is_yaml_that_changes_nothing(root: Any) -> None:
+def test_export_is_yaml_and_applying_it_changes_nothing(root: Any) -> None:
     answer = root.get(URL)
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/yaml; charset=utf-8")
     text = answer.content.decode()
@@ -44,30 +44,30 @@ def test_the_export_is_yaml_that_changes_nothing(root: Any) -> None:
     assert not AuditEntry.objects.exists()
 
 
-def test_a_dry_run_gives_the_mark_that_carries_it_out(root: Any) -> None:
-    seen = send(root, LESS, "?dry_run=1").json()
-    assert seen["changes"] == [
+def test_dry_run_returns_the_confirmation_that_applies_its_plan(root: Any) -> None:
+    preview = send(root, LESS, "?dry_run=1").json()
+    assert preview["changes"] == [
         {"path": "departments.vision.quotas.a100.guaranteed", "before": "8 cards", "after": "4 cards"}
     ]
-    assert (seen["applied"], [each["kind"] for each in seen["breaks"]]) == (False, ["recallable"])
-    asked = send(root, LESS)
-    assert (asked.status_code, asked.json()["code"], asked.json()["confirm"]) == (
+    assert (preview["applied"], [each["kind"] for each in preview["breaks"]]) == (False, ["recallable"])
+    unconfirmed = send(root, LESS)
+    assert (unconfirmed.status_code, unconfirmed.json()["code"], unconfirmed.json()["confirm"]) == (
         409,
         "needs_confirmation",
-        seen["confirm"],
+        preview["confirm"],
     )
     stale = send(root, LESS, f"?confirm={'0' * 16}")
     assert (stale.status_code, stale.json()["code"]) == (409, "plan_changed")
     assert Quota.objects.get().guaranteed == 8
-    done = send(root, LESS, f"?confirm={seen['confirm']}&source=repo@1", HTTP_IDEMPOTENCY_KEY="once")
+    done = send(root, LESS, f"?confirm={preview['confirm']}&source=repo@1", HTTP_IDEMPOTENCY_KEY="once")
     assert (done.status_code, done.json()["applied"]) == (200, True)
-    again = send(root, LESS, f"?confirm={seen['confirm']}&source=repo@1", HTTP_IDEMPOTENCY_KEY="once")
+    again = send(root, LESS, f"?confirm={preview['confirm']}&source=repo@1", HTTP_IDEMPOTENCY_KEY="once")
     assert (again["Idempotency-Replayed"], again.json()) == ("true", done.json())
     assert AuditEntry.objects.get().source == "repo@1"
     assert root.get("/api/v1/audit/").json()["results"][0]["source"] == "repo@1"
 
 
-def test_every_fault_has_its_path_and_line(root: Any) -> None:
+def test_every_error_has_its_path_and_line(root: Any) -> None:
     answer = send(root, LESS.replace("4 cards", "4 GiB") + "  lab: {name: L, weight: 0}\n")
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert [(each["line"], each["attr"], each["code"]) for each in answer.json()["errors"]] == [
@@ -75,7 +75,7 @@ def test_every_fault_has_its_path_and_line(root: Any) -> None:
     ]  # fmt: skip
 
 
-def test_json_is_yaml_and_what_is_neither_is_refused(root: Any) -> None:
+def test_json_is_accepted_as_yaml_and_other_content_is_rejected(root: Any) -> None:
     body = {"apiVersion": plan.API_VERSION, "departments": {"vision": {"weight": 2, "paused": True, "parent": None}}}
     assert len(send(root, json.dumps(body), kind="application/json").json()["changes"]) == 2
     assert send(root, "a: [").status_code == 422
@@ -86,7 +86,7 @@ def test_json_is_yaml_and_what_is_neither_is_refused(root: Any) -> None:
         assert send(root, text, kind="application/json").status_code == 422
 
 
-def test_nobody_but_an_operator_gets_in(root: Any, vision: Department) -> None:
+def test_only_operators_and_their_installation_wide_tokens_have_access(root: Any, vision: Department) -> None:
     owner, oscar = make.member(vision, Role.OWNER), make.member(vision, Role.OWNER, "oscar", is_operator=True)
     biology = make.member(make.department("biology"), Role.OWNER)
     for client, status in (

@@ -1,4 +1,4 @@
-"""`manage.py export` and `apply`: what they print, and with what they exit."""
+"""`manage.py export` and `apply`: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def vision(db: None) -> Department:
 
 
 def run(text: str, *words: str, tmp_path: Path) -> tuple[int, str]:
-    """(exit code, what it printed)"""
+    """Returns the exit code and the output."""
     file, out = tmp_path / "gpu.yaml", io.StringIO()
     file.write_text(text)
     try:
@@ -47,7 +47,7 @@ def test_an_export_applied_again_changes_nothing(tmp_path: Path) -> None:
     assert run(out.getvalue(), "--dry-run", tmp_path=tmp_path) == (0, "Nothing to change.\n")
 
 
-def test_a_dry_run_that_finds_differences_exits_with_1(tmp_path: Path) -> None:
+def test_dry_run_that_finds_differences_exits_with_1(tmp_path: Path) -> None:
     code, out = run(LESS, "--dry-run", tmp_path=tmp_path)
     lines = out.splitlines()
     assert (code, lines[0]) == (1, "~ departments.vision.quotas.a100.guaranteed: 8 cards → 4 cards")
@@ -56,7 +56,7 @@ def test_a_dry_run_that_finds_differences_exits_with_1(tmp_path: Path) -> None:
     assert Quota.objects.get().guaranteed == 8
 
 
-def test_what_takes_from_somebody_needs_yes_or_the_plan_that_was_seen(tmp_path: Path) -> None:
+def test_plan_that_takes_capacity_needs_yes_or_the_confirmation_of_a_dry_run(tmp_path: Path) -> None:
     code, out = run(LESS, tmp_path=tmp_path)
     assert (code, Quota.objects.get().guaranteed) == (2, 8)
     assert "4 cards more in use would count as borrowed" in out
@@ -68,7 +68,9 @@ def test_what_takes_from_somebody_needs_yes_or_the_plan_that_was_seen(tmp_path: 
     assert Quota.objects.get().guaranteed == 3
 
 
-def test_a_refusal_names_line_and_place_and_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_file_is_reported_with_line_and_path_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out = run(LESS.replace("4 cards", "99 cards"), tmp_path=tmp_path)
     assert code == 2
     assert "line 3: departments.vision.quotas.a100.guaranteed: The guarantees of all departments" in out
@@ -81,7 +83,7 @@ def test_a_refusal_names_line_and_place_and_exits_with_2(tmp_path: Path, monkeyp
         call_command("apply", str(tmp_path / "nowhere.yaml"))
 
 
-def test_commands_speak_of_a_new_and_a_removed_value(tmp_path: Path) -> None:
+def test_output_marks_added_and_removed_values(tmp_path: Path) -> None:
     text = f"apiVersion: {plan.API_VERSION}\ndepartments: {{vision: {{user_caps: {{a100: %s}}}}}}"
     added: tuple[Any, ...] = run(text % "2 cards", tmp_path=tmp_path)
     assert (added[0], added[1].splitlines()[0]) == (0, "+ departments.vision.user_caps.a100: 2 cards")

@@ -1,4 +1,4 @@
-"""Applying a file: what it may do, in what order, what it says of it, and what refuses it."""
+"""Applying a configuration file: what it can change, in which order, how it is previewed, and why it is rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 HEAD = f"apiVersion: {plan.API_VERSION}\n"
 
 
-def test_a_pools_rules_have_the_same_bounds_in_forms_in_the_api_and_in_the_file() -> None:
+def test_pool_rules_have_the_same_bounds_in_forms_api_and_file() -> None:
     form = RulesForm(defaults=policies.default_rules()).fields
     api, file = PoolChange().fields, SECTIONS["pools"].shape().fields
     for name, (least, most) in policies.BOUNDS.items():
@@ -54,12 +54,12 @@ def nlp(pool: Pool) -> Department:
     return nlp
 
 
-def look(text: str, actor: Actor = SYSTEM) -> plan.Plan:
+def preview(text: str, actor: Actor = SYSTEM) -> plan.Plan:
     return plan.apply(actor=actor, text=HEAD + text, dry_run=True)
 
 
 def apply(text: str, actor: Actor = SYSTEM, **more: Any) -> plan.Plan:
-    return plan.apply(actor=actor, text=HEAD + text, confirmed=look(text, actor).mark, **more)
+    return plan.apply(actor=actor, text=HEAD + text, confirmed=preview(text, actor).mark, **more)
 
 
 def changes(planned: plan.Plan) -> list[str]:
@@ -67,9 +67,9 @@ def changes(planned: plan.Plan) -> list[str]:
 
 
 def faults(text: str) -> list[tuple[int | None, str, str]]:
-    """(line, path, code), the header not counted."""
+    """Returns (line, path, code) of each error; the header is not counted."""
     with pytest.raises(plan.Refused) as refused:
-        look(text)
+        preview(text)
     return [(each.line and each.line - 1, each.field, each.code) for each in refused.value.errors]
 
 
@@ -77,7 +77,7 @@ def guaranteed(pool: Pool) -> dict[str, int]:
     return dict(Quota.objects.filter(pool=pool).values_list("department__slug", "guaranteed"))
 
 
-def test_what_the_file_names_is_made_so_and_the_rest_stays(vision: Department, nlp: Department, pool: Pool) -> None:
+def test_only_values_named_in_the_file_are_changed(vision: Department, nlp: Department, pool: Pool) -> None:
     planned = apply("departments: {vision: {weight: 3}, nlp: {quotas: {a100: {lend_limit: 2 cards}}}}")
     assert changes(planned) == [
         "departments.vision.weight: 1 → 3", "departments.nlp.quotas.a100.lend_limit: all → 2 cards",
@@ -88,7 +88,7 @@ def test_what_the_file_names_is_made_so_and_the_rest_stays(vision: Department, n
 
 
 def test_the_order_of_entries_does_not_matter(vision: Department, nlp: Department, pool: Pool) -> None:
-    """A child before its parent, more guaranteed before there is less of another, a name before it is free."""
+    """A child precedes its parent, a raised guarantee the lowered one that makes room for it, a name the change that frees it."""
     apply(
         "departments:\n"
         "  child: {name: Vision, parent: middle, quotas: {a100: {guaranteed: 4 cards}}}\n"
@@ -104,14 +104,14 @@ def test_the_order_of_entries_does_not_matter(vision: Department, nlp: Departmen
     }  # fmt: skip
 
 
-def test_a_pool_may_shrink_with_its_guarantees_and_grow_with_them(vision: Department, pool: Pool) -> None:
+def test_pool_can_shrink_and_grow_together_with_its_guarantees(vision: Department, pool: Pool) -> None:
     apply("departments: {vision: {quotas: {a100: {guaranteed: 2 cards}}}}\npools: {a100: {nominal: 2 cards}}")
     assert (guaranteed(pool), Pool.objects.get().nominal) == ({"vision": 2}, 2)
     apply("departments: {vision: {quotas: {a100: {guaranteed: 30 cards}}}}\npools: {a100: {nominal: 30 cards}}")
     assert (guaranteed(pool), Pool.objects.get().nominal) == ({"vision": 30}, 30)
 
 
-def test_two_settings_of_pools_that_share_nodes_do_not_undo_each_other(pool: Pool) -> None:
+def test_settings_of_pools_that_share_nodes_do_not_overwrite_each_other(pool: Pool) -> None:
     make.pool("h100", group=pool.group)
     apply("pools: {a100: {fair_sharing: true}, h100: {notice: 5 min, restart_cost: 90 s}}")
     group = PoolGroup.objects.get(pk=pool.group_id)
@@ -121,7 +121,7 @@ def test_two_settings_of_pools_that_share_nodes_do_not_undo_each_other(pool: Poo
     ]
 
 
-def test_fairness_over_time_is_set_by_pool_and_its_half_life_has_bounds(pool: Pool) -> None:
+def test_fairness_over_time_is_set_for_each_pool_with_a_bounded_half_life(pool: Pool) -> None:
     other = make.pool("h100", group=pool.group)
     apply("pools: {a100: {balance_half_life: 7 d}}")
     assert [Pool.objects.get(pk=row.pk).balance_half_life for row in (pool, other)] == [604_800, None]
@@ -131,7 +131,7 @@ def test_fairness_over_time_is_set_by_pool_and_its_half_life_has_bounds(pool: Po
     assert Pool.objects.get(pk=pool.pk).balance_half_life is None
 
 
-def test_all_faults_are_told_at_once_with_their_lines_and_none_of_what_follows_from_another(
+def test_all_errors_are_reported_at_once_with_lines_and_without_consequential_errors(
     vision: Department, pool: Pool
 ) -> None:
     text = (
@@ -173,32 +173,32 @@ def test_all_faults_are_told_at_once_with_their_lines_and_none_of_what_follows_f
     ]
 
 
-def test_a_refusal_is_the_sentence_of_the_page(vision: Department, pool: Pool) -> None:
+def test_rejection_has_the_same_translated_sentence_as_the_page(vision: Department, pool: Pool) -> None:
     make.holding(vision, pool, own=6, preemptible=False)
     with pytest.raises(plan.Refused) as refused:
-        look("departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}}")
+        preview("departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}}")
     [fault] = refused.value.errors
     assert fault.code == "below_non_preemptible"
     assert fault.detail == "Non-preemptible workloads hold 6 cards; the guaranteed quota cannot be lower."
     with translation.override("zh-hans"), pytest.raises(plan.Refused) as refused:
-        look("departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}}")
+        preview("departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}}")
     assert "6" in refused.value.errors[0].detail
     assert refused.value.errors[0].detail != fault.detail
 
 
-def test_a_file_of_another_kind_is_refused(pool: Pool) -> None:
+def test_file_of_another_kind_is_rejected(pool: Pool) -> None:
     for text in ("", "- a", "text", "apiVersion: v1\nkind: Pod"):
         with pytest.raises(plan.Refused) as refused:
             plan.apply(actor=SYSTEM, text=text)
         assert refused.value.errors[0].detail
 
 
-def test_a_dry_run_says_who_is_affected_and_writes_nothing(vision: Department, nlp: Department, pool: Pool) -> None:
+def test_dry_run_says_who_is_affected_and_writes_nothing(vision: Department, nlp: Department, pool: Pool) -> None:
     make.member(vision, "owner")
     make.holding(vision, pool, own=8, name="train")
     rows = (AuditEntry, Event, InboxItem)
     before = plan.export(), [model._default_manager.count() for model in rows]
-    planned = look(
+    planned = preview(
         "departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}, nlp: {quotas: {a100: {guaranteed: 12 cards}}}}"
     )
     assert planned.preview.sentence == (
@@ -209,54 +209,54 @@ def test_a_dry_run_says_who_is_affected_and_writes_nothing(vision: Department, n
     assert (plan.export(), [model._default_manager.count() for model in rows]) == before
 
 
-def test_who_starts_and_whose_guarantee_no_longer_comes_back_is_told(
+def test_preview_reports_guarantees_that_can_no_longer_be_reclaimed(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
     make.holding(vision, pool, own=8, borrowed={nlp: 4}, name="train", notice=60, grace=10)
-    planned = look("pools: {a100: {policy: {within: never, reclaim: never, borrow_preempt: null}}}")
+    planned = preview("pools: {a100: {policy: {within: never, reclaim: never, borrow_preempt: null}}}")
     assert "guarantee" in [each.kind for each in planned.preview.breaks]
     assert any("Nlp requested the other 8 cards" in line for line in planned.preview.lines)
     Quota.objects.filter(department=nlp).update(borrow_limit=0)
     make.claim(nlp, pool, units=4)
     make.claim(nlp, pool, units=12, name="large")
-    wider = look("departments: {nlp: {quotas: {a100: {guaranteed: 8 cards, borrow_limit: no limit}}}}")
+    wider = preview("departments: {nlp: {quotas: {a100: {guaranteed: 8 cards, borrow_limit: no limit}}}}")
     assert changes(wider) == ["departments.nlp.quotas.a100.borrow_limit: 0 cards → no limit"]
 
 
-def test_what_takes_from_somebody_needs_the_mark_of_this_very_plan(
-    vision: Department, nlp: Department, pool: Pool
-) -> None:
+def test_plan_that_takes_capacity_needs_its_own_confirmation(vision: Department, nlp: Department, pool: Pool) -> None:
     make.holding(vision, pool, own=8, name="train")
     text = HEAD + "departments: {vision: {quotas: {a100: {guaranteed: 4 cards}}}}"
-    with pytest.raises(Unconfirmed) as asked:
+    with pytest.raises(Unconfirmed) as unconfirmed:
         plan.apply(actor=SYSTEM, text=text)
     assert guaranteed(pool) == {"vision": 8, "nlp": 8}
     mark = plan.apply(actor=SYSTEM, text=text, dry_run=True).mark
-    assert asked.value.numbers["confirm"] == mark
-    Quota.objects.filter(department=vision).update(guaranteed=6)  # somebody else, meanwhile
+    assert unconfirmed.value.numbers["confirm"] == mark
+    Quota.objects.filter(department=vision).update(guaranteed=6)  # a concurrent change
     with pytest.raises(plan.PlanChanged):
         plan.apply(actor=SYSTEM, text=text, confirmed=mark)
     assert guaranteed(pool) == {"vision": 6, "nlp": 8}
     Quota.objects.filter(department=vision).update(guaranteed=8)
     plan.apply(actor=SYSTEM, text=text, confirmed=mark)
     assert guaranteed(pool) == {"vision": 4, "nlp": 8}
-    assert plan.apply(actor=SYSTEM, text=text, confirmed=mark).changes == ()  # it is done: nothing to confirm
+    assert plan.apply(actor=SYSTEM, text=text, confirmed=mark).changes == ()  # already applied: nothing to confirm
 
 
-def test_entries_of_the_audit_log_name_the_file(vision: Department) -> None:
+def test_audit_entries_name_the_file(vision: Department) -> None:
     root = make.user("root", is_operator=True)
     apply("departments: {vision: {weight: 3}}", Actor(root), source="gpu.yaml@4f2c\n2fe")
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor_name, entry.source) == ("department.changed", "root", "gpu.yaml@4f2c 2fe")
 
 
-def test_only_operators_apply(vision: Department) -> None:
+def test_only_operators_can_apply(vision: Department) -> None:
     for actor in (Actor(make.member(vision, "owner")), Actor(make.user())):
         with pytest.raises(NotVisible):
-            look("departments: {}", actor)
+            preview("departments: {}", actor)
 
 
-def test_a_complete_section_removes_what_it_does_not_name(vision: Department, nlp: Department, pool: Pool) -> None:
+def test_complete_section_removes_entries_that_it_does_not_name(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
     make.department("empty", name="Empty", parent=make.department("above"))
     image = Image.objects.create(name="python:3.11", title="Python")
     Preset.objects.create(slug="quick", title="Quick", kind="job", pool=pool, image=image)
@@ -269,15 +269,15 @@ def test_a_complete_section_removes_what_it_does_not_name(vision: Department, nl
     assert faults("complete: [departments, quotas]\n" + keep) == [(1, "complete.1", "unknown_section")]
 
 
-def test_a_department_with_history_is_not_removed(vision: Department, nlp: Department) -> None:
+def test_department_that_is_in_use_is_not_removed(vision: Department, nlp: Department) -> None:
     with pytest.raises(plan.Refused) as refused:
-        look("complete: [departments]\ndepartments: {vision: {}}")
+        preview("complete: [departments]\ndepartments: {vision: {}}")
     [fault] = refused.value.errors
     assert (fault.field, fault.code) == ("departments.nlp", "in_use")
     assert "Pause it instead" in fault.detail
 
 
-def test_group_rules_are_stored_applied_and_taken_back(
+def test_group_rules_are_stored_applied_and_removed(
     vision: Department, nlp: Department, settings: Any, django_capture_on_commit_callbacks: Any
 ) -> None:
     settings.IDENTITY_PROVIDERS = worlds.PROVIDERS
@@ -285,13 +285,13 @@ def test_group_rules_are_stored_applied_and_taken_back(
     account = ada.socialaccount_set.create(provider="corp", uid="1")
     SeenGroups.objects.create(account=account, groups=["gpu-vision"], said_at=timezone.now())
     text = "group_rules: [{provider: corp, group: gpu-vision, role: %s, department: vision}]"
-    look(text % "owner")
+    preview(text % "owner")
     assert not Membership.objects.exists()
     apply(text % "owner")
     assert Membership.objects.get().role == "owner"
     assert changes(apply(text % "member")) == ["group_rules.corp gpu-vision vision.role: owner → member"]
     assert Membership.objects.get().role == "member"
-    gone = look("complete: [group_rules]")
+    gone = preview("complete: [group_rules]")
     assert [each.kind for each in gone.preview.breaks] == ["membership"]
     apply("complete: [group_rules]")
     assert not GroupRule.objects.exists()
@@ -301,7 +301,7 @@ def test_group_rules_are_stored_applied_and_taken_back(
     ]
 
 
-def test_amounts_times_and_memory_are_read_as_people_write_them(vision: Department, pool: Pool) -> None:
+def test_amounts_durations_and_memory_can_be_written_with_units(vision: Department, pool: Pool) -> None:
     make.pool("l4", cards=2, units_per_card=24_576, unit="MiB", sharing="hami", card_mib=24_576)
     Image.objects.create(name="i", title="I")
     apply(
@@ -319,7 +319,7 @@ def test_amounts_times_and_memory_are_read_as_people_write_them(vision: Departme
     assert apply("departments: {vision: {user_caps: {a100: null}}}").changes == ()
 
 
-def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(pool: Pool) -> None:
+def test_image_known_only_from_external_workloads_can_be_added_as_new(pool: Pool) -> None:
     hidden = Image.objects.create(name="python:3.11", title="?", kinds=["external"], active=False)
     text = "images: {'python:3.11': {title: Python}}\n"
     preset = "presets: {p: {title: P, kind: job, pool: a100, image: 'python:3.11'}}"

@@ -1,5 +1,5 @@
-"""Whatever is set: its export makes an empty installation the same, changes nothing where it is so, and is refused whole when
-anything in it is wrong or fails."""
+"""Exports of random installations: an export recreates its installation, changes nothing if it is applied again, and is rejected
+as a whole if any part of it is invalid or fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def applied(text: str) -> plan.Plan:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_export_makes_an_empty_installation_the_same_and_then_changes_nothing(seed: int) -> None:
+def test_export_recreates_an_installation_and_applying_it_again_changes_nothing(seed: int) -> None:
     worlds.build(seed)
     text = plan.export()
     worlds.wipe()
@@ -44,7 +44,7 @@ def test_an_export_makes_an_empty_installation_the_same_and_then_changes_nothing
 
 
 def refusals(text: str) -> set[str]:
-    """Codes of what refuses the file."""
+    """Codes of the errors for which the file is rejected."""
     try:
         applied(text)
     except plan.Refused as refused:
@@ -53,8 +53,8 @@ def refusals(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_installation_becomes_another_or_stays_as_it_is(seed: int) -> None:
-    """What only the first has may be in the way: guarantees, and names."""
+def test_export_of_another_installation_is_applied_as_a_whole_or_not_at_all(seed: int) -> None:
+    """Guarantees and names that only the present installation has can conflict with the file."""
     worlds.build(seed + 100)
     text = plan.export()
     worlds.wipe()
@@ -79,15 +79,15 @@ def leaves(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(values: Any, path: tuple[Any, ...], value: Any) -> None:
-    *way, last = path
-    for step in way:
+    *parents, last = path
+    for step in parents:
         values = values[step]
     values[last] = value
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_file_with_an_error_in_any_place_changes_nothing(seed: int) -> None:
-    """An error is a mapping where a value stands; it is told by its path and line, whatever else there is to do."""
+def test_file_with_an_error_anywhere_changes_nothing(seed: int) -> None:
+    """The error is a mapping in place of a value; it is reported with its path and line, whatever else the file changes."""
     worlds.build(seed)
     text = plan.export()
     worlds.wipe()
@@ -124,7 +124,7 @@ group_rules: [{{provider: corp, group: gpu, role: member, department: lab}}]
 """
 
 
-def test_a_failure_at_any_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_at_any_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-th audit entry fails, for every n: between two entries of the file, and inside one."""
     before, record = plan.export(), audit.record
     mark, steps, left = plan.apply(actor=SYSTEM, text=ONE_OF_EACH, dry_run=True).mark, 0, 0
@@ -150,8 +150,8 @@ def test_a_failure_at_any_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert plan.export() != before
 
 
-def test_every_section_is_in_the_worlds() -> None:
-    """A section that no world sets would be tested by nobody."""
+def test_random_worlds_cover_every_section() -> None:
+    """A section that no world sets would not be tested."""
     kinds: set[str] = set()
     for seed in SEEDS:
         worlds.build(seed)

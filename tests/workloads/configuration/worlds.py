@@ -1,4 +1,4 @@
-"""Random installations: everything that a configuration file may set, in any combination that the portal allows."""
+"""Random installations: everything that a configuration file can set, in any combination that the portal allows."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def build(seed: int) -> None:
                 UserCap.objects.create(department=department, pool=pool, units=_units(chance, pool, pool.nominal))
     _catalogue(chance)
     for number in range(chance.randrange(4)):
-        where = chance.choice([None, *departments])
-        role = chance.choice(["viewer", "member", "owner"]) if where else ""
-        GroupRule.objects.create(provider="corp", pattern=f"/gpu/{number}*", department=where, role=role)
+        department_or_none = chance.choice([None, *departments])
+        role = chance.choice(["viewer", "member", "owner"]) if department_or_none else ""
+        GroupRule.objects.create(provider="corp", pattern=f"/gpu/{number}*", department=department_or_none, role=role)
 
 
 def _departments(chance: random.Random) -> list[Department]:

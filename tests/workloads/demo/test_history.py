@@ -1,4 +1,4 @@
-"""The demo's past: thirty days, full, within capacity, and what metering itself would have summed."""
+"""The demo's history: thirty busy days, within capacity, with the sums that metering itself would have stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def embedded(settings: LazySettings, tmp_path: Path) -> None:
     settings.DEBUG, settings.DATA_DIR = True, tmp_path
 
 
-def test_thirty_days_are_there_once_and_add_up() -> None:
+def test_history_fills_thirty_days_once_and_adds_up() -> None:
     seed()
     now = timezone.now()
     began = time.process_time()
@@ -53,14 +53,14 @@ def test_thirty_days_are_there_once_and_add_up() -> None:
     assert not Claim.objects.exclude(state="released").exists()
     assert not Workload.objects.exclude(state="succeeded", finished_at__lte=now).exists()
     assert Attempt.objects.count() == attempts > Workload.objects.filter(reclaims=0).count()
-    assert not Attempt.objects.filter(removed_at=None).exists(), "the cluster knows none of them"
+    assert not Attempt.objects.filter(removed_at=None).exists(), "the cluster has none of them"
     ends = Counter(Workload.objects.values_list("finished_at", flat=True))
-    assert max(ends.values()) < 5, "they do not all end with the history"
+    assert max(ends.values()) < 5, "workloads do not all end at the end of the history"
     assert fill(now) == 0
 
 
-def test_nobody_borrows_beyond_the_limit_or_while_the_guarantee_is_idle() -> None:
-    """At any time in thirty days. A recalled workload occupies its units until it has left, but is not charged any more."""
+def test_departments_never_borrow_beyond_their_limit_or_with_idle_guarantee() -> None:
+    """At any time in thirty days. A recalled workload occupies its units until it has left, but is no longer charged."""
     seed()
     fill(timezone.now())
     quotas = {(row.department_id, row.pool_id): row for row in Quota.objects.all()}
@@ -88,7 +88,7 @@ def test_nobody_borrows_beyond_the_limit_or_while_the_guarantee_is_idle() -> Non
     assert borrowing > 100
 
 
-def test_a_backtest_has_the_whole_month_to_play_and_lists_have_it_in_order() -> None:
+def test_history_can_be_backtested_completely_and_is_listed_in_order() -> None:
     seed()
     now = timezone.now()
     fill(now)
@@ -102,7 +102,7 @@ def test_a_backtest_has_the_whole_month_to_play_and_lists_have_it_in_order() -> 
     assert times == sorted(times)
 
 
-def test_hours_are_what_metering_sums() -> None:
+def test_hours_equal_the_sums_of_metering() -> None:
     seed()
     now = timezone.now()
     fill(now)

@@ -1,4 +1,4 @@
-"""Every change of mode that the demo offers, on each of its nodes: to the end, and back again when it comes to nothing."""
+"""Every mode change that the demo offers, on each of its nodes: carried out, and reverted if it fails."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def shape(name: str) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_mode_is_reached_from_every_node_and_left_again(operator: Actor, name: str, mode: str) -> None:
+def test_every_node_can_change_to_every_mode_and_back(operator: Actor, name: str, mode: str) -> None:
     assert set(modes_of(the_node(name))) >= set(MODES) - {"mig"}
     if mode not in modes_of(the_node(name)):
-        assert name.startswith("t4"), "a T4 cannot be cut"
+        assert name.startswith("t4"), "a T4 has no MIG"
         return
     for choice in offered(the_node(name), mode):
         done = change(operator, name, target_of(the_node(name), **choice))
@@ -88,7 +88,7 @@ def test_every_mode_is_reached_from_every_node_and_left_again(operator: Actor, n
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_change_that_comes_to_nothing_leaves_the_node_as_it_was(
+def test_failed_mode_change_restores_the_node(
     operator: Actor, name: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mode not in modes_of(the_node(name)):
@@ -103,7 +103,7 @@ def test_a_change_that_comes_to_nothing_leaves_the_node_as_it_was(
     assert shape(name) == before
 
 
-def test_the_pages_of_each_node_answer(browser: Client) -> None:
+def test_mode_page_of_each_node_shows_the_pending_changes(browser: Client) -> None:
     for node in Node.objects.all():
         for mode in modes_of(node):
             choice = {"mode": mode, "replicas": "4", "rename": "on", "config": BEST_EACH}
@@ -112,10 +112,10 @@ def test_the_pages_of_each_node_answer(browser: Client) -> None:
             assert "Changes to be written" in answer.content.decode()
 
 
-class TestAnErrorThatNobodyForesaw:
+class TestUnexpectedError:
     @pytest.fixture
     def broken(self, operator: Actor, monkeypatch: pytest.MonkeyPatch) -> ModeChange:
-        """A change whose writing ends in an exception, again and again."""
+        """A change that raises an exception whenever it writes labels."""
 
         def fails(*args: Any) -> None:
             raise KeyError("name")
@@ -123,7 +123,7 @@ class TestAnErrorThatNobodyForesaw:
         monkeypatch.setattr(DeclaredKeeper, "set_labels", fails)
         return actions.start(actor=operator, node=the_node("dgx-1"), target=Target("hami"))
 
-    def test_stands_on_the_page_and_makes_the_job_unwell(
+    def test_is_shown_on_pages_and_recorded_for_the_job(
         self, broken: ModeChange, browser: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with pytest.raises(changes.StageFailed, match="dgx-1: KeyError: 'name'"):
@@ -134,7 +134,7 @@ class TestAnErrorThatNobodyForesaw:
         assert "KeyError" in JobRun.objects.get(job="workloads.modes").error
         assert "KeyError" in browser.get("/operator/").content.decode()
 
-    def test_does_not_stop_the_clock_and_the_node_goes_back(
+    def test_does_not_extend_the_deadline_after_which_the_node_is_reverted(
         self, broken: ModeChange, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = shape("dgx-1")[:3]
@@ -146,7 +146,7 @@ class TestAnErrorThatNobodyForesaw:
         assert "KeyError" in broken.message
         assert (shape("dgx-1")[:3], the_node("dgx-1").drained) == (before, False)
 
-    def test_while_it_goes_back_ends_in_failed_with_both_reasons(
+    def test_while_reverting_ends_in_failed_and_leaves_the_node_drained(
         self, broken: ModeChange, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         no_keepers: dict[str, Any] = {}
@@ -157,9 +157,9 @@ class TestAnErrorThatNobodyForesaw:
         broken.refresh_from_db()
         assert broken.stage == Stage.FAILED
         assert "KeyError: 'keeper'" in broken.message
-        assert the_node("dgx-1").drained, "somebody has to look"
+        assert the_node("dgx-1").drained, "an operator has to look at it"
 
-    def test_while_work_that_must_not_be_stopped_is_waited_for_ends_too(
+    def test_while_waiting_for_non_preemptible_work_cancels_the_change(
         self, operator: Actor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool, vision = the_node("dgx-1").cards.all()[0].pool, make.department("vision")
@@ -167,8 +167,8 @@ class TestAnErrorThatNobodyForesaw:
         make.quota(vision, pool, 1)
         place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
         make.holding(vision, pool, own=1, workload="w1", preemptible=False, placement=place)
-        waits = actions.start(actor=operator, node=the_node("dgx-1"), target=Target("hami"))
-        assert waits.deadline is None
+        waiting = actions.start(actor=operator, node=the_node("dgx-1"), target=Target("hami"))
+        assert waiting.deadline is None
 
         def fails(*args: Any, **kwargs: Any) -> None:
             raise RuntimeError("no")
@@ -177,17 +177,17 @@ class TestAnErrorThatNobodyForesaw:
         for minutes in (0, 6):
             with pytest.raises(changes.StageFailed):
                 changes.advance_all(now=timezone.now() + dt.timedelta(minutes=minutes))
-        waits.refresh_from_db()
-        assert (waits.stage, the_node("dgx-1").drained) == (Stage.CANCELLED, False)
-        assert "RuntimeError" in waits.message
+        waiting.refresh_from_db()
+        assert (waiting.stage, the_node("dgx-1").drained) == (Stage.CANCELLED, False)
+        assert "RuntimeError" in waiting.message
 
-    def test_of_one_node_does_not_keep_another_waiting(self, operator: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
-        plain = DeclaredKeeper.set_labels
+    def test_on_one_node_does_not_block_another(self, operator: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = DeclaredKeeper.set_labels
 
         def fails(self: DeclaredKeeper, node: str, labels: Any) -> None:
             if node == "dgx-1":
                 raise RuntimeError("no")
-            plain(self, node, labels)
+            original(self, node, labels)
 
         monkeypatch.setattr(DeclaredKeeper, "set_labels", fails)
         for name in ("dgx-1", "dgx-2"):
@@ -196,7 +196,9 @@ class TestAnErrorThatNobodyForesaw:
             changes.advance_all()
         assert the_node("dgx-2").sharing == "hami"
 
-    def test_can_be_called_off(self, broken: ModeChange, operator: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_leaves_the_change_cancellable(
+        self, broken: ModeChange, operator: Actor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with pytest.raises(changes.StageFailed):
             changes.advance_all()
         monkeypatch.undo()
@@ -205,7 +207,7 @@ class TestAnErrorThatNobodyForesaw:
         assert ModeChange.objects.get().stage == Stage.REVERTED
 
 
-def test_a_configuration_for_memory_needs_to_know_how_much_there_is(operator: Actor) -> None:
+def test_sharing_by_memory_needs_the_gpu_memory_of_the_node(operator: Actor) -> None:
     options = Cluster.objects.get().options
     options["nodes"][0]["labels"].pop("nvidia.com/gpu.memory")
     Cluster.objects.update(options=options)

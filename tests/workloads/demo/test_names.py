@@ -1,4 +1,4 @@
-"""The demo speaks the language of whoever starts it."""
+"""The demo uses the language of the environment it is started in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.models import Image, Preset
         ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN"}, "zh"),
     ],
 )
-def test_the_terminal_says_the_language(
+def test_language_is_taken_from_the_locale_variables(
     variables: dict[str, str], language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
@@ -35,9 +35,7 @@ def test_the_terminal_says_the_language(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_chinese_demo_has_chinese_names_everywhere_and_a_later_start_keeps_them(
-    settings: LazySettings, tmp_path: Path
-) -> None:
+def test_chinese_demo_has_chinese_names_that_later_starts_keep(settings: LazySettings, tmp_path: Path) -> None:
     settings.DATA_DIR, settings.EMBEDDED, settings.DEBUG = tmp_path, True, True
     seed.seed("zh")
     seed.make_images()  # what each later start does

@@ -1,4 +1,4 @@
-"""The scene that the five minutes of docs/getting-started.md need: there at the start, and still there half an hour later."""
+"""The scene for the five minutes of docs/getting-started.md: set up at the start, and still the same half an hour later."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def pool(settings: LazySettings, tmp_path: Path) -> Pool:
     return Pool.objects.get(slug="a100")
 
 
-def asked(pool: Pool, cards: int) -> dict[str, Any]:
-    """What alice or olivia of Computer Vision ask for."""
+def visions_request(pool: Pool, cards: int) -> dict[str, Any]:
+    """A request for so many cards as alice or olivia of Computer Vision submit it."""
     request = WorkloadRequest(
         kind=Kind.JOB, name=f"train-{cards}", pool=pool, image=Image.objects.get(name="demo/training:1"),
         command=("train",), units_per_pod=cards, cpu_milli=2000, memory_mib=8192, max_runtime=4 * 3600,
@@ -48,13 +48,13 @@ def asked(pool: Pool, cards: int) -> dict[str, Any]:
     return {"actor": Actor(User.objects.get(username="alice")), "department": vision, "request": request}
 
 
-def held(pool: Pool) -> dict[str, str]:
+def claim_states(pool: Pool) -> dict[str, str]:
     claims = Claim.objects.filter(pool=pool).exclude(state="released").exclude(name__startswith="train")
     return dict(claims.values_list("name", "state"))
 
 
-def reader_rests(pool: Pool, minutes: int) -> None:
-    """All that counts by the clock has begun so much earlier, and the pool is planned again."""
+def let_time_pass(pool: Pool, minutes: int) -> None:
+    """Moves the times of all claims back by these minutes, and plans the pool again."""
     for claim in Claim.objects.all():
         for name in ("submitted_at", "queued_at", "started_at"):
             before = getattr(claim, name)
@@ -64,35 +64,38 @@ def reader_rests(pool: Pool, minutes: int) -> None:
 
 
 @pytest.mark.parametrize("minutes", [0, 30])
-def test_the_first_card_is_vision_s_own_and_the_next_four_call_biology_back(pool: Pool, minutes: int) -> None:
-    reader_rests(pool, minutes)
-    assert [name for name, state in sorted(held(pool).items()) if state == "pending"] == ["fold-c", "grasp-ablation"]
-    first = asked(pool, 1)
+def test_vision_starts_one_card_at_once_and_reclaims_four_from_biology(pool: Pool, minutes: int) -> None:
+    let_time_pass(pool, minutes)
+    assert [name for name, state in sorted(claim_states(pool).items()) if state == "pending"] == [
+        "fold-c",
+        "grasp-ablation",
+    ]
+    first = visions_request(pool, 1)
     assert verdict_of(**first).title == "Starts now, from your own quota."
     submit(**first)
     run_pass(group_id=pool.group_id)
-    reader_rests(pool, minutes)
+    let_time_pass(pool, minutes)
     now = next(row for row in department_usage(first["department"], [pool]))
     assert (now.guaranteed, now.own, now.lent, now.idle) == (8, 2, 6, 0)
-    four = asked(pool, 4)
+    four = visions_request(pool, 4)
     assert "when Computational Biology has returned 4 cards" in verdict_of(**four).title
     submit(**four)
     run_pass(group_id=pool.group_id)
-    assert [name for name, state in sorted(held(pool).items()) if state == "leaving"] == ["fold-a", "fold-b"]
+    assert [name for name, state in sorted(claim_states(pool).items()) if state == "leaving"] == ["fold-a", "fold-b"]
     later = timezone.now() + dt.timedelta(minutes=1)
     for claim in Claim.objects.filter(state="leaving"):
         release(claim, now=timezone.now())
         make.claim(claim.department, pool, 2, name=claim.name, submitted_at=claim.submitted_at, backoff_until=later,
                    cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib, max_runtime=claim.max_runtime)  # fmt: skip
     run_pass(group_id=pool.group_id)
-    release(Claim.objects.get(name="train-4", state="holding"), now=timezone.now())  # she stops it at once
+    release(Claim.objects.get(name="train-4", state="holding"), now=timezone.now())  # the reader stops it at once
     run_pass(group_id=pool.group_id)
-    assert held(pool)["fold-c"] == "holding"
+    assert claim_states(pool)["fold-c"] == "holding"
     run_pass(group_id=pool.group_id, now=later)
-    assert held(pool)["fold-a"] == "holding"
+    assert claim_states(pool)["fold-a"] == "holding"
 
 
-def test_the_numbers_of_the_tour_are_those_of_the_seed(pool: Pool) -> None:
+def test_numbers_in_the_tour_match_the_seed(pool: Pool) -> None:
     text = " ".join(STEPS.split())
     own = Quota.objects.get(pool=pool, department__slug="vision")
     assert f"{own.guaranteed} guaranteed, 1 in use" in text

@@ -18,9 +18,9 @@ from tests.workloads.embedded_bed import (
     eventually,
     is_alive,
     log,
+    observed,
     processes_of,
     running,
-    seen,
     spec,
     up,
 )
@@ -29,7 +29,7 @@ from workloads.runtime.base import NoSuchRun, Phase, PodPlacement, Refused, RunR
 
 
 class TestRun:
-    def test_a_command_runs_to_its_end_with_log_exit_code_and_times(self, driver: EmbeddedCluster) -> None:
+    def test_ended_command_has_its_log_exit_code_and_times(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"))
         run = ended(driver)
         assert (run.phase, run.exit_code, run.reason, run.node, run.cards) == (
@@ -48,18 +48,18 @@ class TestRun:
         driver.ensure(spec("print('ok')"))
         assert (ended(driver).phase, ended(driver).exit_code) == (Phase.SUCCEEDED, 0)
 
-    def test_a_signal_is_told_as_128_and_its_number(self, driver: EmbeddedCluster) -> None:
+    def test_signal_is_reported_as_exit_code_128_plus_its_number(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec("import os; os.kill(os.getpid(), 9)"))
         assert ended(driver).exit_code == 137
 
-    def test_a_command_that_does_not_exist_fails_with_127_and_says_so(self, driver: EmbeddedCluster) -> None:
+    def test_missing_command_fails_with_exit_code_127_and_its_name(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(command=("no-such-program",)))
         run = ended(driver)
         assert (run.exit_code, run.reason) == (127, "StartError")
         assert "no-such-program" in run.message
         assert "no-such-program" in log(driver)
 
-    def test_it_sees_its_cards_and_nothing_of_the_portals_environment(
+    def test_command_sees_its_cards_and_nothing_of_the_portals_environment(
         self, driver: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SECRET_KEY", "of the portal")
@@ -89,7 +89,7 @@ class TestRun:
             "PORTAL_READY_TOKEN": "ready-secret",
         }
 
-    def test_the_supervisor_too_has_nothing_of_the_portals_environment(
+    def test_supervisor_inherits_nothing_of_the_portals_environment(
         self, driver: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SECRET_KEY", "of the portal")
@@ -98,7 +98,9 @@ class TestRun:
         for pid in processes_of(driver):
             assert b"of the portal" not in Path(f"/proc/{pid}/environ").read_bytes()
 
-    def test_a_command_begins_with_default_signals_whatever_the_portal_ignores(self, driver: EmbeddedCluster) -> None:
+    def test_command_starts_with_default_signal_handling_whatever_the_portal_ignores(
+        self, driver: EmbeddedCluster
+    ) -> None:
         """A portal that a script started with `&` ignores SIGINT and SIGQUIT, one under nohup SIGHUP."""
         ignored = {
             number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -115,7 +117,7 @@ class TestRun:
         named = sum(1 << number - 1 for number in signal.valid_signals())  # the C library keeps 32 and 33 to itself
         assert {name: int(mask, 16) & named for name, mask in masks.items()} == {"SigBlk": 0, "SigIgn": 0}
 
-    def test_the_working_directory_survives_the_attempts(self, driver: EmbeddedCluster) -> None:
+    def test_working_directory_is_kept_between_attempts(self, driver: EmbeddedCluster) -> None:
         driver.directory("w-one").joinpath("input.txt").write_text("uploaded")
         driver.ensure(spec("open('result', 'w').write(open('input.txt').read())"))
         ended(driver)
@@ -131,7 +133,7 @@ class TestRun:
         assert ended(driver).phase is Phase.SUCCEEDED
         assert [log(driver, rank=0), log(driver, rank=1)] == ["0 2 0\n", "1 2 3\n"]
 
-    def test_a_gang_ends_when_one_rank_fails_and_says_that_ranks_code(self, driver: EmbeddedCluster) -> None:
+    def test_gang_ends_with_the_exit_code_of_the_rank_that_fails(self, driver: EmbeddedCluster) -> None:
         places = (PodPlacement(0, "n1", (0,)), PodPlacement(1, "n2", (3,)))
         code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(3)\n{FOREVER}"
         driver.ensure(spec(code, pods=2, placement=places))
@@ -139,7 +141,7 @@ class TestRun:
 
 
 class TestRefusals:
-    def test_an_unknown_image_is_refused_with_the_list(self, driver: EmbeddedCluster) -> None:
+    def test_unknown_image_is_refused_with_the_list_of_declared_images(self, driver: EmbeddedCluster) -> None:
         with pytest.raises(Refused, match=r"pytorch:2 has no interpreter .* declared are: python:3.11-demo") as refusal:
             driver.ensure(spec(image="pytorch:2"))
         assert refusal.value.code == "unknown_image"
@@ -149,7 +151,7 @@ class TestRefusals:
         with pytest.raises(Refused, match="n1 with card 8"):
             driver.ensure(spec(placement=(PodPlacement(0, "n1", (8,)),)))
 
-    def test_a_name_of_another_submission_is_refused_and_left_alone(self, driver: EmbeddedCluster) -> None:
+    def test_run_name_of_another_submission_is_refused_and_its_run_untouched(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(FOREVER))
         running(driver)
         with pytest.raises(Refused) as refusal:
@@ -158,13 +160,13 @@ class TestRefusals:
         assert running(driver).ref.submission_id == "id-of-w-one-1"
 
     @pytest.mark.parametrize("name", ["../escape", ".hidden", "a/b", "", "-x"])
-    def test_a_name_never_leaves_its_directory(self, driver: EmbeddedCluster, name: str) -> None:
+    def test_run_name_that_would_leave_its_directory_is_refused(self, driver: EmbeddedCluster, name: str) -> None:
         with pytest.raises(Refused):
             driver.ensure(spec(ref=RunRef(name, "", "x")))
         with pytest.raises(Refused):
             driver.directory(name)
 
-    def test_it_will_not_start_without_debug_or_off_the_loopback(self, tmp_path: Path) -> None:
+    def test_cluster_needs_debug_mode_and_a_loopback_address(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="DEBUG=true"):
             cluster(tmp_path, debug=False)
         for host in ("0.0.0.0", "192.168.1.5", "::", "gpu.example.org"):
@@ -173,7 +175,7 @@ class TestRefusals:
         for host in ("127.0.0.1", "::1", "localhost"):
             cluster(tmp_path, bind_host=host)
 
-    def test_a_directory_that_cannot_be_written_is_an_unreachable_cluster(self, tmp_path: Path) -> None:
+    def test_cluster_with_an_unusable_directory_is_unreachable(self, tmp_path: Path) -> None:
         driver = cluster(tmp_path / "cluster")
         (tmp_path / "cluster" / "runs").rmdir()
         (tmp_path / "cluster" / "runs").write_text("no directory")
@@ -184,7 +186,7 @@ class TestRefusals:
 
 
 class TestStop:
-    def test_sigterm_lets_it_say_goodbye(self, driver: EmbeddedCluster) -> None:
+    def test_sigterm_lets_the_command_exit_by_itself(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(POLITE))
         up(driver)
         driver.stop(spec().ref, grace=20)
@@ -192,16 +194,16 @@ class TestStop:
         assert (run.exit_code, run.reason) == (0, "Stopped")
         assert log(driver) == "up\nbye\n"
 
-    def test_after_the_grace_it_is_killed(self, driver: EmbeddedCluster) -> None:
+    def test_command_is_killed_after_the_grace(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(STUBBORN))
         up(driver)
         driver.stop(spec().ref, grace=1)
-        assert seen(driver).stopping
+        assert observed(driver).stopping
         run = ended(driver)
         assert run.exit_code == 137
         assert run.finished_at is not None
 
-    def test_a_repeated_stop_shortens_the_grace_and_never_prolongs_it(self, driver: EmbeddedCluster) -> None:
+    def test_repeated_stop_can_shorten_the_grace_but_never_extend_it(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(STUBBORN))
         up(driver)
         driver.stop(spec().ref, grace=600)
@@ -209,24 +211,24 @@ class TestStop:
         driver.stop(spec().ref, grace=600)
         assert ended(driver).exit_code == 137
 
-    def test_it_ends_grandchildren_also_those_that_left_the_session(self, driver: EmbeddedCluster) -> None:
+    def test_stop_ends_grandchildren_including_those_in_another_session(self, driver: EmbeddedCluster) -> None:
         driver.ensure(
             spec(
                 "import subprocess, sys\n"
                 "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-                "away = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-                "print('up', away.pid, flush=True)\n" + FOREVER
+                "detached = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+                "print('up', detached.pid, flush=True)\n" + FOREVER
             )
         )
         up(driver)
-        away = int(log(driver).split()[1])
-        assert is_alive(away)
+        detached = int(log(driver).split()[1])
+        assert is_alive(detached)
         driver.stop(spec().ref, grace=0)
         ended(driver)
-        assert not is_alive(away)
+        assert not is_alive(detached)
         eventually(lambda: processes_of(driver) == [])
 
-    def test_stopping_what_never_was_or_has_ended_is_harmless(self, driver: EmbeddedCluster) -> None:
+    def test_stopping_an_unknown_or_ended_run_is_harmless(self, driver: EmbeddedCluster) -> None:
         driver.stop(spec().ref, grace=0)
         driver.remove(spec().ref)
         driver.announce(spec().ref, None)
@@ -234,36 +236,36 @@ class TestStop:
         driver.ensure(spec("print(1)"))
         first = ended(driver)
         driver.stop(spec().ref, grace=0)
-        assert seen(driver) == first
+        assert observed(driver) == first
         driver.remove(spec().ref)
         driver.remove(spec().ref)
         assert driver.observe() == ()
         with pytest.raises(NoSuchRun):
             driver.logs(spec().ref)
 
-    def test_a_running_one_is_not_forgotten(self, driver: EmbeddedCluster) -> None:
+    def test_running_run_is_not_removed(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(FOREVER))
         running(driver)
         driver.remove(spec().ref)
         assert running(driver).phase is Phase.RUNNING
 
-    def test_longer_than_its_max_runtime_it_is_stopped_and_failed(self, driver: EmbeddedCluster) -> None:
+    def test_run_that_exceeds_its_maximum_runtime_is_stopped_and_fails(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(POLITE, max_runtime=1))
         run = ended(driver)
         assert (run.phase, run.reason) == (Phase.FAILED, "DeadlineExceeded")
         assert "1 s" in run.message
 
-    def test_an_extended_max_runtime_is_taken_from_the_repeated_ensure(self, driver: EmbeddedCluster) -> None:
+    def test_repeated_ensure_extends_the_maximum_runtime(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(FOREVER, max_runtime=2))
         driver.ensure(spec(FOREVER, max_runtime=600))
         started = running(driver).started_at
         assert started is not None
         eventually(lambda: dt.datetime.now(dt.UTC) - started > dt.timedelta(seconds=3))
-        assert seen(driver).phase is Phase.RUNNING
+        assert observed(driver).phase is Phase.RUNNING
 
 
-class TestTheReclaimContract:
-    def test_notice_is_written_where_the_command_reads_it_and_cleared_again(self, driver: EmbeddedCluster) -> None:
+class TestReclaimContract:
+    def test_notice_file_is_written_for_the_command_and_removed_on_withdrawal(self, driver: EmbeddedCluster) -> None:
         driver.ensure(
             spec(
                 "import os, time\npath = os.environ['PORTAL_RECLAIM_AT_FILE']\n"
@@ -279,7 +281,7 @@ class TestTheReclaimContract:
         assert ended(driver).phase is Phase.SUCCEEDED
         assert log(driver).splitlines()[-1] == "withdrawn"
 
-    def test_ready_and_checkpoints_are_seen(self, driver: EmbeddedCluster) -> None:
+    def test_ready_file_and_checkpoints_are_observed(self, driver: EmbeddedCluster) -> None:
         driver.ensure(
             spec(
                 "import os\nopen('checkpoint-1', 'w').close()\nopen(os.environ['PORTAL_READY_FILE'], 'w').close()\n"
@@ -287,7 +289,7 @@ class TestTheReclaimContract:
             )
         )
         up(driver)
-        run = seen(driver)
+        run = observed(driver)
         assert run.ready
         assert run.checkpointed_at is not None
         assert run.started_at is not None
@@ -295,7 +297,7 @@ class TestTheReclaimContract:
 
 
 class TestLogs:
-    def test_it_is_read_on_from_an_offset_until_the_end(self, driver: EmbeddedCluster) -> None:
+    def test_log_can_be_read_in_parts_from_an_offset_until_its_end(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec("for n in range(1000): print(f'line {n}')"))
         ended(driver)
         whole, offset = b"", 0
@@ -307,14 +309,14 @@ class TestLogs:
                 break
         assert whole.decode() == "".join(f"line {n}\n" for n in range(1000))
 
-    def test_the_last_lines_say_where_they_start(self, driver: EmbeddedCluster) -> None:
+    def test_tail_of_a_log_has_the_offset_of_its_begin(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec("for n in range(1000): print(f'line {n}')"))
         ended(driver)
         chunk = driver.logs(spec().ref, tail=2)
         assert (chunk.data, chunk.end) == (b"line 998\nline 999\n", True)
         assert driver.logs(spec().ref, offset=chunk.offset).data == chunk.data
 
-    def test_a_running_one_has_no_end_yet(self, driver: EmbeddedCluster) -> None:
+    def test_log_of_a_running_command_has_no_end_yet(self, driver: EmbeddedCluster) -> None:
         driver.ensure(spec(FOREVER))
         up(driver)
         assert driver.logs(spec().ref, offset=3).end is False

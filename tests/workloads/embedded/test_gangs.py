@@ -1,4 +1,4 @@
-"""Ranks as processes of this machine, and services that begin again."""
+"""Ranks as processes of this machine, and services that restart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 import urllib.request
 
-from tests.workloads.embedded_bed import FOREVER, driver, ended, eventually, log, running, seen, spec  # noqa: F401
+from tests.workloads.embedded_bed import FOREVER, driver, ended, eventually, log, observed, running, spec  # noqa: F401
 from workloads.embedded.driver import EmbeddedCluster
 from workloads.runtime.base import Phase, PodPlacement, RunRef
 from workloads.runtime.setups import Setup
@@ -42,7 +42,7 @@ def log_of(driver: EmbeddedCluster, rank: int) -> str:  # noqa: F811
     return driver.logs(RunRef("w-one-1", "", "id-of-w-one-1"), rank=rank).data.decode()
 
 
-def test_two_ranks_meet_by_torchruns_variables_and_each_has_its_cards(driver: EmbeddedCluster) -> None:  # noqa: F811
+def test_ranks_connect_through_torchrun_variables_and_each_has_its_cards(driver: EmbeddedCluster) -> None:  # noqa: F811
     driver.ensure(gang(MEET + "\nprint(os.environ['CUDA_VISIBLE_DEVICES'])"))
     run = ended(driver)
     assert (run.phase, run.exit_code) == (Phase.SUCCEEDED, 0)
@@ -56,12 +56,12 @@ def test_two_ranks_meet_by_torchruns_variables_and_each_has_its_cards(driver: Em
 def test_each_rank_reads_its_task_in_tf_config(driver: EmbeddedCluster) -> None:  # noqa: F811
     driver.ensure(gang("import os; print(os.environ['TF_CONFIG'])", "tensorflow"))
     ended(driver)
-    told = [json.loads(log_of(driver, rank)) for rank in (0, 1)]
-    assert [each["task"] for each in told] == [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}]
-    assert told[0]["cluster"] == told[1]["cluster"]
+    configs = [json.loads(log_of(driver, rank)) for rank in (0, 1)]
+    assert [each["task"] for each in configs] == [{"type": "chief", "index": 0}, {"type": "worker", "index": 0}]
+    assert configs[0]["cluster"] == configs[1]["cluster"]
 
 
-def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_named(driver: EmbeddedCluster) -> None:  # noqa: F811
+def test_failed_rank_ends_the_others_and_sets_the_exit_code(driver: EmbeddedCluster) -> None:  # noqa: F811
     code = "import os, sys, time\nif os.environ['RANK'] == '1': time.sleep(0.3); sys.exit(3)\n" + FOREVER[12:]
     driver.ensure(gang(code))
     run = ended(driver)
@@ -69,7 +69,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_named(driver: 
     assert [(r.exit_code, r.stop_requested) for r in run.ranks] == [(143, True), (3, False)]
 
 
-def test_the_chiefs_end_is_the_end_of_the_parameter_servers(driver: EmbeddedCluster) -> None:  # noqa: F811
+def test_parameter_servers_are_stopped_when_the_chief_ends(driver: EmbeddedCluster) -> None:  # noqa: F811
     code = "import os, json, time\nchief = json.loads(os.environ['TF_CONFIG'])['task']['type'] == 'chief'\n"
     places = (*TWO, PodPlacement(2, "n2", (4,)))
     driver.ensure(gang(code + "time.sleep(0.3 if chief else 99)", "tensorflow-ps", pods=3, placement=places))
@@ -88,20 +88,20 @@ http.server.HTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_POR
 """
 
 
-def test_a_service_is_ready_when_its_path_answers_and_begins_again_when_it_exits(driver: EmbeddedCluster) -> None:  # noqa: F811
-    asked = spec(SERVE, kind="service", port=8000, setup=Setup(port=8000, ready_path="/healthz"))
-    driver.ensure(asked)
+def test_service_is_ready_when_its_path_responds_and_restarts_when_it_exits(driver: EmbeddedCluster) -> None:  # noqa: F811
+    service = spec(SERVE, kind="service", port=8000, setup=Setup(port=8000, ready_path="/healthz"))
+    driver.ensure(service)
     running(driver)
-    assert seen(driver).ranks[0].ready is False
+    assert observed(driver).ranks[0].ready is False
     (driver.directory("w-one") / "warm").touch()
-    eventually(lambda: seen(driver).ranks[0].ready)
-    host, port = eventually(lambda: driver.endpoint(asked.ref))
+    eventually(lambda: observed(driver).ranks[0].ready)
+    host, port = eventually(lambda: driver.endpoint(service.ref))
     assert urllib.request.urlopen(f"http://{host}:{port}/x", timeout=5).read() == b"here"
     with contextlib.suppress(OSError):
         urllib.request.urlopen(f"http://{host}:{port}/die", timeout=5)
-    eventually(lambda: seen(driver).ranks[0].restarts == 1)
-    eventually(lambda: seen(driver).ranks[0].ready)
-    assert seen(driver).phase is Phase.RUNNING
+    eventually(lambda: observed(driver).ranks[0].restarts == 1)
+    eventually(lambda: observed(driver).ranks[0].ready)
+    assert observed(driver).phase is Phase.RUNNING
     assert "exited with 5" in log(driver)
-    driver.stop(asked.ref, 2)
+    driver.stop(service.ref, 2)
     assert ended(driver).exit_code == 143

@@ -1,4 +1,4 @@
-"""The embedded cluster when anybody is killed at any moment: portal, supervisor, or everything at once."""
+"""The embedded cluster when the portal, a supervisor or everything is killed at any moment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.workloads.embedded_bed import (
     ended,
     eventually,
     log,
+    observed,
     processes_of,
     running,
-    seen,
     spec,
     up,
 )
@@ -30,7 +30,7 @@ from workloads.embedded.run_directory import Record
 from workloads.runtime.base import Phase, PodPlacement, Unreachable
 
 
-def test_two_ensures_at_once_give_one_run(driver: EmbeddedCluster) -> None:
+def test_concurrent_ensures_start_one_run(driver: EmbeddedCluster) -> None:
     job = spec(f"print('started', flush=True)\n{FOREVER}")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(driver.ensure, [job] * 16))
@@ -40,19 +40,19 @@ def test_two_ensures_at_once_give_one_run(driver: EmbeddedCluster) -> None:
     assert eventually(lambda: len(processes_of(driver)) == 2)  # the supervisor and its command
 
 
-def test_a_new_portal_over_the_same_root_finds_reads_and_stops_the_run(driver: EmbeddedCluster) -> None:
+def test_new_portal_on_the_same_root_finds_reads_and_stops_the_run(driver: EmbeddedCluster) -> None:
     driver.ensure(spec(POLITE))
     before = running(driver)
     up(driver)
     again = cluster(driver.root)
-    assert seen(again) == before
+    assert observed(again) == before
     again.ensure(spec(POLITE))
     again.stop(spec().ref, grace=20)
     assert ended(again).exit_code == 0
     assert log(again) == "up\nbye\n"
 
 
-def test_kill_9_of_the_portal_leaves_the_run_and_its_log_going_on(driver: EmbeddedCluster) -> None:
+def test_run_and_its_log_continue_after_kill_9_of_the_portal(driver: EmbeddedCluster) -> None:
     code = "import time\nfor n in range(100000): print(n, flush=True); time.sleep(.05)"
     portal = subprocess.Popen(
         [
@@ -86,13 +86,13 @@ def test_a_run_that_was_claimed_but_never_started_is_started_later(driver: Embed
     finally:
         Record.start = start  # type: ignore[method-assign]
     claimed = driver.root / "runs" / "w-one-1" / "spec.json"
-    assert seen(driver).phase is Phase.PENDING
+    assert observed(driver).phase is Phase.PENDING
     assert not (claimed.parent / "lock").exists()
     os.utime(claimed, (0, 0))
     assert ended(driver).phase is Phase.SUCCEEDED
 
 
-def test_one_stopped_before_it_started_never_runs(driver: EmbeddedCluster) -> None:
+def test_run_that_was_stopped_before_its_start_never_runs(driver: EmbeddedCluster) -> None:
     start, Record.start = Record.start, lambda self: None  # type: ignore[method-assign]
     try:
         driver.ensure(spec("print('never')"))
@@ -105,7 +105,7 @@ def test_one_stopped_before_it_started_never_runs(driver: EmbeddedCluster) -> No
     assert log(driver) == ""
 
 
-def test_without_its_supervisor_a_run_is_lost_its_processes_end_and_it_never_runs_again(
+def test_run_whose_supervisor_is_killed_is_lost_and_never_restarted(
     driver: EmbeddedCluster,
 ) -> None:
     driver.ensure(
@@ -122,11 +122,11 @@ def test_without_its_supervisor_a_run_is_lost_its_processes_end_and_it_never_run
     assert (run.phase, run.reason, run.exit_code) == (Phase.LOST, "NodeLost", None)
     eventually(lambda: processes_of(driver) == [])
     driver.ensure(spec(FOREVER))
-    assert seen(driver) == run
+    assert observed(driver) == run
     assert log(driver) == "up\n"
 
 
-def test_shutdown_stops_everything_as_lost_so_that_it_is_queued_again(driver: EmbeddedCluster) -> None:
+def test_shutdown_stops_all_runs_as_lost_so_that_they_are_queued_again(driver: EmbeddedCluster) -> None:
     driver.ensure(spec(POLITE))
     elsewhere = (PodPlacement(0, "n1", (0, 1)),)
     driver.ensure(spec(STUBBORN, name="w-two-1", workload_id="two", volume="w-two", placement=elsewhere))
@@ -144,24 +144,24 @@ def test_shutdown_stops_everything_as_lost_so_that_it_is_queued_again(driver: Em
     ]
 
 
-def test_what_was_shut_down_starts_nothing_more(driver: EmbeddedCluster) -> None:
+def test_cluster_that_was_shut_down_starts_nothing_more(driver: EmbeddedCluster) -> None:
     driver.shutdown(grace=0)
     with pytest.raises(Unreachable, match="was shut down"):
         driver.ensure(spec(FOREVER))
     assert driver.observe() == ()
-    cluster(driver.root).ensure(spec(FOREVER))  # the next one does
+    cluster(driver.root).ensure(spec(FOREVER))  # a new cluster does
 
 
-def test_a_person_who_stopped_it_first_is_not_overruled_by_the_shutdown(driver: EmbeddedCluster) -> None:
+def test_run_that_was_already_being_stopped_is_not_lost_by_a_shutdown(driver: EmbeddedCluster) -> None:
     driver.ensure(spec(STUBBORN))
     up(driver)
     driver.stop(spec().ref, grace=60)
-    eventually(lambda: seen(driver).stopping)
+    eventually(lambda: observed(driver).stopping)
     driver.shutdown(grace=0)
     assert (ended(driver).phase, ended(driver).reason) == (Phase.FAILED, "Stopped")
 
 
-def test_what_a_killed_claimer_left_is_swept_away_and_young_claims_stay(driver: EmbeddedCluster) -> None:
+def test_unfinished_run_directories_are_removed_only_once_they_are_old(driver: EmbeddedCluster) -> None:
     old, young = driver.root / "runs" / ".w-one-1.abcd", driver.root / "runs" / ".w-two-1.abcd"
     for draft in (old, young):
         draft.mkdir()
