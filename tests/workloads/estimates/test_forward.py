@@ -1,4 +1,4 @@
-"""When what waits will start: small queues whose answers can be counted by hand, and what holds of every queue."""
+"""Estimated starts of waiting claims: small queues that can be worked out by hand, and properties of every queue."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def of(snapshot: Snapshot, known: Runtimes) -> Estimates:
     return estimates(snapshot, {each.id: traits(department=each.department) for each in snapshot.claims}, known)
 
 
-def test_who_waits_for_one_that_always_runs_two_hours_starts_when_these_are_over() -> None:
+def test_claim_behind_a_workload_of_two_hours_starts_when_it_ends() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[2 * HOUR] * ENOUGH))["waits"]
     assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, basis=Class.USER_AND_IMAGE)
 
 
-def test_a_range_is_as_wide_as_what_is_known_of_runtimes() -> None:
+def test_range_is_as_wide_as_the_known_runtimes_differ() -> None:
     full = world(claim("runs", 4, started=NOW), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[HOUR] * 20, *[3 * HOUR] * 20))["waits"]
     assert isinstance(found, Estimate)
     assert (found.low, found.high) == (NOW + HOUR, NOW + 3 * HOUR)
 
 
-def test_what_runs_longer_than_most_is_taken_to_run_on_as_the_few_did_that_ran_as_long() -> None:
+def test_workload_past_usual_runtimes_is_expected_to_end_like_earlier_long_ones() -> None:
     full = world(claim("runs", 4, started=NOW - 5 * HOUR), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[HOUR] * 50, *[6 * HOUR] * ENOUGH))["waits"]
     assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, basis=Class.USER_AND_IMAGE)
 
 
-def test_an_owner_starts_when_notice_and_grace_are_over_whatever_the_borrower_would_run() -> None:
+def test_claim_within_guarantee_starts_after_the_borrowers_notice_and_grace() -> None:
     lent = world(claim("lent", 4, "nlp", started=NOW - HOUR), claim("mine", 4), vision=4, nlp=0)
     found = of(lent, runtimes(*[50 * HOUR] * ENOUGH))["mine"]
     assert isinstance(found, Estimate)
@@ -77,7 +77,7 @@ def test_an_owner_starts_when_notice_and_grace_are_over_whatever_the_borrower_wo
     assert NOW + NOTICE + GRACE <= found.median <= NOW + NOTICE + GRACE + 60
 
 
-def test_the_second_in_the_queue_waits_for_the_first() -> None:
+def test_second_claim_in_the_queue_waits_for_the_first() -> None:
     queue = world(
         claim("runs", 4, started=NOW), claim("first", 4), replace(claim("second", 4), submitted_at=NOW - 30), vision=4
     )
@@ -88,20 +88,20 @@ def test_the_second_in_the_queue_waits_for_the_first() -> None:
     assert second.median - first.median == HOUR
 
 
-def test_the_maximum_runtime_bounds_what_is_not_known() -> None:
+def test_maximum_runtime_is_used_if_runtimes_are_unknown() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=3 * HOUR), claim("waits", 4), vision=4)
     found = of(full, Runtimes())["waits"]
     end = NOW + 2 * HOUR
     assert found == Estimate(end, end, end, PLAYS, end, Class.LIMIT)
 
 
-def test_the_latest_is_when_all_that_run_reach_their_maximum_runtimes() -> None:
+def test_latest_start_is_when_all_running_work_reaches_its_maximum_runtime() -> None:
     full = world(claim("runs", 4, started=NOW - HOUR, max_runtime=9 * HOUR), claim("waits", 4), vision=4)
     found = of(full, runtimes(*[2 * HOUR] * ENOUGH))["waits"]
     assert found == Estimate(NOW + HOUR, NOW + HOUR, NOW + HOUR, PLAYS, NOW + 8 * HOUR, Class.USER_AND_IMAGE)
 
 
-def test_it_says_from_how_wide_a_class_the_runtimes_are() -> None:
+def test_estimate_names_the_class_of_runtimes_it_is_based_on() -> None:
     known, full = (
         runtimes(*[2 * HOUR] * ENOUGH),
         world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4), nlp=4, vision=0),
@@ -112,8 +112,8 @@ def test_it_says_from_how_wide_a_class_the_runtimes_are() -> None:
     assert found.basis is Class.KIND
 
 
-class Turns:
-    """At `at` the department `vision` lends nothing any more, and takes back what it has lent."""
+class ClosingWindow:
+    """A calendar: from `at` on, the department `vision` lends nothing and takes back what it has lent."""
 
     def __init__(self, snapshot: Snapshot, at: int) -> None:
         self.snapshot, self.at = snapshot, at
@@ -131,12 +131,12 @@ class Turns:
         return []
 
 
-def test_lending_windows_turn_in_a_play() -> None:
-    """What waits could borrow when the three hours are over; by then the window is closed."""
+def test_lending_windows_close_within_a_play() -> None:
+    """The waiting claim could borrow after three hours; in the second case the window has closed by then."""
     full = world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4, "nlp"), vision=4, nlp=0)
     ids, known = {each.id: KIND for each in full.claims}, runtimes(*[3 * HOUR] * ENOUGH)
     open_, closed = (
-        estimates(full, ids, known, calendar=lambda at=at: Turns(full, NOW + at))["waits"]
+        estimates(full, ids, known, calendar=lambda at=at: ClosingWindow(full, NOW + at))["waits"]
         for at in (5 * HOUR, 2 * HOUR)
     )
     assert isinstance(open_, Estimate)
@@ -144,7 +144,7 @@ def test_lending_windows_turn_in_a_play() -> None:
     assert closed == NoEstimate("beyond_horizon")
 
 
-def test_a_recall_holds_until_its_time() -> None:
+def test_recall_holds_its_units_until_its_end() -> None:
     recall = Claim(
         ClaimId("recall"), DepartmentId("vision"), GPU, 4, ClaimState.HOLDING, NOW - HOUR, pods=0, preemptible=False,
         own_only=True, started_at=NOW - HOUR,
@@ -155,22 +155,22 @@ def test_a_recall_holds_until_its_time() -> None:
     assert found.median == NOW + 2 * HOUR
 
 
-def test_where_nothing_is_known_there_is_no_estimate() -> None:
+def test_there_is_no_estimate_without_known_runtimes_or_beyond_the_horizon() -> None:
     full = world(claim("runs", 4, started=NOW), claim("waits", 4), vision=4)
     assert of(full, Runtimes())["waits"] == NoEstimate("runtimes_unknown")
     assert of(full, runtimes(*[2 * HORIZON] * ENOUGH))["waits"] == NoEstimate("beyond_horizon")
 
 
-def test_others_come_as_they_came_on_an_earlier_day_and_may_be_first() -> None:
-    """An owner came two hours after this time of each day: from now on, too, so that who borrows has to wait for it as well."""
+def test_claims_expected_from_earlier_days_can_start_before_a_borrower() -> None:
+    """An owner submitted two hours after this time on each past day: it is expected today as well, and a borrower waits."""
     full = world(claim("runs", 4, "nlp", started=NOW), claim("waits", 4, "nlp"), vision=4, nlp=0)
     known = runtimes(*[3 * HOUR] * ENOUGH)
     ids = {each.id: KIND for each in full.claims}
-    came = [
+    arrivals = [
         Job(replace(claim(f"owner-{day}", 4), submitted_at=NOW - day * 24 * HOUR + 2 * HOUR), 5 * HOUR)
         for day in range(1, 4)
     ]
-    alone, among = estimates(full, ids, known)["waits"], estimates(full, ids, known, came)["waits"]
+    alone, among = estimates(full, ids, known)["waits"], estimates(full, ids, known, arrivals)["waits"]
     assert isinstance(alone, Estimate)
     assert isinstance(among, Estimate)
     assert (alone.median, among.median >= NOW + 7 * HOUR) == (NOW + 3 * HOUR, True)
@@ -183,7 +183,7 @@ def test_without_time_for_enough_plays_there_is_no_estimate() -> None:
     assert estimates(full, ids, known, out_of_time=lambda: True) == {"waits": NoEstimate("too_many")}
 
 
-def test_the_narrowest_class_that_has_enough_says_how_long() -> None:
+def test_runtimes_are_taken_from_the_narrowest_class_with_enough_runs() -> None:
     known = Runtimes()
     bob = replace(KIND, user="bob", image="torch")
     for _ in range(ENOUGH):
@@ -197,8 +197,8 @@ def test_the_narrowest_class_that_has_enough_says_how_long() -> None:
     assert (longer[0], [longer[1].draw(2 * HOUR, part) for part in (0.99, 0.5)]) == (Class.KIND, [5 * HOUR, 9 * HOUR])
 
 
-def test_runs_that_are_not_over_yet_count_as_long_as_they_have_lasted() -> None:
-    """Of twenty that began ten are over after an hour, and ten still run after four: half of all take longer than that."""
+def test_unfinished_runs_count_with_the_time_they_have_lasted() -> None:
+    """Ten of twenty runs ended after an hour, and ten are still running after four: half of all take longer than that."""
     known = runtimes(*[HOUR] * 10)
     for _ in range(10):
         known.learn(KIND, 4 * HOUR, over=False)
@@ -207,14 +207,14 @@ def test_runs_that_are_not_over_yet_count_as_long_as_they_have_lasted() -> None:
     assert 0.4 < sum(each > 4 * HOUR for each in drawn) / 400 < 0.6
 
 
-def test_beyond_what_is_known_half_of_them_last_as_long_again() -> None:
+def test_half_of_runs_beyond_the_known_runtimes_last_as_long_again() -> None:
     known = runtimes(*[HOUR] * ENOUGH)
     drawn = sorted(known.draw(KIND, (number + 0.5) / 400, elapsed=10 * HOUR) or 0 for number in range(400))
     assert 18 * HOUR < drawn[200] < 22 * HOUR
     assert drawn[0] > 10 * HOUR
 
 
-def test_one_persons_runs_go_together_and_each_is_equally_likely() -> None:
+def test_runtimes_of_one_person_are_correlated_and_each_is_uniformly_drawn() -> None:
     pairs = []
     for seed in range(2000):
         chances = Chances(Random(seed))
@@ -226,7 +226,7 @@ def test_one_persons_runs_go_together_and_each_is_equally_likely() -> None:
     assert abs(correlation(own, other)) < 0.06
 
 
-def test_what_waits_behind_a_hundred_runs_of_one_person_has_a_wider_range_than_behind_a_hundred_of_many() -> None:
+def test_range_behind_many_runs_of_one_person_is_wider_than_of_many_people() -> None:
     known = Runtimes()
     for person in range(101):
         for hours in range(1, ENOUGH + 1):
@@ -248,7 +248,7 @@ sizes = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["vision", "nlp"])
 
 @settings(max_examples=40)
 @given(sizes, st.lists(st.integers(60, 5 * HOUR), min_size=ENOUGH, max_size=20))
-def test_a_range_is_in_order_never_before_now_and_the_same_when_asked_again(
+def test_ranges_are_ordered_never_before_now_and_reproducible(
     wanted: list[tuple[int, str, bool]], durations: list[int]
 ) -> None:
     free, claims = 8, []

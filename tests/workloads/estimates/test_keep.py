@@ -1,4 +1,4 @@
-"""Estimates of starts in the database, where they are told, and how they are compared with what happened."""
+"""Estimates of starts in the database, where they are shown, and how they are compared with actual starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 
 
 class World(Past):
-    """Eight like it have run for two hours each; one holds all cards since half an hour, and one waits."""
+    """Similar workloads ran for two hours each; one has held all cards for half an hour, and one waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,12 +55,12 @@ def world() -> World:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
+def _empty_caches() -> None:
     keep._seen.clear()
     cache.clear()
 
 
-def test_what_waits_is_told_when_it_will_probably_start_by_page_and_api(world: World) -> None:
+def test_page_and_api_show_the_estimated_start_of_a_waiting_workload(world: World) -> None:
     estimate = world.estimate()
     assert (estimate.attempt.workload, estimate.why) == (world.waiting, "")
     assert estimate.median is not None
@@ -70,22 +70,22 @@ def test_what_waits_is_told_when_it_will_probably_start_by_page_and_api(world: W
     page = client.get(reverse("workloads:detail", args=["nlp", world.waiting.public_id])).content.decode()
     assert "Estimated start: about" in page
     assert "(in 80 % of cases)" in page
-    told = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
-    assert (told["why"], told["low"] <= told["median"] <= told["high"]) == ("", True)
-    assert told["confidence"] == 0.8
+    shown = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
+    assert (shown["why"], shown["low"] <= shown["median"] <= shown["high"]) == ("", True)
+    assert shown["confidence"] == 0.8
 
 
-def test_every_range_says_how_often_it_holds(world: World) -> None:
+def test_every_range_states_in_how_many_cases_it_holds(world: World) -> None:
     estimate = world.estimate()
     ranges = (None, "not before", "90 %"), (world.now + 3 * HOUR, "usually", "80 %"), (estimate.low, "about", "80 %")
     for high, begins, part in ranges:
         estimate.high = high
-        [said, *_] = start_lines(estimate)
-        assert said.startswith(f"Estimated start: {begins} ")
-        assert f"(in {part} of cases)" in said
+        [line, *_] = start_lines(estimate)
+        assert line.startswith(f"Estimated start: {begins} ")
+        assert f"(in {part} of cases)" in line
 
 
-def test_where_only_maximum_runtimes_are_known_it_says_the_latest_time_and_no_range(world: World) -> None:
+def test_maximum_runtimes_alone_give_a_latest_start_and_no_range(world: World) -> None:
     Attempt.objects.filter(finished_at__isnull=False).update(started_at=None)
     Claim.objects.filter(workload=world.running.public_id).update(max_runtime=9 * 3600)
     estimate = world.estimate()
@@ -97,11 +97,11 @@ def test_where_only_maximum_runtimes_are_known_it_says_the_latest_time_and_no_ra
     assert "Estimated start: at the latest" in page
     assert "of cases)" not in page
     assert "at the latest</span>" in client.get(reverse("workloads:list", args=["nlp"])).content.decode()
-    told = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
-    assert (told["confidence"], told["latest"]) == (None, told["high"])
+    shown = client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"]
+    assert (shown["confidence"], shown["latest"]) == (None, shown["high"])
 
 
-def test_the_first_estimate_stays_beside_the_last_and_an_old_one_is_not_told(world: World) -> None:
+def test_first_estimate_is_kept_with_the_latest_and_an_old_one_is_hidden(world: World) -> None:
     first = world.estimate()
     world.now += 10 * MINUTE
     later = world.estimate()
@@ -113,13 +113,13 @@ def test_the_first_estimate_stays_beside_the_last_and_an_old_one_is_not_told(wor
     assert client.get(f"/api/v1/workloads/{world.waiting.public_id}/").json()["estimate"] is None
 
 
-def test_a_fresh_estimate_is_not_made_again(world: World) -> None:
-    made = world.estimate()
+def test_fresh_estimate_is_not_computed_again(world: World) -> None:
+    first = world.estimate()
     world.now += dt.timedelta(seconds=20)
-    assert world.estimate().made_at == made.made_at
+    assert world.estimate().made_at == first.made_at
 
 
-def test_where_nothing_is_known_it_says_why(world: World) -> None:
+def test_missing_estimate_states_its_reason(world: World) -> None:
     Attempt.objects.filter(finished_at__isnull=False).update(started_at=None)
     estimate = world.estimate()
     assert (estimate.why, estimate.median, estimate.first_made_at) == ("runtimes_unknown", None, None)
@@ -129,7 +129,7 @@ def test_where_nothing_is_known_it_says_why(world: World) -> None:
     assert "A maximum runtime makes it known" in page
 
 
-def test_operators_see_how_well_estimates_held_and_nobody_else(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_operators_see_how_well_estimates_held(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.estimate()
     Attempt.objects.filter(workload=world.waiting).update(admitted_at=world.now + 1.5 * HOUR)
     client = Client()
@@ -141,9 +141,9 @@ def test_operators_see_how_well_estimates_held_and_nobody_else(world: World, mon
     judged = client.get(reverse("workloads:estimates")).content.decode()
     assert "100 %" in judged
     assert "Expected and real waits in A100: 1 of 1 in the 80 % range, 0 earlier, 0 later" in judged
-    told = client.get("/api/v1/estimates/").json()
-    assert told["days"] == 30
-    assert [(each["pool"], each["count"], each["held"]) for each in told["pools"]] == [("A100", 1, 1)]
+    accuracy = client.get("/api/v1/estimates/").json()
+    assert accuracy["days"] == 30
+    assert [(each["pool"], each["count"], each["held"]) for each in accuracy["pools"]] == [("A100", 1, 1)]
     Attempt.objects.filter(workload=world.waiting).update(admitted_at=None)
     StartEstimate.objects.update(first_high=world.now - HOUR)
     [waiting] = keep.outcomes(now=world.now)["A100"]
@@ -153,7 +153,7 @@ def test_operators_see_how_well_estimates_held_and_nobody_else(world: World, mon
     assert client.get("/api/v1/estimates/").status_code == 404
 
 
-def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:
+def test_lists_and_their_csv_show_the_estimated_start(world: World) -> None:
     estimate = world.estimate()
     client = Client()
     client.force_login(make.member(world.departments["nlp"]))
@@ -166,13 +166,13 @@ def test_lists_and_their_csv_say_when_it_starts(world: World) -> None:
     assert estimate.median.isoformat() in sheet
     [row] = client.get("/api/v1/workloads/?state=queued").json()["results"]
     assert row["estimate"]["median"] is not None
-    for why, said in IN_A_LIST.items():
+    for why, words in IN_A_LIST.items():
         StartEstimate.objects.update(low=None, median=None, high=None, latest=None, why=why)
         page = client.get(reverse("workloads:list", args=["nlp"])).content.decode()
-        assert f'title="{NO_ESTIMATE[why]}">{said}<' in page
+        assert f'title="{NO_ESTIMATE[why]}">{words}<' in page
 
 
-def test_a_stranger_sees_no_estimate(world: World) -> None:
+def test_other_departments_see_no_estimate(world: World) -> None:
     world.estimate()
     client = Client()
     client.force_login(make.member(world.departments["vision"]))
@@ -180,16 +180,16 @@ def test_a_stranger_sees_no_estimate(world: World) -> None:
     assert client.get(f"/api/v1/workloads/{world.waiting.public_id}/").status_code == 404
 
 
-def test_it_says_the_latest_time_and_that_it_learned_from_a_wider_class(world: World) -> None:
+def test_estimate_states_the_latest_start_and_the_class_of_its_runtimes(world: World) -> None:
     Claim.objects.filter(workload=world.running.public_id).update(max_runtime=9 * 3600)
     Workload.objects.filter(attempts__finished_at__isnull=False).update(author=make.user("somebody-else"))
     estimate = world.estimate()
     assert estimate.latest is not None
     assert abs(estimate.latest - (world.now + 8.5 * HOUR)) <= 2 * MINUTE
     assert estimate.basis == "department"
-    said = " ".join(start_lines(estimate))
-    assert "At the latest" in said
-    assert "taken from all of their departments" in said
+    text = " ".join(start_lines(estimate))
+    assert "At the latest" in text
+    assert "taken from all of their departments" in text
 
 
 def body(world: World) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def body(world: World) -> dict[str, Any]:
             "command": ["true"], "kind": "job"}  # fmt: skip
 
 
-def test_before_submitting_a_worker_estimates_and_no_request_does(
+def test_estimate_before_submission_is_computed_by_a_worker_not_in_the_request(
     world: World, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     sent: list[tuple[str, dict[str, Any]]] = []
@@ -207,20 +207,23 @@ def test_before_submitting_a_worker_estimates_and_no_request_does(
 
     def ask() -> dict[str, Any]:
         with django_capture_on_commit_callbacks(execute=True):
-            told = client.post("/api/v1/departments/nlp/workloads/?dry_run=1", body(world), "application/json").json()
-        assert isinstance(told, dict)
-        return told
+            verdict = client.post(
+                "/api/v1/departments/nlp/workloads/?dry_run=1", body(world), "application/json"
+            ).json()
+        assert isinstance(verdict, dict)
+        return verdict
 
     first = ask()
     assert first["headline"] == "waits", first
     assert (first["estimate"]["why"], first["estimate"]["median"]) == ("being_made", None)
     assert ask()["estimate"]["why"] == "being_made"
-    assert [name for name, _ in sent] == ["workloads.estimate_asked"]  # one question at a time
+    assert [name for name, _ in sent] == ["workloads.estimate_asked"]  # one request at a time
     estimate_asked(**sent[0][1])
-    told = ask()
-    assert told["estimate"]["why"] == ""
-    assert dt.datetime.fromisoformat(told["estimate"]["median"]) > world.now + 2 * HOUR  # behind the one that waits
-    assert any("Estimated start" in line for line in told["lines"])
+    verdict = ask()
+    assert verdict["estimate"]["why"] == ""
+    # behind the waiting workload
+    assert dt.datetime.fromisoformat(verdict["estimate"]["median"]) > world.now + 2 * HOUR
+    assert any("Estimated start" in line for line in verdict["lines"])
     assert len(sent) == 1
     form = {**body(world), "command": "true", "cpu": 1, "memory_mib": "1 GiB", "max_runtime": "1h"}
 
@@ -228,26 +231,24 @@ def test_before_submitting_a_worker_estimates_and_no_request_does(
         return client.post(reverse("workloads:verdict", args=["nlp"]), form).content.decode()
 
     with django_capture_on_commit_callbacks(execute=True):
-        assert "data-expected" not in panel(), (
-            "on a phone the bar with Submit says nothing of a start that is not known yet"
-        )
+        assert "data-expected" not in panel(), "on a phone the bar with Submit shows no start that is not known yet"
     estimate_asked(**sent[1][1])
     assert 'data-expected="Expected start: ' in panel()
 
 
-def test_what_starts_now_has_no_estimate(world: World) -> None:
+def test_workload_that_starts_now_has_no_estimate(world: World) -> None:
     Attempt.objects.update(finished_at=world.now)
     Claim.objects.update(state="released", released_at=world.now)
     client = Client()
     client.force_login(make.member(world.departments["nlp"]))
-    told = client.post(
+    verdict = client.post(
         "/api/v1/departments/nlp/workloads/?dry_run=1", {**body(world), "units_per_pod": 1}, "application/json"
     ).json()
-    assert told["headline"].startswith("starts")
-    assert told["estimate"] is None
+    assert verdict["headline"].startswith("starts")
+    assert verdict["estimate"] is None
 
 
-def test_the_past_is_read_again_after_ten_minutes_only(
+def test_past_runs_are_read_again_only_after_ten_minutes(
     world: World, django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[dt.datetime] = []
@@ -258,10 +259,10 @@ def test_the_past_is_read_again_after_ten_minutes_only(
     assert reads == [world.now, world.now + 11 * MINUTE]
 
 
-def test_errors_of_the_past_correct_what_is_told_but_not_what_is_learned_from(
+def test_past_errors_correct_the_estimate_but_not_its_played_times(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything has taken twice as long as it was played."""
+    """All earlier workloads waited twice as long as the play had given."""
     first = world.estimate()
     others = Attempt.objects.exclude(workload=world.waiting)
     for hours, attempt in enumerate(others, 9):

@@ -31,25 +31,25 @@ def in_the_range(correlation: float) -> float:
     return mean(0.1 <= rank <= 0.9 for rank, _ in found)
 
 
-def test_jobs_that_are_alike_hold_only_if_they_are_drawn_together() -> None:
+def test_similar_jobs_are_within_the_range_only_if_drawn_together() -> None:
     assert in_the_range(0.0) < 0.2
     assert in_the_range(0.9) > 0.7
 
 
 def moment(hour: int, waits: list[int]) -> Moment:
-    """Estimates of 1 to 2 hours that are made in some hour, and how long those have then waited."""
+    """Estimates of 1 to 2 hours made in this hour, and the starts after the actual waits (seconds)."""
     now = hour * HOUR
     each = Estimate(now + HOUR, now + 90 * 60, now + 2 * HOUR, 16)
     return now, [(each, now + waited) for waited in waits]
 
 
-def test_what_errs_alike_in_other_hours_is_corrected() -> None:
+def test_error_that_repeats_in_other_hours_is_corrected() -> None:
     moments = [moment(hour, [4 * HOUR]) for hour in range(ENOUGH + 1)]
     assert cells(moments)[:5] == ["21", "0%", "0%", "100%", "0%"]
     assert cells(moments, corrected=True)[:5] == ["21", "100%", "0%", "0%", "100%"]
 
 
-def test_an_hour_is_not_corrected_by_itself_and_counts_once_among_the_moments() -> None:
+def test_hour_is_not_corrected_by_its_own_outcomes_and_counts_once() -> None:
     moments = [moment(hour, [100 * 60]) for hour in range(ENOUGH)] + [moment(ENOUGH, [4 * HOUR] * 20)]
     for corrected in (False, True):
         assert cells(moments, corrected)[:5] == ["40", "50%", "0%", "50%", "95%"]

@@ -1,4 +1,4 @@
-"""How well first estimates held, and the drawing of it."""
+"""How well first estimates held, and the plot of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 
 
 def outcome(low: float, middle: float, high: float | None, start: float, made: dt.datetime = MADE) -> Outcome:
-    """Minutes after the estimate was made."""
+    """An outcome with times in minutes after the estimate was made."""
     last = None if high is None else made + high * MINUTE
     return Outcome(made, made + low * MINUTE, made + middle * MINUTE, last, made + start * MINUTE)
 
@@ -32,19 +32,19 @@ def test_first_estimates_are_compared_with_starts() -> None:
 
 
 @pytest.mark.parametrize("hours", [ENOUGH - 1, ENOUGH])
-def test_a_burst_of_hundreds_says_no_more_than_its_hour(hours: int) -> None:
+def test_burst_of_outcomes_counts_as_a_single_hour(hours: int) -> None:
     burst = [outcome(10, 20, 30, 40)] * 500
     others = [outcome(10, 20, 30, 25, MADE + hour * HOUR) for hour in range(1, hours)]
     assert calibration_of(burst).is_enough is False
     assert calibration_of([*burst, *others]).is_enough is (hours == ENOUGH)
 
 
-def test_both_scales_grow_by_factors_from_a_minute_to_a_week() -> None:
+def test_scales_are_logarithmic_from_a_minute_to_a_week() -> None:
     assert [place(0), place(LEAST), place(MOST), place(10 * MOST)] == [0, 0, SIZE, SIZE]
     assert place(600) - place(300) == pytest.approx(place(86400) - place(43200), abs=0.11)
 
 
-def test_an_exact_estimate_stands_on_the_diagonal_and_a_late_start_above_it() -> None:
+def test_exact_estimate_is_drawn_on_the_diagonal_and_a_late_start_above_it() -> None:
     plot = plot_of([outcome(50, 60, 70, 60), outcome(50, 60, 70, 600), outcome(50, 60, 70, 600)])
     [(x, y)] = re.findall(r"M([0-9.]+) ([0-9.]+)h0", plot.held)
     assert float(x) == pytest.approx(SIZE - float(y), abs=0.11)

@@ -1,4 +1,4 @@
-"""Files are there for 14 days after the end, and not longer."""
+"""Files are kept for 14 days after the end of their workload, and not longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every byte of a log once, from the cluster and from what is kept; what is not kept is said."""
+"""Logs, from the cluster and from storage: every byte once, and bytes that are not kept are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workloads.runtime.base import LogChunk, RunRef, last_lines
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Prints:
+class OneLog:
     """A driver that has one log."""
 
     def __init__(self, log: bytes) -> None:
@@ -31,21 +31,21 @@ class Prints:
 
 
 def lines(seed: int, size: int) -> bytes:
-    """Lines of every length, with bytes that are no UTF-8."""
-    chance, made = random.Random(seed), b""
-    while len(made) < size:
-        made += chance.randbytes(chance.choice((0, 3, 80, 5000, 300_000))).replace(b"\n", b"\r") + b"\n"
-    return made[:size]
+    """Lines of every length, with bytes that are not valid UTF-8."""
+    chance, text = random.Random(seed), b""
+    while len(text) < size:
+        text += chance.randbytes(chance.choice((0, 3, 80, 5000, 300_000))).replace(b"\n", b"\r") + b"\n"
+    return text[:size]
 
 
 def attempt_with(bed: Bed, log: bytes) -> Attempt:
     attempt = bed.submit(bed.alice, bed.vision, "pass").attempts.select_related("workload", "cluster").get()
-    keep_logs(attempt, Prints(log), RunRef("x", "", ""))  # type: ignore[arg-type]
+    keep_logs(attempt, OneLog(log), RunRef("x", "", ""))  # type: ignore[arg-type]
     return attempt
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_reader_of_any_pace_gets_every_byte_once(bed: Bed, seed: int) -> None:
+def test_log_read_in_parts_of_any_size_has_every_byte_once(bed: Bed, seed: int) -> None:
     chance, log = random.Random(seed), lines(seed, 3 * PART + 777)
     attempt, got, offset = attempt_with(bed, log), b"", 0
     while True:
@@ -59,7 +59,7 @@ def test_a_reader_of_any_pace_gets_every_byte_once(bed: Bed, seed: int) -> None:
     assert read_log(attempt, offset=len(log) + 5) == LogChunk(b"", len(log) + 5, end=True)
 
 
-def test_the_last_lines_of_a_kept_log_are_its_end_however_long_they_are(bed: Bed) -> None:
+def test_tail_of_a_stored_log_is_its_end_for_lines_of_any_length(bed: Bed) -> None:
     log = b"early\n" * 1000 + b"\n".join(b"%d" % n * 100_000 for n in range(30)) + b"\nlast\n"
     attempt = attempt_with(bed, log)
     assert len(log) > 4 * PART
@@ -69,7 +69,7 @@ def test_the_last_lines_of_a_kept_log_are_its_end_however_long_they_are(bed: Bed
         assert (chunk.data, chunk.offset, chunk.end) == (wanted, len(log) - len(wanted), True), (count, limit)
 
 
-def test_a_log_of_an_older_portal_is_read_as_before(bed: Bed) -> None:
+def test_log_stored_by_an_older_portal_can_still_be_read(bed: Bed) -> None:
     attempt = bed.submit(bed.alice, bed.vision, "pass").attempts.select_related("workload", "cluster").get()
     AttemptLog.objects.create(attempt=attempt, rank=0, start=100, data=zlib.compress(b"a\nb\nc\n"))
     assert read_log(attempt) == LogChunk(b"a\nb\nc\n", 100, end=True, first=100)
@@ -77,7 +77,7 @@ def test_a_log_of_an_older_portal_is_read_as_before(bed: Bed) -> None:
     assert read_log(attempt, tail=2) == LogChunk(b"b\nc\n", 102, end=True, first=100)
 
 
-def test_64_mib_of_a_run_are_kept_and_its_ranks_share_them(settings: Any) -> None:
+def test_limit_of_64_mib_is_shared_by_the_ranks_of_a_run(settings: Any) -> None:
     from workloads.files.logs import bytes_kept
 
     assert bytes_kept(1) == settings.LOG_KEPT == 64 << 20
@@ -90,7 +90,7 @@ CHATTERS = "import sys\nfor n in range({count}): print(f'{{n:07}}' + 'x' * 92)\n
 
 @pytest.fixture
 def chatty(bed: Bed) -> Workload:
-    """2.5 MB of lines of 100 bytes, ended and forgotten by the cluster."""
+    """A job with 2.5 MB of lines of 100 bytes that has ended and was removed from the cluster."""
     job = bed.submit(bed.alice, bed.vision, CHATTERS.format(count=25_000))
     bed.until(lambda: bed.state(job) == "succeeded" and job.attempts.get().removed_at is not None)
     return job
@@ -101,7 +101,7 @@ def body(answer: Any) -> bytes:
     return b"".join(answer.streaming_content) if answer.streaming else answer.content
 
 
-def test_the_api_gives_the_whole_log_to_who_asks_for_nothing_else(bed: Bed, chatty: Workload) -> None:
+def test_api_returns_the_whole_log_unless_a_part_is_requested(bed: Bed, chatty: Workload) -> None:
     client, address = person(bed.alice), f"/api/v1/workloads/{chatty.public_id}/logs/"
     log = body(client.get(address))
     assert log == b"".join(b"%07d%s\n" % (n, b"x" * 92) for n in range(25_000)) + b"the end\n"
@@ -127,7 +127,7 @@ def page(job: Workload) -> str:
     return reverse("workloads:log", args=["vision", job.public_id])
 
 
-def test_the_panel_begins_with_the_end_and_loads_what_is_before_line_by_line(bed: Bed, chatty: Workload) -> None:
+def test_log_panel_shows_the_end_first_and_loads_earlier_whole_lines(bed: Bed, chatty: Workload) -> None:
     client = as_browser(bed)
     whole = body(client.get(page(chatty) + "?download=1"))
     answer = client.get(page(chatty))
@@ -142,7 +142,7 @@ def test_the_panel_begins_with_the_end_and_loads_what_is_before_line_by_line(bed
     assert got == whole
 
 
-def test_what_is_not_kept_is_said(bed: Bed, settings: Any) -> None:
+def test_bytes_that_are_not_kept_are_reported(bed: Bed, settings: Any) -> None:
     settings.LOG_KEPT = 1 << 20
     job = bed.submit(bed.alice, bed.vision, CHATTERS.format(count=30_000))
     bed.until(lambda: bed.state(job) == "succeeded" and job.attempts.get().removed_at is not None)
@@ -151,15 +151,15 @@ def test_what_is_not_kept_is_said(bed: Bed, settings: Any) -> None:
     assert (answer["X-Log-Lost"], answer["X-Log-Start"]) == (str(lost), str(lost))
     assert len(body(answer)) == 1 << 20
     assert as_browser(bed).get(page(job))["X-Log-Lost"] == str(lost)
-    told = body(as_browser(bed).get(page(job) + "?download=1"))
-    assert told.startswith(f"[The first {lost} bytes of this log are not kept.]\n".encode())
-    assert told.endswith(b"the end\n")
+    download = body(as_browser(bed).get(page(job) + "?download=1"))
+    assert download.startswith(f"[The first {lost} bytes of this log are not kept.]\n".encode())
+    assert download.endswith(b"the end\n")
 
 
-def test_a_log_that_is_forgotten_while_it_is_read_is_read_on_from_what_is_kept(
+def test_log_of_a_run_removed_meanwhile_is_read_from_storage(
     bed: Bed, chatty: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look for a kept log and the question to the cluster it is kept and forgotten."""
+    """The log is stored and its run removed between the search for a stored log and the request to the cluster."""
     attempt = chatty.attempts.select_related("workload", "cluster").get()
     rows = AttemptLog.objects.filter(attempt=attempt)
     hidden = list(rows.values_list("pk", "rank"))

@@ -1,4 +1,4 @@
-"""Who may mount what, and what the operator has to offer or allow first."""
+"""Shared volumes: who can mount them, and what the operator has to offer or allow first."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def attempt_of(workload: Workload) -> Attempt:
     return rows.get(workload=workload)
 
 
-def test_the_department_finds_its_own_and_each_person_theirs(bed: Bed) -> None:
+def test_each_department_and_each_user_has_a_separate_shared_volume(bed: Bed) -> None:
     first = bed.submit(bed.alice, bed.vision, NOTES, setup=BOTH)
     bed.until(lambda: bed.state(first) == "succeeded")
     again = bed.submit(bed.alice, bed.vision, NOTES, setup=BOTH)
@@ -53,7 +53,7 @@ def test_the_department_finds_its_own_and_each_person_theirs(bed: Bed) -> None:
     assert log_of(theirs.attempts.get()) == "PORTAL_DEPARTMENT_DIR False\nPORTAL_USER_DIR False\n"
 
 
-def test_a_rerun_by_somebody_else_mounts_their_own(bed: Bed) -> None:
+def test_rerun_by_another_user_mounts_that_users_volume(bed: Bed) -> None:
     mine = bed.submit(bed.alice, bed.vision, NOTES, setup=BOTH)
     Membership.objects.create(user=bed.bob, department=bed.vision)
     theirs = actions.rerun(actor=Actor(bed.bob), workload=mine)
@@ -61,14 +61,14 @@ def test_a_rerun_by_somebody_else_mounts_their_own(bed: Bed) -> None:
     assert names == [["department", f"user-{bed.alice.pk}"], ["department", f"user-{bed.bob.pk}"]]
 
 
-def test_a_notebook_with_ones_own_volume_is_not_shared(bed: Bed) -> None:
+def test_notebook_with_a_personal_volume_cannot_be_shared(bed: Bed) -> None:
     notebook = bed.submit(bed.alice, bed.vision, "serve", kind="notebook", setup=Setup(user_volume=True))
     with pytest.raises(Invalid, match="your personal volume"):
         actions.set_shared(actor=Actor(bed.alice), workload=notebook, shared=True)
     assert not Workload.objects.get().shared
 
 
-def test_where_none_is_offered_the_request_is_refused_with_the_option_that_is_missing(bed: Bed) -> None:
+def test_request_for_a_volume_that_the_cluster_lacks_names_the_missing_option(bed: Bed) -> None:
     Cluster.objects.update(kind="kubernetes", options={})
     bed.pool.refresh_from_db()
     ci = program(bed.alice, bed.vision, ("read", "submit"))
@@ -83,19 +83,19 @@ def test_where_none_is_offered_the_request_is_refused_with_the_option_that_is_mi
     assert answer.json()["setup"]["department_volume"] is True
 
 
-def test_locking_memory_needs_the_operators_leave(bed: Bed) -> None:
+def test_locking_memory_needs_the_operators_permission(bed: Bed) -> None:
     with pytest.raises(InvalidRequest, match="may not lock memory") as refused:
         bed.submit(bed.alice, bed.vision, "train", setup=Setup(ipc_lock=True))
     assert (refused.value.field, refused.value.code) == ("ipc_lock", "not_allowed")
-    page = Client()
+    client = Client()
     bed.alice.is_operator = True
     bed.alice.save()
-    page.force_login(bed.alice)
-    place = {"name": "Vision", "weight": 1, "version": bed.vision.version, "unrestricted": "on"}
-    assert page.post("/operator/departments/vision/", place).status_code == 302
+    client.force_login(bed.alice)
+    fields = {"name": "Vision", "weight": 1, "version": bed.vision.version, "unrestricted": "on"}
+    assert client.post("/operator/departments/vision/", fields).status_code == 302
     bed.vision.refresh_from_db()
     assert bed.vision.unrestricted
-    assert "Lock memory" in page.get("/d/vision/workloads/new/").content.decode()
+    assert "Lock memory" in client.get("/d/vision/workloads/new/").content.decode()
     job = bed.submit(bed.alice, bed.vision, "train", setup=Setup(ipc_lock=True))
     attempt = attempt_of(job)
     assert attempt.namespace == namespace_of(bed.cluster, "vision", unrestricted=True) == "gqp-vision-unrestricted"
@@ -111,7 +111,7 @@ def test_locking_memory_needs_the_operators_leave(bed: Bed) -> None:
     assert job.reason == "not_allowed"
 
 
-def test_the_name_of_a_namespace_is_one_that_kubernetes_takes_and_each_departments_own() -> None:
+def test_namespace_names_are_valid_in_kubernetes_and_unique_for_each_department() -> None:
     prefix = "a-cluster-of-a-long-long-name-"
     names = [
         namespace_of(Cluster(options={"namespace_prefix": prefix}), "d" * 39 + last, unrestricted=unrestricted)
@@ -122,7 +122,7 @@ def test_the_name_of_a_namespace_is_one_that_kubernetes_takes_and_each_departmen
     assert namespace_of(Cluster(options={"namespace_prefix": prefix}), "vision") == f"{prefix}vision"
 
 
-def test_working_directories_that_no_workload_knows_go_after_their_time_and_others_stay(bed: Bed) -> None:
+def test_only_working_directories_without_a_workload_are_removed_after_a_time(bed: Bed) -> None:
     mine = bed.submit(bed.alice, bed.vision, "pass", setup=BOTH)
     bed.until(lambda: bed.state(mine) == "succeeded")
     volumes = bed.folder(mine).parent

@@ -77,7 +77,7 @@ class IdleBed:
     def round(self) -> int:
         return idle_rounds.review(now=self.now)
 
-    def told(self) -> list[str]:
+    def notices(self) -> list[str]:
         return list(InboxItem.objects.order_by("pk").values_list("kind", flat=True))
 
 

@@ -1,4 +1,4 @@
-"""One bed for the tests of rounds, pages and programs."""
+"""The test bed for rounds, pages and programs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from workloads.reconciler import idle_rounds
 def idle(db: None, monkeypatch: pytest.MonkeyPatch) -> IdleBed:
     vision, pool = make.department("vision"), make.pool("a100", cards=8)
     make.quota(vision, pool, 4)
-    made = IdleBed(pool, vision, make.member(vision, username="alice", email="alice@example.org"))
+    bed = IdleBed(pool, vision, make.member(vision, username="alice", email="alice@example.org"))
     monkeypatch.setattr(
-        idle_rounds, "activity_of", lambda asked: {row.pk: made.activity[row.pk] for row in asked if row.pk in made.activity}
+        idle_rounds, "activity_of", lambda asked: {row.pk: bed.activity[row.pk] for row in asked if row.pk in bed.activity}
     )  # fmt: skip
-    return made
+    return bed

@@ -60,12 +60,12 @@ def compute(attempt: Attempt) -> None:
 def written(folder: Path, series: Sequence[str], begin: dt.datetime, end: dt.datetime) -> None:
     """Writes a sample of each series (name, labels and value) for every half minute into the database of a Prometheus that is
     not started yet. All series have the same name."""
-    tool = shutil.which("promtool")
-    if tool is None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
         cannot("promtool is not installed")
     times = [begin + n * EVERY for n in range(int((end - begin) / EVERY) + 1)]
     samples = [f"{each} {moment.timestamp():.0f}" for each in series for moment in times]
     name = series[0].partition("{")[0]
     (folder / "history.txt").write_text("\n".join([f"# TYPE {name} gauge", *samples, "# EOF", ""]))
-    command = [str(tool), "tsdb", "create-blocks-from", "openmetrics", f"{folder}/history.txt", f"{folder}/data"]
+    command = [str(promtool), "tsdb", "create-blocks-from", "openmetrics", f"{folder}/history.txt", f"{folder}/data"]
     subprocess.run(command, check=True, capture_output=True)

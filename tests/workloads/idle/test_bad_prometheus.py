@@ -1,4 +1,4 @@
-"""Whatever is wrong with a Prometheus stops nobody: what it does not say is not idleness."""
+"""A faulty Prometheus stops no workload: missing and wrong values do not count as idle."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Watched:
             ({"pod": row.run_name, "namespace": row.namespace, "UUID": card} | labels, value) for row, card, value in values
         ))  # fmt: skip
 
-    def go_on(self, minutes: int) -> None:
-        """The job of each minute, every five minutes."""
+    def advance(self, minutes: int) -> None:
+        """Runs the scheduled jobs every five minutes."""
         for _ in range(minutes // 5):
             self.now += STEP
             measure_all(now=self.now)
@@ -53,8 +53,8 @@ class Watched:
             gpu_faults.judge_all(now=self.now)
         self.here.source.refresh_from_db()
 
-    def stands(self) -> dict[str, Any]:
-        """What must not change, whatever a Prometheus says that is not so."""
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that wrong values of a Prometheus must not change."""
         return {
             "workloads": list(
                 Workload.objects.order_by("pk").values("state", "reason", "cancel_requested_at", "reclaims")
@@ -70,9 +70,9 @@ class Watched:
 
 @pytest.fixture
 def mood() -> Iterator[Mood]:
-    made = Mood()
-    yield made
-    made.over.set()
+    created = Mood()
+    yield created
+    created.over.set()
 
 
 @pytest.fixture
@@ -83,18 +83,18 @@ def watched(mood: Mood, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         MetricsSource.objects.update(exporters=["dcgm"])
         set_policy(actor=SYSTEM, pool=here.pool, department=None, rules={"job": POLICY}, expected_version=0)
         begin = buckets.floor(timezone.now(), STEP) + SECOND
-        made = Watched(here, mood, bed.attempt(here), bed.attempt(here), begin)
-        mood.answer = (200, {}, made.series())
-        made.go_on(35)
-        assert list(IdleSpell.objects.values_list("attempt", flat=True)) == [made.idle.pk]
-        yield made
+        created = Watched(here, mood, bed.attempt(here), bed.attempt(here), begin)
+        mood.answer = (200, {}, created.series())
+        created.advance(35)
+        assert list(IdleSpell.objects.values_list("attempt", flat=True)) == [created.idle.pk]
+        yield created
 
 
 def matrix(watched: Watched) -> tuple[int, dict[str, str], bytes]:
     return 200, {}, watched.series().replace(b'"vector"', b'"matrix"')
 
 
-def said(idle: object, busy: object, **labels: str) -> Callable[[Watched], tuple[int, dict[str, str], bytes]]:
+def responding(idle: object, busy: object, **labels: str) -> Callable[[Watched], tuple[int, dict[str, str], bytes]]:
     return lambda watched: (200, {}, watched.series(idle, busy, **labels))
 
 
@@ -102,66 +102,66 @@ BAD: dict[str, Callable[[Watched], tuple[int, dict[str, str], bytes]]] = {
     "an error": lambda _watched: (500, {}, b"oops"),
     "a matrix": matrix,
     "no series": lambda _watched: (200, {}, vector()),
-    "NaN": said("NaN", "NaN"),
-    "infinite": said("+Inf", "-Inf"),
-    "impossible": said("-1", "1e300"),
-    "another cluster's": said("0", "0", namespace="elsewhere"),
-    "another cluster's instances": said("0", "0", GPU_I_ID="3"),
+    "NaN": responding("NaN", "NaN"),
+    "infinite": responding("+Inf", "-Inf"),
+    "impossible": responding("-1", "1e300"),
+    "another cluster's": responding("0", "0", namespace="elsewhere"),
+    "another cluster's instances": responding("0", "0", GPU_I_ID="3"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_wrong_one_stops_nobody_and_is_said_not_to_measure(watched: Watched, kind: str) -> None:
+def test_wrong_response_stops_no_workload_and_is_reported_as_a_failure(watched: Watched, kind: str) -> None:
     watched.mood.answer = BAD[kind](watched)
     check_that_nothing_changes(watched)
 
 
-def test_nor_does_a_slow_one(watched: Watched) -> None:
+def test_slow_prometheus_stops_no_workload(watched: Watched) -> None:
     watched.mood.held = True
     check_that_nothing_changes(watched)
 
 
-def test_nor_one_that_is_away(watched: Watched) -> None:
+def test_unreachable_prometheus_stops_no_workload(watched: Watched) -> None:
     url = watched.here.source.url
     MetricsSource.objects.update(url="http://127.0.0.1:9")
-    check_that_nothing_changes(watched, well=lambda: MetricsSource.objects.update(url=url))
+    check_that_nothing_changes(watched, repair=lambda: MetricsSource.objects.update(url=url))
 
 
-def check_that_nothing_changes(watched: Watched, minutes: int = 15, well: Callable[[], object] = int) -> None:
-    """For longer than the countdown; then, measured again, it is warned still and stopped after a new one."""
-    before, at = watched.stands(), watched.here.source.measured_at
+def check_that_nothing_changes(watched: Watched, minutes: int = 15, repair: Callable[[], object] = int) -> None:
+    """Nothing changes for longer than the countdown; measured again, `idle` is still warned, and is stopped after a new one."""
+    before, at = watched.snapshot(), watched.here.source.measured_at
     since = watched.now
-    watched.go_on(minutes)
-    assert watched.stands() == before
+    watched.advance(minutes)
+    assert watched.snapshot() == before
     source = watched.here.source
     assert (source.measured_at, source.failing_since) == (at, since + STEP)
     assert sources.failure_text(source.failure)
-    well()
+    repair()
     watched.mood.over.set()
     watched.mood.held, watched.mood.answer = False, (200, {}, watched.series())
-    watched.go_on(5)
+    watched.advance(5)
     assert watched.here.source.failing_since is None
-    assert {row["state"] for row in watched.stands()["workloads"]} == {"running"}, "there is a countdown again"
-    watched.go_on(10)
+    assert {row["state"] for row in watched.snapshot()["workloads"]} == {"running"}, "the countdown has started again"
+    watched.advance(10)
     states = dict(Workload.objects.values_list("pk", "state"))
     assert states == {watched.idle.workload_id: "stopping", watched.busy.workload_id: "running"}
 
 
 @pytest.mark.parametrize("idle", ["NaN", "-3"])
-def test_what_is_not_known_of_one_is_not_known_of_it_alone(watched: Watched, idle: str) -> None:
+def test_invalid_value_of_one_workload_does_not_affect_another(watched: Watched, idle: str) -> None:
     watched.mood.answer = (200, {}, watched.series(idle))
-    watched.go_on(20)
+    watched.advance(20)
     source = watched.here.source
     assert (source.failing_since, source.ranks) == (None, 1)
-    assert {row["state"] for row in watched.stands()["workloads"]} == {"running"}
+    assert {row["state"] for row in watched.snapshot()["workloads"]} == {"running"}
     assert (
         MeasuredBucket.objects.filter(attempt=watched.busy).count()
         > MeasuredBucket.objects.filter(attempt=watched.idle).count()
     )
 
 
-def test_series_scraped_twice_and_another_clusters_beside_them_change_nothing(watched: Watched) -> None:
-    """Of two that differ the mean counts; those of somebody else do not."""
+def test_duplicate_series_and_those_of_another_cluster_change_nothing(watched: Watched) -> None:
+    """Of two series that differ the mean counts; series of another cluster are ignored."""
     twice = [
         ({"pod": row.run_name, "namespace": row.namespace, "UUID": card, "job": job}, value)
         for row, card, value in ((watched.idle, "GPU-1", "0.01"), (watched.busy, "GPU-2", "0.6"))
@@ -169,7 +169,7 @@ def test_series_scraped_twice_and_another_clusters_beside_them_change_nothing(wa
     ]
     elsewhere = [({"pod": watched.idle.run_name, "namespace": "other-vision", "UUID": "GPU-9"}, "1")]
     watched.mood.answer = (200, {}, vector(*twice, *elsewhere))
-    watched.go_on(10)
+    watched.advance(10)
     last = MeasuredBucket.objects.order_by("-at")
     assert [last.filter(attempt=row)[0].gpu for row in (watched.idle, watched.busy)] == [10, 600]
     assert [last.filter(attempt=row)[0].cards for row in (watched.idle, watched.busy)] == [1, 1]

@@ -1,4 +1,4 @@
-"""Exemptions on the page of an idle policy, and what an exempt department is told."""
+"""Exemptions on the page of an idle policy, and what an exempt department sees."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def owner(idle: IdleBed) -> Client:
     return browser(make.member(idle.vision, Role.OWNER, "olga"))
 
 
-def asked(what: str, why: str = "Migration of the data", days: int = 5) -> dict[str, Any]:
+def fields_for(what: str, why: str = "Migration of the data", days: int = 5) -> dict[str, Any]:
     day = timezone.localdate() + dt.timedelta(days=days)
     return {"exempt-what": what, "exempt-why": why, "exempt-until": day.isoformat()}
 
 
-def test_an_operator_exempts_a_department_on_either_page_and_ends_it(idle: IdleBed, operator: Client) -> None:
-    assert operator.post(f"{DEPARTMENT}exempt/", asked("department")).headers["Location"] == DEPARTMENT
+def test_operator_can_exempt_a_department_on_either_page_and_end_it(idle: IdleBed, operator: Client) -> None:
+    assert operator.post(f"{DEPARTMENT}exempt/", fields_for("department")).headers["Location"] == DEPARTMENT
     row = IdleExemption.objects.get()
     assert (row.department, row.workload, row.why) == (idle.vision, None, "Migration of the data")
     assert row.until == timezone.make_aware(
@@ -56,21 +56,23 @@ def test_an_operator_exempts_a_department_on_either_page_and_ends_it(idle: IdleB
     assert operator.post(end, {"next": POOL}).headers["Location"] == POOL
     assert operator.post(end, {"next": "https://elsewhere.example/"}).headers["Location"] == "/d/vision/quotas/"
     assert "Ended exemptions" in operator.get(DEPARTMENT).content.decode()
-    assert operator.post(f"{POOL}exempt/", asked("vision")).headers["Location"] == POOL
+    assert operator.post(f"{POOL}exempt/", fields_for("vision")).headers["Location"] == POOL
     assert IdleExemption.objects.filter(ended_at=None).get().department == idle.vision
 
 
-def test_an_owner_exempts_workloads_only_and_cannot_end_what_an_operator_made(idle: IdleBed, owner: Client) -> None:
+def test_owner_can_exempt_only_workloads_and_cannot_end_an_operators_exemption(idle: IdleBed, owner: Client) -> None:
     attempt = idle.running()
     page = owner.get(DEPARTMENT).content.decode()
     assert attempt.workload.public_id in page
     assert 'value="department"' not in page
-    assert owner.post(f"{DEPARTMENT}exempt/", asked("department")).status_code == 422
-    assert owner.get(f"{POOL}exempt/").status_code == owner.post(f"{POOL}exempt/", asked("vision")).status_code == 404
-    assert browser(idle.alice).post(f"{DEPARTMENT}exempt/", asked("department")).status_code == 403
+    assert owner.post(f"{DEPARTMENT}exempt/", fields_for("department")).status_code == 422
+    assert (
+        owner.get(f"{POOL}exempt/").status_code == owner.post(f"{POOL}exempt/", fields_for("vision")).status_code == 404
+    )
+    assert browser(idle.alice).post(f"{DEPARTMENT}exempt/", fields_for("department")).status_code == 403
     stranger = browser(make.member(make.department("nlp"), Role.OWNER))
-    assert stranger.post(f"{DEPARTMENT}exempt/", asked(attempt.workload.public_id)).status_code == 404
-    assert owner.post(f"{DEPARTMENT}exempt/", asked(attempt.workload.public_id)).status_code == 302
+    assert stranger.post(f"{DEPARTMENT}exempt/", fields_for(attempt.workload.public_id)).status_code == 404
+    assert owner.post(f"{DEPARTMENT}exempt/", fields_for(attempt.workload.public_id)).status_code == 302
     assert IdleExemption.objects.get().workload == attempt.workload
     until = timezone.now() + dt.timedelta(days=1)
     row = exemptions.exempt(actor=SYSTEM, department=idle.vision, workload=None, why="Move", until=until)
@@ -92,11 +94,11 @@ def test_an_owner_exempts_workloads_only_and_cannot_end_what_an_operator_made(id
         ({"exempt-why": "x" * 501}, "why", "at most 500 characters"),
     ],
 )
-def test_what_is_wrong_stands_at_its_field_and_the_policy_is_still_there(
+def test_errors_are_shown_at_their_field_with_the_policy_still_on_the_page(
     idle: IdleBed, operator: Client, changes: dict[str, str], field: str, text: str
 ) -> None:
     idle.set(job=HOUR)
-    answer = operator.post(f"{DEPARTMENT}exempt/", asked("department") | changes)
+    answer = operator.post(f"{DEPARTMENT}exempt/", fields_for("department") | changes)
     assert answer.status_code == 422
     assert text in str(answer.context["exempt_form"].errors[field])
     assert answer.context["form"].errors == {}
@@ -104,47 +106,47 @@ def test_what_is_wrong_stands_at_its_field_and_the_policy_is_still_there(
     assert not IdleExemption.objects.exists()
 
 
-def test_the_last_day_that_is_possible_can_be_chosen(idle: IdleBed, operator: Client) -> None:
-    assert operator.post(f"{DEPARTMENT}exempt/", asked("department", days=91)).status_code == 422
-    assert operator.post(f"{DEPARTMENT}exempt/", asked("department", days=90)).status_code == 302
+def test_last_allowed_day_can_be_chosen(idle: IdleBed, operator: Client) -> None:
+    assert operator.post(f"{DEPARTMENT}exempt/", fields_for("department", days=91)).status_code == 422
+    assert operator.post(f"{DEPARTMENT}exempt/", fields_for("department", days=90)).status_code == 302
 
 
-def test_the_preview_names_what_is_covered_and_which_warnings_end(idle: IdleBed, operator: Client) -> None:
+def test_preview_names_covered_workloads_and_warnings_that_would_end(idle: IdleBed, operator: Client) -> None:
     idle.set(job=HOUR)
     attempt = idle.running()
     of_last_week(idle, 10)
     idle.quiet(attempt)
     idle.round()
     assert IdleSpell.objects.filter(ended_at=None).exists()
-    panel = operator.get(f"{DEPARTMENT}exempt/", asked("department", why="")).content.decode()
+    panel = operator.get(f"{DEPARTMENT}exempt/", fields_for("department", why="")).content.decode()
     assert "It covers 2 workloads" in panel, panel
     assert attempt.workload.name in panel
     assert "would have stopped" in panel
-    assert "at most 90 days" in operator.get(f"{POOL}exempt/", asked("vision", days=99)).content.decode()
+    assert "at most 90 days" in operator.get(f"{POOL}exempt/", fields_for("vision", days=99)).content.decode()
     assert "Choose what is exempt." in operator.get(f"{POOL}exempt/").content.decode()
     assert not IdleExemption.objects.exists()
 
 
-def test_what_is_exempt_is_not_told_that_the_policy_applies(idle: IdleBed) -> None:
+def test_exemption_is_shown_in_place_of_the_policy_wherever_it_applies(idle: IdleBed) -> None:
     idle.set(notebook=HOUR)
     attempt = idle.running("notebook")
     image = Image.objects.get()
     until = timezone.now() + dt.timedelta(days=3)
 
-    def said(kind: str = "notebook") -> tuple[str, ...]:
+    def policy_lines(kind: str = "notebook") -> tuple[str, ...]:
         request = WorkloadRequest(kind=kind, name="x", pool=idle.pool, image=image, command=("true",), units_per_pod=1)
         return verdict_of(actor=Actor(idle.alice), department=idle.vision, request=request).idle_policy
 
     idle.vision.parent = make.department("science")
     idle.vision.save()
     exemptions.exempt(actor=SYSTEM, department=make.department("nlp"), workload=None, why="Other", until=until)
-    assert "are warned after" in said()[0]
+    assert "are warned after" in policy_lines()[0]
     for department in (idle.vision, idle.vision.parent):
         row = exemptions.exempt(actor=SYSTEM, department=department, workload=None, why="Move", until=until)
-        [sentence] = said()
+        [sentence] = policy_lines()
         assert sentence.startswith("Exempt from the idle policy until ")
         assert sentence.endswith(": Move")
-        assert said("job") == (), "no rule, so nothing to be exempt from"
+        assert policy_lines("job") == (), "without a rule there is nothing to be exempt from"
         if department == idle.vision:
             exemptions.end(actor=SYSTEM, row=row)
     form = {"name": "x", "kind": "notebook", "pool": "a100", "image": image.name, "units_per_pod": 1, "cpu": 1,
@@ -162,12 +164,12 @@ def test_what_is_exempt_is_not_told_that_the_policy_applies(idle: IdleBed) -> No
     part = browser(idle.alice).get("/pools/a100/idle/").content.decode()
     assert "Vision is exempt until" in part
     exemptions.end(actor=SYSTEM, row=row)
-    assert "are warned after" in said()[0]
+    assert "are warned after" in policy_lines()[0]
     assert "are warned after" in person(idle.alice).get(one).json()["verdict"]["idle_policy"][0]
     assert "is exempt until" not in browser(idle.alice).get("/pools/a100/idle/").content.decode()
 
 
-def test_the_audit_log_tells_it_in_words(idle: IdleBed, operator: Client) -> None:
+def test_audit_log_describes_policies_and_exemptions_in_words(idle: IdleBed, operator: Client) -> None:
     idle.set(notebook=HOUR)
     idle.set(notebook=Rule(below=10, minutes=60, countdown=15, keep=120, action=HOUR.action), job=HOUR)
     idle.set(job=HOUR)
@@ -180,15 +182,15 @@ def test_the_audit_log_tells_it_in_words(idle: IdleBed, operator: Client) -> Non
     ]  # fmt: skip
     assert ("Notebooks: idle below", "–", "5 %") in reader.changes(first)
     assert ("Notebooks: idle below", "10 %", "–") in reader.changes(newest)
-    assert not any("Jobs" in name for name, _before, _after in reader.changes(newest)), "what stays is left out"
-    assert operator.post(f"{DEPARTMENT}exempt/", asked("department")).status_code == 302
+    assert not any("Jobs" in name for name, _before, _after in reader.changes(newest)), "unchanged values are left out"
+    assert operator.post(f"{DEPARTMENT}exempt/", fields_for("department")).status_code == 302
     page = operator.get("/operator/audit/").content.decode()
     assert "Migration of the data" in page
     assert "&quot;" not in page
     assert "{" not in page.partition("<tbody>")[2].partition("</tbody>")[0]
 
 
-def test_an_exemption_of_a_department_ends_the_countdowns_of_its_teams_and_is_told_by_its_last_day(
+def test_department_exemption_ends_countdowns_of_its_teams_and_shows_its_last_day(
     idle: IdleBed, operator: Client
 ) -> None:
     team = make.department("ocr", parent=idle.vision)
@@ -199,7 +201,7 @@ def test_an_exemption_of_a_department_ends_the_countdowns_of_its_teams_and_is_to
         idle.quiet(attempt)
     idle.round()
     assert IdleSpell.objects.filter(ended_at=None).count() == 2
-    operator.post(f"{DEPARTMENT}exempt/", asked("department", days=5))
+    operator.post(f"{DEPARTMENT}exempt/", fields_for("department", days=5))
     assert set(IdleSpell.objects.values_list("end", flat=True)) == {"exempt"}
     last = timezone.localdate() + dt.timedelta(days=5)
     for page in (DEPARTMENT, f"/d/vision/workloads/{attempts[0].workload.public_id}/"):

@@ -1,4 +1,4 @@
-"""Said before: the verdict, the pool's page, and the form with what last week would have been stopped."""
+"""Idle policies before they act: the verdict, the pool's page, and the form with what it would have stopped last week."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def owner(idle: IdleBed) -> Client:
     return browser(make.member(idle.vision, Role.OWNER, "olga"))
 
 
-def test_the_verdict_says_the_policy_before_submitting(idle: IdleBed) -> None:
+def test_verdict_states_the_idle_policy_before_submission(idle: IdleBed) -> None:
     idle.set(notebook=HOUR)
     image = Image.objects.create(name="python:3.11", title="Python", interpreter="python")
 
@@ -78,7 +78,7 @@ def test_the_verdict_says_the_policy_before_submitting(idle: IdleBed) -> None:
     assert "data-idle-policy" in panel, panel
 
 
-def test_the_pools_page_says_it_to_everybody(idle: IdleBed, operator: Client) -> None:
+def test_pool_page_shows_the_idle_policy_to_everybody(idle: IdleBed, operator: Client) -> None:
     part = "/pools/a100/idle/"
     assert "nothing is done" in browser(idle.alice).get(part).content.decode()
     idle.set(job=HOUR)
@@ -87,7 +87,9 @@ def test_the_pools_page_says_it_to_everybody(idle: IdleBed, operator: Client) ->
     assert POOL not in browser(idle.alice).get(part).content.decode()
 
 
-def test_an_operator_sets_a_pool_and_an_owner_tightens_it(idle: IdleBed, operator: Client, owner: Client) -> None:
+def test_operator_sets_a_pool_policy_and_an_owner_can_only_tighten_it(
+    idle: IdleBed, operator: Client, owner: Client
+) -> None:
     assert operator.post(POOL, filled(notebook_action="stop")).status_code == 302
     assert rules_of(IdlePolicy.objects.get(department=None).rules) == {"notebook": Rule(5, 60, Action.STOP, 15, 120)}
     page = owner.get(DEPARTMENT).content.decode()
@@ -108,7 +110,7 @@ def test_an_operator_sets_a_pool_and_an_owner_tightens_it(idle: IdleBed, operato
 
 
 def of_last_week(idle: IdleBed, quiet_hours: int, **fields: Any) -> Attempt:
-    """Ran for two days, was quiet for the first hours and busy after that, and ended a day ago."""
+    """An attempt that ran for two days, first quiet for these hours and then busy, and ended a day ago."""
     attempt = idle.running(hours=72, **fields)
     end = idle.now - dt.timedelta(days=1)
     idle.measured(attempt, *[0] * (quiet_hours * 12), *[90] * (12 * (48 - quiet_hours)), until=end)
@@ -116,7 +118,7 @@ def of_last_week(idle: IdleBed, quiet_hours: int, **fields: Any) -> Attempt:
     return attempt
 
 
-def test_last_week_counts_hours_after_the_stop_and_names_what_may_be_seen(
+def test_last_week_counts_hours_after_the_stop_and_names_only_visible_workloads(
     idle: IdleBed, operator: Client, owner: Client
 ) -> None:
     long = of_last_week(idle, 10)
@@ -144,7 +146,7 @@ def test_last_week_counts_hours_after_the_stop_and_names_what_may_be_seen(
     assert "verdict-impossible" in wrong
 
 
-def test_an_owner_exempts_a_workload_on_its_page_and_ends_it(idle: IdleBed, owner: Client) -> None:
+def test_owner_can_exempt_a_workload_on_its_page_and_end_the_exemption(idle: IdleBed, owner: Client) -> None:
     idle.set(job=HOUR)
     attempt = idle.running()
     page = f"/d/vision/workloads/{attempt.workload.public_id}/"
@@ -162,7 +164,7 @@ def test_an_owner_exempts_a_workload_on_its_page_and_ends_it(idle: IdleBed, owne
     assert "Holds a licence" not in owner.get(page).content.decode()
 
 
-def test_the_panel_says_whose_number_is_wrong(idle: IdleBed, operator: Client) -> None:
+def test_preview_names_the_kind_of_each_invalid_number(idle: IdleBed, operator: Client) -> None:
     wrong = filled(job_action="stop", job_minutes=5, service_action="stop", service_minutes=6)
     shown = operator.get(POOL, wrong | {"preview": 1}).content.decode()
     for kind in ("Jobs", "Services"):

@@ -42,7 +42,7 @@ def browser(who: Any) -> Client:
     return client
 
 
-def test_its_page_says_why_and_until_when_and_keeps_it_once(idle: IdleBed, warned: Attempt) -> None:
+def test_workload_page_explains_the_idle_warning_and_keeps_it_once(idle: IdleBed, warned: Attempt) -> None:
     alice = browser(idle.alice)
     page = alice.get(page_of(warned)).content.decode()
     assert "its GPU activity is below 5 %. It is stopped unless it becomes active." in page
@@ -58,30 +58,28 @@ def test_its_page_says_why_and_until_when_and_keeps_it_once(idle: IdleBed, warne
     assert "It was already kept once" in again
 
 
-def test_home_has_its_countdown_first_until_it_is_kept_and_again_before_it_is_stopped(
-    idle: IdleBed, warned: Attempt
-) -> None:
+def test_home_shows_the_countdown_until_it_is_kept_and_again_before_the_stop(idle: IdleBed, warned: Attempt) -> None:
     alice = browser(idle.alice)
 
     def banner() -> str:
         home = alice.get("/mine/").content.decode()
         return home.partition("data-warned")[2].partition("</div>")[0]
 
-    said = banner()
-    assert "is idle, and is stopped unless it becomes active or you keep it." in said
-    assert f'action="{page_of(warned)}keep/"' in said
-    assert "data-time" in said
+    text = banner()
+    assert "is idle, and is stopped unless it becomes active or you keep it." in text
+    assert f'action="{page_of(warned)}keep/"' in text
+    assert "data-time" in text
     assert "data-warned" not in browser(make.member(idle.vision)).get("/mine/").content.decode()
     spells.keep(actor=Actor(idle.alice), workload=warned.workload, now=idle.now)
     assert banner() == ""
-    assert "data-idle" in alice.get("/mine/").content.decode(), "its row says until when"
+    assert "data-idle" in alice.get("/mine/").content.decode(), "its row says until when it is kept"
     idle.pass_by(105, warned)
-    said = banner()
-    assert "It was already kept once." in said
-    assert "keep/" not in said
+    text = banner()
+    assert "It was already kept once." in text
+    assert "keep/" not in text
 
 
-def test_others_see_it_and_cannot_keep_it(idle: IdleBed, warned: Attempt) -> None:
+def test_only_author_and_owner_can_keep_an_idle_workload(idle: IdleBed, warned: Attempt) -> None:
     bob = browser(make.member(idle.vision))
     assert f"{page_of(warned)}keep/" not in bob.get(page_of(warned)).content.decode()
     assert bob.post(f"{page_of(warned)}keep/").status_code == 403
@@ -91,13 +89,13 @@ def test_others_see_it_and_cannot_keep_it(idle: IdleBed, warned: Attempt) -> Non
     assert f"{page_of(warned)}keep/" in owner.get(page_of(warned)).content.decode()
 
 
-def test_the_api_tells_of_it_and_keeps_it(idle: IdleBed, warned: Attempt) -> None:
+def test_api_shows_and_keeps_an_idle_workload(idle: IdleBed, warned: Attempt) -> None:
     client, address = person(idle.alice), f"/api/v1/workloads/{warned.workload.public_id}/"
-    told = client.get(address).json()["idle"]
-    assert (told["may_keep"], told["kept_at"]) == (True, None)
-    assert dt.datetime.fromisoformat(told["stops_at"]) == idle.now + dt.timedelta(minutes=15)
+    spell = client.get(address).json()["idle"]
+    assert (spell["may_keep"], spell["kept_at"]) == (True, None)
+    assert dt.datetime.fromisoformat(spell["stops_at"]) == idle.now + dt.timedelta(minutes=15)
     [row] = client.get("/api/v1/workloads/").json()["results"]
-    assert row["idle"] == told
+    assert row["idle"] == spell
     kept = client.post(f"{address}keep/")
     assert kept.status_code == 200, kept.content
     assert (kept.json()["idle"]["may_keep"], kept.json()["idle"]["kept_by"]) == (False, "alice")
@@ -108,7 +106,7 @@ def test_the_api_tells_of_it_and_keeps_it(idle: IdleBed, warned: Attempt) -> Non
     assert (nothing.status_code, nothing.json()["code"]) == (409, "cannot_keep")
 
 
-def test_one_that_is_only_warned_has_no_button(idle: IdleBed) -> None:
+def test_workload_under_a_warn_only_policy_cannot_be_kept(idle: IdleBed) -> None:
     idle.set(job=Rule(5, 60, Action.WARN))
     attempt = idle.running()
     idle.quiet(attempt)
@@ -119,7 +117,7 @@ def test_one_that_is_only_warned_has_no_button(idle: IdleBed) -> None:
     assert person(idle.alice).get(f"/api/v1/workloads/{attempt.workload.public_id}/").json()["idle"]["stops_at"] is None
 
 
-def test_the_page_of_one_that_was_stopped_explains_it(idle: IdleBed) -> None:
+def test_page_of_a_workload_stopped_for_idleness_explains_it(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     attempt = idle.running()
     idle.quiet(attempt)

@@ -49,7 +49,7 @@ def put(who: User, pool: Pool, department: Department | None, version: int, **ru
     return set_policy(actor=Actor(who), pool=pool, department=department, rules=rules, expected_version=version)
 
 
-def test_a_department_may_tighten_and_its_teams_further(
+def test_department_can_tighten_the_pool_policy_and_its_teams_further(
     pool: Pool, vision: Department, operator: User, owner: User
 ) -> None:
     team = make.department("team", parent=vision)
@@ -68,26 +68,26 @@ def test_a_department_may_tighten_and_its_teams_further(
 
 
 @pytest.mark.parametrize(
-    ("field", "own", "said"),
+    ("field", "own", "text"),
     [
         ("below", 4, "5 %"), ("minutes", 61, "60 minutes"), ("countdown", 16, "15 minutes"), ("keep", 241, "240 minutes"),
         ("action", Action.WARN, "warn, then stop"),
     ],
 )  # fmt: skip
-def test_what_loosens_is_refused_with_both_numbers(
-    pool: Pool, vision: Department, operator: User, owner: User, field: str, own: Any, said: str
+def test_looser_rule_is_rejected_with_both_values(
+    pool: Pool, vision: Department, operator: User, owner: User, field: str, own: Any, text: str
 ) -> None:
     put(operator, pool, None, 0, notebook=STOP)
     values = {"below": 5, "minutes": 60, "action": Action.STOP, "countdown": 15, "keep": 240} | {field: own}
     with pytest.raises(Loosens) as refused:
         put(owner, pool, vision, 0, notebook=Rule(**values))
     assert refused.value.field == f"rules.notebook.{field}"
-    assert said in refused.value.detail
+    assert text in refused.value.detail
     assert field == "action" or str(own) in refused.value.detail
     assert not IdlePolicy.objects.filter(department=vision).exists()
 
 
-def test_a_pool_that_is_tightened_later_holds_for_departments_that_were_looser(
+def test_pool_policy_tightened_later_applies_to_departments_with_looser_rules(
     pool: Pool, vision: Department, operator: User, owner: User
 ) -> None:
     put(operator, pool, None, 0, notebook=STOP)
@@ -98,7 +98,7 @@ def test_a_pool_that_is_tightened_later_holds_for_departments_that_were_looser(
     assert found.minutes == 20
 
 
-def test_numbers_out_of_range_old_versions_and_other_people_change_nothing(
+def test_invalid_outdated_or_unauthorised_policies_change_nothing(
     pool: Pool, vision: Department, operator: User, owner: User
 ) -> None:
     with pytest.raises(Invalid, match="10 to 10080"):
@@ -117,7 +117,7 @@ def test_numbers_out_of_range_old_versions_and_other_people_change_nothing(
     assert IdlePolicy.objects.count() == 1
 
 
-def test_the_api_reads_sets_and_unsets(pool: Pool, vision: Department, operator: User, owner: User) -> None:
+def test_api_reads_sets_and_removes_policies(pool: Pool, vision: Department, operator: User, owner: User) -> None:
     address = "/api/v1/pools/a100/idle_policy/"
     root, olga = api(operator), api(owner)
     assert olga.get(address).json() == {"rules": {}, "effective": {}, "exempt_until": None, "version": 0}
@@ -147,7 +147,7 @@ def test_the_api_reads_sets_and_unsets(pool: Pool, vision: Department, operator:
     assert unset.json() == {"rules": {}, "effective": {}, "exempt_until": None, "version": 2}
 
 
-def test_exemptions_end_by_themselves_or_when_withdrawn_and_cover_what_is_below(
+def test_exemptions_cover_teams_and_end_when_they_expire_or_are_withdrawn(
     operator: User, owner: User, vision: Department, pool: Pool
 ) -> None:
     team, now = make.department("team", parent=vision), timezone.now()
@@ -163,7 +163,7 @@ def test_exemptions_end_by_themselves_or_when_withdrawn_and_cover_what_is_below(
     with pytest.raises(exemptions.Ended):
         exemptions.end(actor=Actor(operator), row=row)
     assert set(AuditEntry.objects.values_list("action", flat=True)) == {"idle.exempted", "idle.exemption_ended"}
-    with pytest.raises(NotVisible):  # a department cannot exempt itself from what its pool asks
+    with pytest.raises(NotVisible):  # a department cannot exempt itself from the policy of its pool
         exemptions.exempt(actor=Actor(owner), department=vision, workload=None, why="We like it", until=soon)
 
 
@@ -175,7 +175,7 @@ def a_workload(pool: Pool, department: Department, author: User, **fields: Any) 
     )  # fmt: skip
 
 
-def test_an_owner_exempts_one_workload_by_api_with_a_reason_and_an_end(
+def test_owner_can_exempt_a_workload_by_api_with_a_reason_and_an_end(
     owner: User, vision: Department, pool: Pool
 ) -> None:
     author = make.member(vision, username="alice")
@@ -184,16 +184,16 @@ def test_an_owner_exempts_one_workload_by_api_with_a_reason_and_an_end(
     address, soon = "/api/v1/departments/vision/idle_exemptions/", timezone.now() + dt.timedelta(days=2)
     body = {"workload": workload.public_id, "why": "Holds a licence", "until": soon.isoformat()}
     assert api(author).post(address, body, "json").status_code == 403
-    made = client.post(address, body, "json")
-    assert made.status_code == 201, made.content
-    assert made.json()["in_force"] is True
-    assert made.json()["by"] == "olga"
+    created = client.post(address, body, "json")
+    assert created.status_code == 201, created.content
+    assert created.json()["in_force"] is True
+    assert created.json()["by"] == "olga"
     for field, wrong in (("until", (timezone.now() + dt.timedelta(days=91)).isoformat()), ("why", " "),
                          ("until", (timezone.now() - dt.timedelta(days=1)).isoformat())):  # fmt: skip
         answer = client.post(address, {**body, field: wrong}, "json")
         assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, field)
     assert exemptions.of_workload(workload, timezone.now()) is not None
-    one = f"/api/v1/idle_exemptions/{made.json()['id']}/"
+    one = f"/api/v1/idle_exemptions/{created.json()['id']}/"
     assert api(author).get(one).json()["why"] == "Holds a licence"
     assert api(author).delete(one).status_code == 403
     assert client.delete(one).status_code == 204

@@ -1,4 +1,4 @@
-"""Rounds: idle work is warned, kept once, then stopped; and nobody else is."""
+"""Rounds: idle work is warned, kept once, then stopped; other work is not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spell_of(attempt: Attempt) -> IdleSpell:
     return IdleSpell.objects.filter(attempt=attempt).latest("pk")
 
 
-def test_idle_work_is_warned_once_then_stopped_and_a_busy_one_never(idle: IdleBed) -> None:
+def test_idle_workload_is_warned_once_then_stopped_and_a_busy_one_never(idle: IdleBed) -> None:
     Webhook.objects.create(department=idle.vision, name="ci", url="https://example.org/")
     idle.set(job=HOUR)
     lazy, busy = idle.running(), idle.running()
@@ -32,7 +32,7 @@ def test_idle_work_is_warned_once_then_stopped_and_a_busy_one_never(idle: IdleBe
     idle.measured(busy, *[60] * 24)
     idle.round()
     idle.round()
-    assert idle.told() == ["workload.idle_warned"]
+    assert idle.notices() == ["workload.idle_warned"]
     assert InboxItem.objects.get().mail_due_at is not None
     assert WebhookDelivery.objects.get().data["stops_at"] == (idle.now + 15 * MINUTE).isoformat()
     assert spell_of(lazy).stops_at == idle.now + 15 * MINUTE
@@ -45,10 +45,10 @@ def test_idle_work_is_warned_once_then_stopped_and_a_busy_one_never(idle: IdleBe
     assert (lazy.stop_cause, spell_of(lazy).end) == ("idle", "stopped")
     assert state_of(busy) == "running"
     assert not IdleSpell.objects.filter(attempt=busy).exists()
-    assert idle.told() == ["workload.idle_warned"]
+    assert idle.notices() == ["workload.idle_warned"]
 
 
-def test_a_stop_for_idleness_ends_the_workload_for_good_and_counts_as_no_recall(idle: IdleBed) -> None:
+def test_stop_for_idleness_ends_the_workload_and_does_not_count_as_a_recall(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     lazy = idle.running()
     idle.quiet(lazy)
@@ -57,12 +57,12 @@ def test_a_stop_for_idleness_ends_the_workload_for_good_and_counts_as_no_recall(
     assert transitions.record_event(lazy, transitions.Event.GONE_IDLE, now=idle.now)
     workload = Workload.objects.get(pk=lazy.workload_id)
     assert (workload.state, workload.reason, workload.reclaims, workload.attempts_made) == ("cancelled", "idle", 0, 1)
-    assert idle.told() == ["workload.idle_warned", "workload.idle_stopped"]
+    assert idle.notices() == ["workload.idle_warned", "workload.idle_stopped"]
     lazy.claim.refresh_from_db()
     assert (lazy.claim.state, lazy.claim.held_for) == ("released", None)
 
 
-def test_keep_it_puts_the_stop_off_once_and_is_reminded_of(idle: IdleBed) -> None:
+def test_keep_it_postpones_the_stop_once_and_is_followed_by_a_reminder(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     lazy = idle.running()
     idle.quiet(lazy)
@@ -75,16 +75,16 @@ def test_keep_it_puts_the_stop_off_once_and_is_reminded_of(idle: IdleBed) -> Non
     with pytest.raises(CannotKeep, match="already kept once"):
         spells.keep(actor=Actor(idle.alice), workload=lazy.workload, now=idle.now + MINUTE)
     idle.pass_by(105, lazy)
-    assert (state_of(lazy), idle.told()) == ("running", ["workload.idle_warned"])
+    assert (state_of(lazy), idle.notices()) == ("running", ["workload.idle_warned"])
     idle.pass_by(10, lazy)
-    assert idle.told() == ["workload.idle_warned"] * 2, "reminded before it is stopped, once"
+    assert idle.notices() == ["workload.idle_warned"] * 2, "reminded before it is stopped, once"
     idle.pass_by(10, lazy)
     assert state_of(lazy) == "stopping"
     with pytest.raises(CannotKeep):
         spells.keep(actor=Actor(idle.alice), workload=lazy.workload, now=idle.now)
 
 
-def test_becoming_busy_withdraws_the_warning_and_a_new_spell_begins_from_there(idle: IdleBed) -> None:
+def test_activity_withdraws_the_warning_and_a_new_spell_begins_after_it(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     lazy = idle.running()
     idle.quiet(lazy)
@@ -93,23 +93,23 @@ def test_becoming_busy_withdraws_the_warning_and_a_new_spell_begins_from_there(i
     idle.now += MINUTE
     MeasuredBucket.objects.create(
         attempt=lazy, rank=0, at=idle.now - MINUTE, gpu=400, cards=1
-    )  # a minute of its bucket
+    )  # one minute of its bucket
     idle.round()
-    assert (spell_of(lazy).end, idle.told()) == ("busy", ["workload.idle_warned", "workload.idle_withdrawn"])
+    assert (spell_of(lazy).end, idle.notices()) == ("busy", ["workload.idle_warned", "workload.idle_withdrawn"])
     MeasuredBucket.objects.filter(attempt=lazy, at=idle.now - MINUTE).update(
         gpu=40
-    )  # the whole of it was quiet after all
+    )  # the complete bucket is below the threshold
     idle.now += 4 * MINUTE
     idle.round()
     idle.pass_by(50, lazy)
-    assert IdleSpell.objects.count() == 1, "what had become active is idle only after another hour"
+    assert IdleSpell.objects.count() == 1, "work that was active is idle only after another hour"
     idle.pass_by(15, lazy)
     again = spell_of(lazy)
     assert (again.end, again.kept_at) == ("", None)
     assert spells.may_keep(again), "a new spell may be kept again"
 
 
-def test_only_borrowed_work_is_stopped_where_the_policy_says_so(idle: IdleBed) -> None:
+def test_borrowed_only_policy_stops_only_work_that_borrows(idle: IdleBed) -> None:
     idle.set(job=Rule(5, 60, Action.BORROWED, 15, 120))
     own, borrowed = idle.running(), idle.running(borrowed=1)
     for attempt in (own, borrowed):
@@ -119,17 +119,17 @@ def test_only_borrowed_work_is_stopped_where_the_policy_says_so(idle: IdleBed) -
     assert not IdleSpell.objects.filter(attempt=own).exists()
 
 
-def test_warn_only_stops_nobody_and_offers_nothing_to_keep(idle: IdleBed) -> None:
+def test_warn_only_policy_stops_nothing_and_cannot_be_answered_with_keep_it(idle: IdleBed) -> None:
     idle.set(job=Rule(5, 60, Action.WARN))
     lazy = idle.running()
     idle.quiet(lazy)
     idle.pass_by(300, lazy)
-    assert (state_of(lazy), idle.told()) == ("running", ["workload.idle_noticed"])
+    assert (state_of(lazy), idle.notices()) == ("running", ["workload.idle_noticed"])
     with pytest.raises(CannotKeep):
         spells.keep(actor=SYSTEM, workload=lazy.workload, now=idle.now)
 
 
-def test_without_a_policy_nobody_is_warned_and_still_it_is_known_who_is_idle(idle: IdleBed) -> None:
+def test_without_a_policy_idle_work_is_recorded_but_nobody_is_warned(idle: IdleBed) -> None:
     lazy, short = idle.running(), idle.running()
     idle.quiet(lazy, 4)
     idle.quiet(short, 2)
@@ -144,7 +144,7 @@ def test_without_a_policy_nobody_is_warned_and_still_it_is_known_who_is_idle(idl
     assert lazy.claim.idle_since is None
 
 
-def test_a_department_that_is_stricter_is_warned_sooner(idle: IdleBed) -> None:
+def test_stricter_policy_of_a_department_warns_sooner(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     idle.set(idle.vision, job=Rule(20, 30, Action.STOP, 15, 60))
     lazy = idle.running()
@@ -153,7 +153,7 @@ def test_a_department_that_is_stricter_is_warned_sooner(idle: IdleBed) -> None:
     assert spell_of(lazy).rule["minutes"] == 30
 
 
-def test_a_notebook_is_stopped_only_if_its_server_says_that_nobody_works(idle: IdleBed) -> None:
+def test_notebook_is_idle_only_if_its_server_reports_no_activity(idle: IdleBed) -> None:
     idle.set(notebook=HOUR)
     asleep, computing, typed, silent = (idle.running("notebook") for _ in range(4))
     for attempt in (asleep, computing, typed, silent):
@@ -180,18 +180,18 @@ def test_a_gang_is_idle_only_if_all_of_its_ranks_are(idle: IdleBed) -> None:
     assert list(IdleSpell.objects.values_list("attempt", flat=True)) == [lazy.pk]
 
 
-def test_while_nothing_is_measured_nobody_is_stopped_and_the_countdown_waits(idle: IdleBed) -> None:
+def test_countdown_is_paused_while_nothing_is_measured(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     lazy = idle.running()
     idle.quiet(lazy)
     idle.round()
-    idle.pass_by(40)  # its Prometheus is away
+    idle.pass_by(40)  # its Prometheus is unreachable
     assert state_of(lazy) == "running"
     left = spell_of(lazy).stops_at
     assert left is not None
     assert left > idle.now
     idle.pass_by(5, lazy)
-    assert state_of(lazy) == "running", "there is a countdown again, once it is measured"
+    assert state_of(lazy) == "running", "the countdown starts again once it is measured"
     idle.pass_by(15, lazy)
     assert state_of(lazy) == "stopping"
 
@@ -207,7 +207,7 @@ def test_an_hour_without_measurement_withdraws_the_warning(idle: IdleBed) -> Non
     assert lazy.claim.idle_since is None
 
 
-def test_exempt_and_loosened_work_is_let_go(idle: IdleBed) -> None:
+def test_warnings_end_when_work_is_exempted_or_its_rule_is_removed(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     exempt, loosened = idle.running(), idle.running("service")
     idle.set(job=HOUR, service=HOUR)
@@ -217,8 +217,8 @@ def test_exempt_and_loosened_work_is_let_go(idle: IdleBed) -> None:
     assert IdleSpell.objects.count() == 2
     soon = idle.now + dt.timedelta(days=1)
     exemptions.exempt(actor=SYSTEM, department=idle.vision, workload=exempt.workload, why="Demo", until=soon)
-    assert (spell_of(exempt).end, spell_of(loosened).end) == ("exempt", ""), "its countdown ends at once, no other's"
-    assert idle.told()[-1] == "workload.idle_withdrawn"
+    assert (spell_of(exempt).end, spell_of(loosened).end) == ("exempt", ""), "only its own countdown ends at once"
+    assert idle.notices()[-1] == "workload.idle_withdrawn"
     idle.set(job=HOUR)
     idle.round()
     assert (spell_of(exempt).end, spell_of(loosened).end) == ("exempt", "policy")
@@ -226,7 +226,7 @@ def test_exempt_and_loosened_work_is_let_go(idle: IdleBed) -> None:
     assert IdleSpell.objects.count() == 2
 
 
-def test_what_is_recalled_or_ends_by_itself_is_told_nothing_more(idle: IdleBed) -> None:
+def test_no_further_messages_are_sent_once_work_is_recalled_or_has_ended(idle: IdleBed) -> None:
     idle.set(job=HOUR)
     recalled, over = idle.running(), idle.running()
     for attempt in (recalled, over):
@@ -237,7 +237,7 @@ def test_what_is_recalled_or_ends_by_itself_is_told_nothing_more(idle: IdleBed) 
     Workload.objects.filter(pk=over.workload_id).update(state="succeeded")
     idle.pass_by(20, recalled)
     assert set(IdleSpell.objects.values_list("end", flat=True)) == {"gone"}
-    assert idle.told() == ["workload.idle_warned"] * 2
+    assert idle.notices() == ["workload.idle_warned"] * 2
     assert state_of(recalled) == "recalled"
 
 

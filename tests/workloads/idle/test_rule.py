@@ -50,7 +50,7 @@ def test_exactly_the_threshold_is_busy() -> None:
     assert judge(buckets(*[1] * 20, 4.9), 5, floor=LONG_AGO, now=NOON).now is Now.QUIET
 
 
-def test_what_was_never_measured_is_never_idle() -> None:
+def test_work_that_was_never_measured_is_never_idle() -> None:
     assert judge([], 5, floor=LONG_AGO, now=NOON).now is Now.UNKNOWN
     assert judge(buckets(*[None] * 200), 5, floor=LONG_AGO, now=NOON).now is Now.UNKNOWN
 
@@ -64,7 +64,7 @@ def test_a_gap_pauses_and_an_hour_without_measurement_ends_the_spell() -> None:
     assert (lost.since, lost.measured) == (NOON - 4 * BUCKET, 4 * BUCKET)
 
 
-def test_a_measurement_that_stopped_pauses_until_it_comes_or_is_given_up() -> None:
+def test_spell_is_paused_when_measuring_stops_and_unknown_after_the_gap() -> None:
     quiet = buckets(*[0] * 20)
     assert judge(quiet, 5, floor=LONG_AGO, now=NOON + RECENT).is_idle(HOUR)
     paused = judge(quiet, 5, floor=LONG_AGO, now=NOON + RECENT + BUCKET)
@@ -73,16 +73,16 @@ def test_a_measurement_that_stopped_pauses_until_it_comes_or_is_given_up() -> No
     assert judge(quiet, 5, floor=LONG_AGO, now=NOON + GAP).now is Now.UNKNOWN
 
 
-def test_one_rank_that_is_not_measured_or_busy_keeps_a_gang_from_being_idle() -> None:
+def test_gang_is_not_idle_while_one_rank_is_busy_or_not_measured() -> None:
     part = [Bucket(NOON - BUCKET * n, 0.0, complete=False) for n in range(1, 30)]
     assert judge(part, 5, floor=LONG_AGO, now=NOON).now is Now.UNKNOWN
     busy = [replace(each, most=80.0) for each in part]
     assert judge(busy, 5, floor=LONG_AGO, now=NOON).now is Now.BUSY, (
-        "a rank that computes is known to, whatever the others do"
+        "a rank that computes makes the gang busy, whatever the others do"
     )
 
 
-def test_a_notebook_is_idle_only_while_its_server_says_that_nobody_works() -> None:
+def test_notebook_is_idle_only_while_its_server_reports_no_activity() -> None:
     quiet = judge(buckets(*[0] * 24), 5, floor=LONG_AGO, now=NOON)
     assert with_activity(quiet, Activity(busy=False), NOON).is_idle(HOUR)
     assert with_activity(quiet, Activity(busy=True), NOON).now is Now.BUSY
@@ -91,7 +91,7 @@ def test_a_notebook_is_idle_only_while_its_server_says_that_nobody_works() -> No
     assert typed.since == NOON - dt.timedelta(minutes=20)
     assert not typed.is_idle(HOUR)
     ahead = with_activity(quiet, Activity(busy=False, last=NOON + dt.timedelta(hours=9)), NOON)
-    assert ahead.measured == dt.timedelta(0), "a clock that is ahead idles nobody sooner"
+    assert ahead.measured == dt.timedelta(0), "a clock that is ahead makes nothing idle sooner"
 
 
 values = st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=60)
@@ -107,7 +107,7 @@ def test_raising_activity_never_makes_work_idle(series: list[float | None], at: 
 
 @given(values, st.sets(st.integers(0, 59)))
 def test_losing_measurements_never_makes_work_idle(series: list[float | None], lost: set[int]) -> None:
-    """Unless it is the busy ones that are lost: those are believed once they are there."""
+    """Only quiet measurements are lost here; work of which busy ones are lost can look idle."""
     kept = [None if n in lost and value is not None and value < 5 else value for n, value in enumerate(series)]
     before = judge(buckets(*series), 5, floor=LONG_AGO, now=NOON)
     assert judge(buckets(*kept), 5, floor=LONG_AGO, now=NOON).measured <= before.measured
@@ -134,7 +134,7 @@ rules = st.builds(
 
 
 @given(rules, rules)
-def test_combined_rules_are_as_strict_as_each_and_nothing_else_is_refused(wider: Rule, own: Rule) -> None:
+def test_combined_rule_is_as_strict_as_each_of_its_parts(wider: Rule, own: Rule) -> None:
     both = combined([wider, own])
     assert both is not None
     assert looser_than(wider, both) == []
@@ -144,7 +144,7 @@ def test_combined_rules_are_as_strict_as_each_and_nothing_else_is_refused(wider:
 
 
 @given(rules, rules, values)
-def test_a_tighter_rule_finds_idle_whatever_the_wider_one_does(
+def test_tighter_rule_finds_everything_idle_that_the_wider_one_does(
     wider: Rule, own: Rule, series: list[float | None]
 ) -> None:
     tighter = combined([wider, own]) or own
@@ -155,7 +155,7 @@ def test_a_tighter_rule_finds_idle_whatever_the_wider_one_does(
     assert idle(tighter) or not idle(wider)
 
 
-def test_what_would_have_been_stopped_is_found_in_the_history() -> None:
+def test_time_at_which_a_rule_would_have_stopped_is_found_in_the_history() -> None:
     history = buckets(*[50] * 3, *[0] * 30)
     quiet_from = NOON - 30 * BUCKET
     assert stopped_at(history, HOUR, floor=LONG_AGO) == quiet_from + dt.timedelta(minutes=75)

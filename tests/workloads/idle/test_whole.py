@@ -1,7 +1,7 @@
-"""From the process to the stop: three real JupyterLabs of the embedded cluster, whose cards a real Prometheus knows of.
+"""From the process to the stop: three real JupyterLabs of the embedded cluster, with the use of their cards in a real Prometheus.
 
-No GPU is behind it: two hours of what NVIDIA's DCGM exporter would have said of the notebooks are written into Prometheus by its
-own tool (promtool), and the rounds walk through them five minutes a step.
+There is no GPU: two hours of what NVIDIA's DCGM exporter would have reported of the notebooks are written into Prometheus by its
+own tool (promtool), and the rounds walk through them in steps of five minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLICY = Rule(below=5, minutes=30, action=Action.STOP, countdown=10, keep=20)
 
 
 def notebook(bed: Bed, name: str) -> Attempt:
-    """A JupyterLab that answers."""
+    """A JupyterLab that responds."""
     image = Image.objects.get_or_create(name="lab", title="Lab", interpreter=str(Path(sys.executable).absolute()))[0]
     request = WorkloadRequest(
         kind="notebook", name=name, pool=bed.pool, image=image, units_per_pod=1, cpu_milli=1000, memory_mib=1024
@@ -62,7 +62,7 @@ def measured(bed: Bed, url: str, now: dt.datetime) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_an_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(bed: Bed, tmp_path: Path) -> None:
+def test_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(bed: Bed, tmp_path: Path) -> None:
     set_policy(actor=SYSTEM, pool=bed.pool, department=None, rules={"notebook": POLICY}, expected_version=0)
     asleep, training, computing = (notebook(bed, name) for name in ("asleep", "training", "computing"))
     compute(computing)
@@ -97,7 +97,7 @@ def test_an_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(b
     assert reminded is not None
     assert stopped is not None
     assert (reminded - warned, stopped - warned) == (2 * STEP, 4 * STEP), (
-        "20 minutes kept, said again 10 before the end"
+        "kept for 20 minutes, with a reminder 10 minutes before the end"
     )
     bed.until(lambda: bed.state(asleep.workload) == "cancelled", 60)
     asleep.workload.refresh_from_db()
@@ -108,4 +108,4 @@ def test_an_idle_notebook_is_warned_kept_once_then_stopped_and_busy_ones_never(b
         assert not busy.idle_spells.exists()
         assert asked_of(busy, "GET", "kernels") is not None
     names = set(InboxItem.objects.values_list("data__name", flat=True))
-    assert names == {"asleep"}, "nobody else was told anything"
+    assert names == {"asleep"}, "nobody was notified of the others"
