@@ -1,4 +1,4 @@
-"""Pods of others and what made them, read as runs."""
+"""Pods that the portal did not create, and the objects that own them, read as runs."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ def owner(api: str, kind: str, spec: dict[str, Any], **more: Any) -> dict[str, A
 
 
 SIZES = {
-    "Job of at most its completions": (
+    "Job limited by its completions": (
         owner("batch/v1", "Job", {"parallelism": 8, "completions": 3, "template": GPU}), 3),
-    "Job without a number": (owner("batch/v1", "Job", {"template": GPU}), 1),
-    "JobSet: only what asks for GPUs": (owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [
+    "Job without parallelism": (owner("batch/v1", "Job", {"template": GPU}), 1),
+    "JobSet, of which only jobs with GPUs count": (owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [
         {"replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2, "template": GPU}}},
         {"template": {"spec": {"template": PLAIN}}}]}), 4),
-    "RayCluster with a head of its own": (owner("ray.io/v1", "RayCluster", {
+    "RayCluster with a GPU in its head": (owner("ray.io/v1", "RayCluster", {
         "headGroupSpec": {"template": GPU}, "workerGroupSpecs": [{"replicas": 3, "template": GPU}]}), 4),
-    "RayCluster whose head has none": (owner("ray.io/v1", "RayCluster", {
+    "RayCluster without a GPU in its head": (owner("ray.io/v1", "RayCluster", {
         "headGroupSpec": {"template": PLAIN}, "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 2, "template": GPU}]}), 4),
     "PyTorchJob": (owner("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {
         "Master": {"template": GPU}, "Worker": {"replicas": 3, "template": GPU}}}), 4),
-    "MPIJob: its launcher has none": (owner("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": {
+    "MPIJob without a GPU in its launcher": (owner("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": {
         "Launcher": {"template": PLAIN}, "Worker": {"replicas": 2, "template": GPU}}}), 2),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", SIZES)
-def test_how_many_start_together_is_what_the_object_says(what: str) -> None:
-    made, size = SIZES[what]
-    [run] = external_runs.runs([(pod("a", made["apiVersion"], made["kind"]), [made])])
-    assert (run.wanted, run.submitted_by, run.submitted_with, run.ref.kind) == (size, "alice", "kubectl", made["kind"])
+@pytest.mark.parametrize("case", SIZES)
+def test_number_of_pods_that_start_together_is_read_from_the_owner(case: str) -> None:
+    top, size = SIZES[case]
+    [run] = external_runs.runs([(pod("a", top["apiVersion"], top["kind"]), [top])])
+    assert (run.wanted, run.submitted_by, run.submitted_with, run.ref.kind) == (size, "alice", "kubectl", top["kind"])
     assert run.waits is (size == 1)
 
 
@@ -80,41 +80,41 @@ def test_how_many_start_together_is_what_the_object_says(what: str) -> None:
         ({"shutdownAfterJobFinishes": True, "clusterSelector": {}}, ""),
     ],
 )
-def test_a_ray_job_that_kuberay_would_not_resume_says_so(spec: dict[str, Any], why: str) -> None:
-    made = owner("ray.io/v1", "RayJob", spec)
-    [run] = external_runs.runs([(pod("a", made["apiVersion"], made["kind"]), [made])])
+def test_ray_job_that_kuberay_would_not_resume_is_unstoppable(spec: dict[str, Any], why: str) -> None:
+    ray_job = owner("ray.io/v1", "RayJob", spec)
+    [run] = external_runs.runs([(pod("a", ray_job["apiVersion"], ray_job["kind"]), [ray_job])])
     assert why in run.unstoppable
     assert bool(run.unstoppable) is bool(why)
 
 
-def test_what_is_above_is_admitted_and_says_who_and_what_is_below_says_how_many() -> None:
-    jobs = owner("jobset.x-k8s.io/v1alpha2", "JobSet", SIZES["JobSet: only what asks for GPUs"][0]["spec"])
+def test_topmost_owner_is_the_run_and_a_lower_one_gives_its_size() -> None:
+    jobs = owner("jobset.x-k8s.io/v1alpha2", "JobSet", SIZES["JobSet, of which only jobs with GPUs count"][0]["spec"])
     train = owner("trainer.kubeflow.org/v1alpha1", "TrainJob", {"suspend": True})
     [run] = external_runs.runs([(pod("a", "batch/v1", "Job"), [owner("batch/v1", "Job", {}), jobs, train])])
     assert (run.ref.kind, run.wanted, run.suspended) == ("TrainJob", 4, True)
 
 
-def test_each_replica_is_a_run_of_its_own_and_so_is_a_pod_of_what_nobody_here_knows() -> None:
+def test_each_replica_and_each_pod_of_an_unknown_owner_is_a_separate_run() -> None:
     replicas = owner("apps/v1", "ReplicaSet", {"replicas": 2})
     web = owner("apps/v1", "Deployment", {"replicas": 2})
     flow = owner("argoproj.io/v1alpha1", "Workflow", {})
-    seen = external_runs.runs(
+    found = external_runs.runs(
         [(pod(name, "apps/v1", "ReplicaSet"), [replicas, web]) for name in "ab"]
         + [(pod("step", "argoproj.io/v1alpha1", "Workflow", by="system:serviceaccount:argo:argo"), [flow])]
     )
-    assert [(run.ref.kind, run.ref.key, run.wanted, run.submitted_by) for run in seen] == [
+    assert [(run.ref.kind, run.ref.key, run.wanted, run.submitted_by) for run in found] == [
         ("Deployment", "a", 1, "alice"), ("Deployment", "b", 1, "alice"), ("Pod", "step", 1, "alice"),
     ]  # fmt: skip
-    assert seen[2].manifest is None  # its workflow makes it, or not
+    assert found[2].manifest is None  # only its workflow can create it again
 
 
-def test_a_pod_that_no_controller_made_speaks_for_itself() -> None:
+def test_pod_not_created_by_a_controller_has_its_own_submitter() -> None:
     forged = pod("a", "batch/v1", "Job", by="mallory")
     [run] = external_runs.runs([(forged, [owner("batch/v1", "Job", {})])])
     assert run.submitted_by == "mallory"
 
 
-def test_what_no_policy_writes_says_nothing_of_who_submitted_it() -> None:
+def test_submitter_is_empty_for_an_owner_without_admission_policy() -> None:
     [run] = external_runs.runs([(pod("a", "apps/v1", "ReplicaSet"), [owner("apps/v1", "ReplicaSet", {})])])
     assert run.submitted_by == ""
 
@@ -128,12 +128,12 @@ def test_what_no_policy_writes_says_nothing_of_who_submitted_it() -> None:
         ({"jobStatus": "SUCCEEDED"}, Phase.SUCCEEDED),
     ],
 )
-def test_the_object_says_when_it_is_over(status: dict[str, Any], phase: Phase | None) -> None:
+def test_owner_status_tells_whether_the_run_has_ended(status: dict[str, Any], phase: Phase | None) -> None:
     [run] = external_runs.runs([(pod("a", "batch/v1", "Job"), [owner("batch/v1", "Job", {}, status=status)])])
     assert run.finished is phase
 
 
-def test_a_pod_is_made_again_as_its_people_wrote_it() -> None:
+def test_manifest_to_recreate_a_pod_is_what_its_author_wrote() -> None:
     marks = {admission.ADMITTED: "s-1", admission.STATUS: "admitted", "own": "kept"}
     lone = pod("a", by="alice", annotations=marks)
     lone["spec"] |= {"nodeName": "n1"}
@@ -147,7 +147,7 @@ def test_a_pod_is_made_again_as_its_people_wrote_it() -> None:
     assert not {"uid", "resourceVersion"} & set(manifest["metadata"])
 
 
-def test_pods_are_alike_that_ask_for_the_same_by_resources_and_marks() -> None:
+def test_pods_are_alike_only_if_their_resources_and_annotations_match() -> None:
     job = owner("batch/v1", "Job", {"parallelism": 2, "template": GPU})
     one, other = pod("a", "batch/v1", "Job"), pod("b", "batch/v1", "Job", annotations={"gpu-fraction": "0.5"})
     [run] = external_runs.runs([(one, [job]), (other, [job])])
@@ -163,7 +163,7 @@ def reference(**changes: Any) -> dict[str, Any]:
     {"name": "../../nodes"}, {"name": "o/status"}, {"name": "O"}, {"name": ""}, {"apiVersion": "batch/v1/x"},
     {"apiVersion": "batch"}, {"uid": ""}, {"kind": None},
 ])  # fmt: skip
-def test_a_reference_that_names_no_object_ends_the_chain(changes: dict[str, Any]) -> None:
+def test_invalid_owner_reference_ends_the_chain(changes: dict[str, Any]) -> None:
     lone = pod("a", by="alice")
     lone["metadata"]["ownerReferences"] = [reference(**changes)]
     assert external_runs.controller_of(lone) is None
@@ -174,7 +174,7 @@ def test_a_reference_that_names_no_object_ends_the_chain(changes: dict[str, Any]
 
 
 class Served:
-    """A cluster with these pods; `jobs` by name, of which it may not serve the version."""
+    """A cluster with these pods and `jobs` by name; None: it does not serve their version."""
 
     def __init__(self, pods: list[dict[str, Any]], jobs: dict[str, dict[str, Any]] | None) -> None:
         self.pods, self.jobs = pods, jobs
@@ -195,17 +195,17 @@ def listed(api: Served, *known: ExternalRef) -> list[tuple[str, str, int]]:
     return [(run.ref.kind, run.ref.key, len(run.pods)) for run in runs]
 
 
-def test_a_version_that_is_not_served_ends_the_chain_and_concludes_nothing_of_what_is_known() -> None:
+def test_unserved_api_version_ends_the_chain_and_keeps_known_runs() -> None:
     pods, known = [pod("a", "batch/v1", "Job")], ExternalRef("batch/v1", "Job", "lab", "o", "o")
     other = owner("batch/v1", "Job", {})
     assert listed(Served(pods, None), known) == [("Pod", "a", 1), ("Job", "o", 0)]
     assert listed(Served(pods, {}), known) == []
-    assert listed(Served(pods, {"o": other}), known) == []  # one of the same name
+    assert listed(Served(pods, {"o": other}), known) == []  # another job of the same name
     other["metadata"]["uid"] = "o"
     assert listed(Served(pods, {"o": other}), known) == [("Job", "o", 1)]
 
 
-def test_one_pod_is_read_by_its_name_and_many_known_objects_as_a_list() -> None:
+def test_single_pod_is_read_by_name_and_many_known_objects_as_a_list() -> None:
     class Asked(Served):
         def list(self, path: str, **query: Any) -> tuple[list[dict[str, Any]], str]:
             asked.append(path)
@@ -226,7 +226,7 @@ def test_one_pod_is_read_by_its_name_and_many_known_objects_as_a_list() -> None:
 
 
 class Written(Served):
-    """Remembers what is asked of it."""
+    """Records its requests."""
 
     def __init__(self, *served: Any) -> None:
         super().__init__(*served)
@@ -238,15 +238,15 @@ class Written(Served):
 
 
 @pytest.mark.parametrize(("ago", "deleted"), [(None, False), (5, False), (31, True), (-600, True), ("soon", True)])
-def test_of_what_takes_no_notice_of_being_suspended_the_pods_are_deleted(ago: Any, deleted: bool) -> None:
-    made, inside = owner("batch/v1", "Job", {"suspend": True}), pod("a", "batch/v1", "Job")
-    made["metadata"]["uid"] = "o"
+def test_pods_of_an_owner_that_ignores_its_suspension_are_deleted(ago: Any, deleted: bool) -> None:
+    job, its_pod = owner("batch/v1", "Job", {"suspend": True}), pod("a", "batch/v1", "Job")
+    job["metadata"]["uid"] = "o"
     at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=ago)).isoformat() if isinstance(ago, int) else ago
     if at is not None:
-        made["metadata"]["annotations"][admission.SUSPENDED] = at
-    inside["spec"] = {**GPU["spec"], "nodeName": "n1", "terminationGracePeriodSeconds": 60}  # type: ignore[dict-item]
-    inside["metadata"]["annotations"][admission.ADMITTED] = "s-1"
-    api = Written([inside], {"o": made})
+        job["metadata"]["annotations"][admission.SUSPENDED] = at
+    its_pod["spec"] = {**GPU["spec"], "nodeName": "n1", "terminationGracePeriodSeconds": 60}  # type: ignore[dict-item]
+    its_pod["metadata"]["annotations"][admission.ADMITTED] = "s-1"
+    api = Written([its_pod], {"o": job})
     Externals(cast(Api, api), Options()).stop(ExternalRef("batch/v1", "Job", "lab", "o", "o"), 20)
     [(_patch, _path, suspended), *deletions] = api.asked
     assert suspended["spec"] == {"suspend": True}
@@ -254,30 +254,30 @@ def test_of_what_takes_no_notice_of_being_suspended_the_pods_are_deleted(ago: An
     assert [body["gracePeriodSeconds"] for method, _name, body in deletions] == [20] * deleted
 
 
-def test_what_no_database_takes_is_no_part_of_what_is_read() -> None:
+def test_null_characters_are_removed_from_everything_that_is_read() -> None:
     lone = pod("a", by="alice", annotations={admission.STATUS: "a\0b", "gpu-fraction": "\0"})
     lone["status"] = {"phase": "Failed", "reason": "x\0", "message": "y\0"}
     [run] = external_runs.runs([(lone, [])])
     assert "\0" not in f"{run.status}{run.pods[0].reason}{run.pods[0].message}{run.pods[0].asked}"
 
 
-def test_pods_with_the_label_alone_are_none_of_ours() -> None:
+def test_pods_with_the_label_but_without_the_gate_are_ignored() -> None:
     free = pod("a")
     del free["spec"]["schedulingGates"]
     assert not external_runs.is_concerned(free)
 
 
-def test_the_file_to_apply_is_what_the_command_writes() -> None:
+def test_admission_file_of_the_chart_is_what_the_command_writes() -> None:
     assert Path("deploy/helm/gpu-quota-portal/admission.yaml").read_text() == text()
 
 
-def test_the_policies_look_for_the_resources_that_the_sharing_systems_read() -> None:
+def test_admission_policies_match_the_resources_that_sharing_systems_read() -> None:
     assert f"^({GPU_RESOURCE.pattern})".replace("\\", "\\\\") == admission.RESOURCES
     kinds = {document["kind"] for document in yaml.safe_load_all(text())}
     assert kinds >= {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"}
 
 
-def test_the_portal_may_change_only_what_it_suspends() -> None:
+def test_portal_role_can_patch_only_the_owners_that_it_suspends() -> None:
     role = next(each for each in admission.objects() if each["kind"] == "ClusterRole")
     changed = {(group, plural) for rule in role["rules"] if "patch" in rule["verbs"]
                for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
@@ -295,7 +295,7 @@ GRACE = {"deletionTimestamp": "2026-01-01T00:00:05Z", "deletionGracePeriodSecond
             {"phase": "Failed"},
             GRACE,
             Phase.RUNNING,
-        ),  # somebody deletes it: it is not lost, and holds its cards until it is gone
+        ),  # a user deletes it: not lost, and it holds its cards until it is removed
         ({"phase": "Succeeded"}, {}, Phase.SUCCEEDED),
         ({"phase": "Failed", "reason": "Evicted"}, {}, Phase.LOST),
         (
@@ -308,7 +308,7 @@ GRACE = {"deletionTimestamp": "2026-01-01T00:00:05Z", "deletionGracePeriodSecond
         ),
     ],
 )
-def test_what_its_people_delete_is_not_lost_and_what_a_drain_evicts_is(
+def test_evicted_pod_is_lost_and_pod_deleted_by_a_user_is_not(
     status: dict[str, Any], meta: dict[str, Any], phase: Phase
 ) -> None:
     lone = pod("a", by="alice", annotations={admission.ADMITTED: "s-1"})
@@ -319,7 +319,7 @@ def test_what_its_people_delete_is_not_lost_and_what_a_drain_evicts_is(
     assert run.pods[0].phase is phase
 
 
-def test_a_gated_pod_that_is_deleted_waits_no_more() -> None:
+def test_deleted_gated_pod_no_longer_waits() -> None:
     lone = pod("a", by="alice")
     lone["metadata"] |= GRACE
     [run] = external_runs.runs([(lone, [])])

@@ -29,16 +29,16 @@ def names(*conditions: tuple[str, str], taints: Any = (), **options: Any) -> lis
         ("AcceleratedHardwareReady", "False", "True"),
     ],
 )
-def test_conditions_of_the_known_agents(kind: str, bad: str, good: str) -> None:
+def test_failing_conditions_of_the_known_agents_are_faults(kind: str, bad: str, good: str) -> None:
     assert names((kind, bad)) == [f"node/condition/{kind}"]
     assert names((kind, good)) == names((kind, "Unknown")) == []
 
 
-def test_conditions_that_say_nothing_of_hardware() -> None:
+def test_conditions_that_do_not_concern_hardware_are_ignored() -> None:
     assert names(("Ready", "False"), ("MemoryPressure", "True"), ("GpuDcgmConnectivityFailure", "True")) == []
 
 
-def test_taints() -> None:
+def test_health_taints_are_faults() -> None:
     taint = {"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}
     assert names(taints=[taint]) == ["node/taint/AggregatedNodeHealth"]
     assert names(taints=[taint], health_taints=[]) == []
@@ -47,7 +47,7 @@ def test_taints() -> None:
     ]
 
 
-def test_an_operator_names_others() -> None:
+def test_operator_can_configure_other_conditions() -> None:
     assert names(("XIDErrors", "True"), ("GpuMemWatch", "True"), health_conditions={"XID*": "True"}) == [
         "node/condition/XIDErrors"
     ]
@@ -55,7 +55,7 @@ def test_an_operator_names_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"health_conditions": {"*": "True"}}, "would quarantine every node"),
         ({"health_conditions": {"Ready": "False"}}, "would quarantine every node"),
@@ -67,17 +67,17 @@ def test_an_operator_names_others() -> None:
         ({"health_taints": "AggregatedNodeHealth"}, "must be a list"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_options_are_rejected_with_a_reason(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Options.from_json(options)
 
 
 @pytest.mark.parametrize("conditions", [None, "x", [None], [{}], {"a": 1}, [{"type": 3, "status": True}]])
-def test_what_is_no_condition_raises_nothing(conditions: Any) -> None:
+def test_malformed_conditions_and_taints_are_ignored(conditions: Any) -> None:
     assert list(faults(Facts({"status": {"conditions": conditions}, "spec": {"taints": conditions}}), Options())) == []
 
 
-def test_a_message_is_one_short_line() -> None:
+def test_reason_of_a_fault_is_one_short_line() -> None:
     long = {"type": "GpuMemWatch", "status": "True", "message": "XID\n48\x00 " + "x" * 5000}
     [fault] = faults(Facts({"status": {"conditions": [long]}}), Options())
     assert str(fault.reason).startswith("node condition GpuMemWatch is True: XID 48 xxx")

@@ -1,4 +1,4 @@
-"""The objects beside pods, and what an operator's options make of them, without a cluster."""
+"""The objects that go with pods, and how an operator's options change them, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
 
 VOLUME = VolumeRef("w-one", "gqp-vision", "one", "vision", "alice@example.org")
 SHARED = (SharedVolume("department", DEPARTMENT_VOLUME), SharedVolume("user-7", USER_VOLUME, "alice@example.org"))
-THEIR_LABELS = {
+COMMON_LABELS = {
     "app.kubernetes.io/instance": "east",
     "app.kubernetes.io/managed-by": "gpu-quota-portal",
     "gpu-quota-portal/department": "vision",
@@ -27,52 +27,55 @@ THEIR_LABELS = {
 
 
 class TestAPod:
-    def test_pulls_its_image_and_runs_as_the_operator_says(self) -> None:
+    def test_has_the_pull_secrets_and_runtime_class_of_the_operators_options(self) -> None:
         plain = manifests.pod(spec(), Options())["spec"]
         assert not {"imagePullSecrets", "runtimeClassName", "schedulerName"} & set(plain)
-        made = manifests.pod(spec(), Options(image_pull_secrets=("harbor",), runtime_class="nvidia"))["spec"]
-        assert (made["imagePullSecrets"], made["runtimeClassName"]) == ([{"name": "harbor"}], "nvidia")
+        manifest = manifests.pod(spec(), Options(image_pull_secrets=("harbor",), runtime_class="nvidia"))["spec"]
+        assert (manifest["imagePullSecrets"], manifest["runtimeClassName"]) == ([{"name": "harbor"}], "nvidia")
 
-    def test_goes_to_the_scheduler_of_its_sharing_system(self) -> None:
-        asked = spec(sharing="volcano", units_per_pod=1024, product="")
-        assert manifests.pod(asked, Options())["spec"]["schedulerName"] == "volcano"
+    def test_uses_the_scheduler_of_its_sharing_system(self) -> None:
+        request = spec(sharing="volcano", units_per_pod=1024, product="")
+        assert manifests.pod(request, Options())["spec"]["schedulerName"] == "volcano"
 
-    def test_without_a_command_runs_what_its_image_does(self) -> None:
+    def test_without_a_command_runs_that_of_its_image(self) -> None:
         assert container(manifests.pod(spec(), Options()))["command"] == ["python", "train.py"]
         assert "command" not in container(manifests.pod(spec(command=()), Options()))
 
-    def test_names_the_claim_of_its_cards_which_is_made_beside_it(self) -> None:
-        made = manifests.pod(spec(sharing="dra"), Options(instance="east"))
+    def test_names_the_resource_claim_of_its_cards_which_is_created_with_it(self) -> None:
+        manifest = manifests.pod(spec(sharing="dra"), Options(instance="east"))
         claims = [{"name": "gpu", "resourceClaimTemplateName": "w-one-1"}]
-        assert made["spec"]["resourceClaims"] == claims
-        assert container(made)["resources"]["claims"] == [{"name": "gpu"}]
+        assert manifest["spec"]["resourceClaims"] == claims
+        assert container(manifest)["resources"]["claims"] == [{"name": "gpu"}]
         [beside] = manifests.beside(spec(sharing="dra"), Options(instance="east"))
         assert (beside["kind"], beside["metadata"]["name"]) == ("ResourceClaimTemplate", "w-one-1")
         assert beside["metadata"]["namespace"] == "gqp-vision"
-        assert beside["metadata"]["labels"] == made["metadata"]["labels"]
+        assert beside["metadata"]["labels"] == manifest["metadata"]["labels"]
         assert manifests.beside(spec(), Options()) == ()
 
-    def test_mounts_the_volumes_that_stay_and_is_told_where(self) -> None:
-        made = manifests.pod(spec(shared_volumes=SHARED), Options())
-        claims = {v["name"]: v.get("persistentVolumeClaim") for v in made["spec"]["volumes"]}
+    def test_mounts_shared_volumes_and_has_their_paths_as_variables(self) -> None:
+        manifest = manifests.pod(spec(shared_volumes=SHARED), Options())
+        claims = {v["name"]: v.get("persistentVolumeClaim") for v in manifest["spec"]["volumes"]}
         assert (claims["department"], claims["user"]) == ({"claimName": "department"}, {"claimName": "user-7"})
-        mounts = {mount["name"]: mount["mountPath"] for mount in container(made)["volumeMounts"]}
-        told = env(made)
-        assert (told["PORTAL_DEPARTMENT_DIR"], told["PORTAL_USER_DIR"]) == (mounts["department"], mounts["user"])
+        mounts = {mount["name"]: mount["mountPath"] for mount in container(manifest)["volumeMounts"]}
+        variables = env(manifest)
+        assert (variables["PORTAL_DEPARTMENT_DIR"], variables["PORTAL_USER_DIR"]) == (
+            mounts["department"],
+            mounts["user"],
+        )
 
-    def test_of_a_gang_that_was_placed_nowhere_only_loses_its_gate(self) -> None:
+    def test_of_a_gang_without_placement_only_loses_its_gate(self) -> None:
         body = manifests.pin(spec(kind="distributed", pods=2, units_per_pod=0, placement=()), 1, Options())["spec"]
         assert body == {"schedulingGates": None}
 
 
-class TestAClaim:
-    def test_of_a_working_directory_is_the_workloads_and_not_an_attempts(self) -> None:
-        made = manifests.claim(VOLUME, Options(instance="east", volume_size="5Gi"))
-        assert made["metadata"]["name"] == "w-one"
-        assert made["metadata"]["labels"] == THEIR_LABELS | {
+class TestAVolumeClaim:
+    def test_of_a_working_directory_belongs_to_the_workload_and_not_to_an_attempt(self) -> None:
+        manifest = manifests.claim(VOLUME, Options(instance="east", volume_size="5Gi"))
+        assert manifest["metadata"]["name"] == "w-one"
+        assert manifest["metadata"]["labels"] == COMMON_LABELS | {
             "gpu-quota-portal/workload": "one", "gpu-quota-portal/user": "alice-example.org",
         }  # fmt: skip
-        assert made["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}}
+        assert manifest["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}}
 
     def test_has_the_clusters_storage_class_unless_one_is_named(self) -> None:
         assert "storageClassName" not in manifests.claim(VOLUME, Options())["spec"]
@@ -85,48 +88,48 @@ class TestAClaim:
             (SHARED[1], "9Gi", {"gpu-quota-portal/role": "user-volume", "gpu-quota-portal/user": "alice-example.org"}),
         ],
     )
-    def test_that_outlives_workloads_has_its_own_size_and_bears_no_workloads_name(
+    def test_that_outlives_workloads_has_its_own_size_and_no_workload_label(
         self, volume: SharedVolume, size: str, marks: dict[str, str]
     ) -> None:
         options = Options(instance="east", department_volume="1Ti", user_volume="9Gi", shared_storage_class="nfs")
-        made = manifests.shared_claim(volume, spec(), options)
-        assert made["metadata"] == {"name": volume.name, "namespace": "gqp-vision", "labels": THEIR_LABELS | marks}
-        assert made["spec"] == {
+        manifest = manifests.shared_claim(volume, spec(), options)
+        assert manifest["metadata"] == {"name": volume.name, "namespace": "gqp-vision", "labels": COMMON_LABELS | marks}
+        assert manifest["spec"] == {
             "accessModes": ["ReadWriteMany"],
             "resources": {"requests": {"storage": size}},
             "storageClassName": "nfs",
         }
 
 
-class TestTheNamespace:
-    def test_enforces_restricted_and_a_departments_second_one_does_not(self) -> None:
+class TestANamespace:
+    def test_enforces_restricted_pods_unless_it_is_the_unrestricted_one(self) -> None:
         first = manifests.namespace("gqp-vision", "vision", Options(instance="east"))
         second = manifests.namespace("gqp-vision-p", "vision", Options(instance="east"), unrestricted=True)
-        said = [made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] for made in (first, second)]
-        assert said == ["restricted", "privileged"]
-        assert THEIR_LABELS.items() <= first["metadata"]["labels"].items() & second["metadata"]["labels"].items()
+        levels = [made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] for made in (first, second)]
+        assert levels == ["restricted", "privileged"]
+        assert COMMON_LABELS.items() <= first["metadata"]["labels"].items() & second["metadata"]["labels"].items()
 
-    def test_is_known_as_this_one_of_the_two(self) -> None:
+    def test_of_unrestricted_pods_has_an_additional_label(self) -> None:
         first, second = (marks_of("vision", Options(), unrestricted=which) for which in (False, True))
         assert first.items() < second.items()
         assert set(second) - set(first) == {"gpu-quota-portal/level"}
 
-    def test_lets_in_a_portal_that_stands_outside_of_the_cluster_by_its_address(self) -> None:
+    def test_admits_a_portal_outside_the_cluster_by_its_address(self) -> None:
         options = Options(portal_namespace="", portal_addresses=("10.0.0.0/24",), ingress_namespaces=("nginx",))
-        wall = namespace_limits.namespace_objects(Home("gqp-vision", "vision", {}), options)[2]
-        *_own, ingress, portal = wall["spec"]["ingress"][0]["from"]
+        policy = namespace_limits.namespace_objects(Home("gqp-vision", "vision", {}), options)[2]
+        *_own, ingress, portal = policy["spec"]["ingress"][0]["from"]
         assert ingress["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "nginx"}
         assert portal == {"ipBlock": {"cidr": "10.0.0.0/24"}}
         assert len(_own) == 2
 
-    def test_has_pods_that_displace_nobody(self) -> None:
-        made = namespace_limits.priority_class(Options(priority=7))
-        assert (made["value"], made["preemptionPolicy"]) == (7, "Never")
-        assert made["metadata"]["name"] == manifests.pod(spec(), Options())["spec"]["priorityClassName"]
+    def test_has_pods_whose_priority_class_never_preempts(self) -> None:
+        manifest = namespace_limits.priority_class(Options(priority=7))
+        assert (manifest["value"], manifest["preemptionPolicy"]) == (7, "Never")
+        assert manifest["metadata"]["name"] == manifests.pod(spec(), Options())["spec"]["priorityClassName"]
 
 
-class TestThePodThatShowsFiles:
-    def test_stands_on_the_node_that_has_the_disk_or_rather_where_runs_may_be(self) -> None:
+class TestTheFilesPod:
+    def test_requires_the_node_with_the_disk_or_prefers_the_nodes_of_runs(self) -> None:
         def affinity(node: str, *nodes: str) -> Any:
             volume = VolumeRef("w-one", "gqp-vision", "one", "vision", "alice", nodes)
             return files.pod(volume, Options(), "", node)["spec"]["affinity"]["nodeAffinity"]
@@ -143,35 +146,35 @@ class TestThePodThatShowsFiles:
             ]
         }
 
-    def test_is_told_apart_from_runs_and_from_another_portals(self) -> None:
-        made = files.pod(VOLUME, Options(instance="east"), "print()")
-        assert made["metadata"]["name"] == files.name(VOLUME)
-        assert files.is_helper(made, Options(instance="east"))
-        assert not files.is_helper(made, Options(instance="west"))
+    def test_is_distinguished_from_runs_and_from_pods_of_another_portal(self) -> None:
+        manifest = files.pod(VOLUME, Options(instance="east"), "print()")
+        assert manifest["metadata"]["name"] == files.name(VOLUME)
+        assert files.is_helper(manifest, Options(instance="east"))
+        assert not files.is_helper(manifest, Options(instance="west"))
         assert not files.is_helper(manifests.pod(spec(), Options(instance="east")), Options(instance="east"))
         assert not files.is_helper({"metadata": {}}, Options(instance="east"))
 
-    def test_has_its_program_sees_no_card_and_ends_by_itself(self) -> None:
-        made = files.pod(VOLUME, Options(files_image="registry.example/python"), "print()")
-        assert env(made) == {"PROGRAM": "print()", "NVIDIA_VISIBLE_DEVICES": "void"}
-        assert made["spec"]["activeDeadlineSeconds"] == files.DEADLINE
-        assert container(made)["command"][-2:] == ["keep", str(files.IDLE)]
-        assert container(made)["image"] == "registry.example/python"
+    def test_has_its_program_sees_no_card_and_has_a_deadline(self) -> None:
+        manifest = files.pod(VOLUME, Options(files_image="registry.example/python"), "print()")
+        assert env(manifest) == {"PROGRAM": "print()", "NVIDIA_VISIBLE_DEVICES": "void"}
+        assert manifest["spec"]["activeDeadlineSeconds"] == files.DEADLINE
+        assert container(manifest)["command"][-2:] == ["keep", str(files.IDLE)]
+        assert container(manifest)["image"] == "registry.example/python"
         assert files.command("list", "a b")[-4:] == ("list", "/workdir", "a b", "")
 
-    def test_mounts_the_claim_that_the_run_mounts(self) -> None:
+    def test_mounts_the_same_volume_claim_as_the_run(self) -> None:
         volume = volume_of(spec())
         ours, theirs = files.pod(volume, Options(), ""), manifests.pod(spec(), Options())
         assert ours["spec"]["volumes"][0] == theirs["spec"]["volumes"][0]
 
 
-class TestWhatAPersonIsShown:
-    """All objects of a run, in the order in which the driver makes them."""
+class TestTheObjectsShownToUsers:
+    """All objects of a run, in the order in which the driver creates them."""
 
-    def test_of_a_job_is_its_pod(self) -> None:
+    def test_of_a_job_are_its_pod(self) -> None:
         assert manifests.objects(spec(), Options()) == [manifests.pod(spec(), Options())]
 
-    def test_of_a_notebook_is_its_pod_and_the_name_by_which_it_is_reached(self) -> None:
+    def test_of_a_notebook_are_its_pod_and_its_service(self) -> None:
         pod, service = manifests.objects(spec(kind="notebook", port=8888), Options())
         assert (pod["kind"], service["kind"]) == ("Pod", "Service")
         assert container(pod)["ports"] == [{"name": "http", "containerPort": 8888}]
@@ -180,23 +183,23 @@ class TestWhatAPersonIsShown:
             {"apiVersion": "v1", "kind": "Pod", "name": "w-one-1", "uid": "(given by the cluster)"}
         ]
 
-    def test_of_a_gang_is_its_job_the_names_of_its_ranks_and_each_ranks_patch(self) -> None:
-        made = manifests.objects(gang(), Options())
-        assert [each.get("kind") for each in made] == ["Job", "Service", None, None]
-        assert made[2:] == [manifests.pin(gang(), rank, Options()) for rank in (0, 1)]
+    def test_of_a_gang_are_its_job_its_service_and_a_patch_for_each_rank(self) -> None:
+        objects = manifests.objects(gang(), Options())
+        assert [each.get("kind") for each in objects] == ["Job", "Service", None, None]
+        assert objects[2:] == [manifests.pin(gang(), rank, Options()) for rank in (0, 1)]
 
-    def test_of_a_service_has_a_way_in_only_where_the_cluster_has_one(self) -> None:
+    def test_of_a_service_include_an_ingress_only_where_the_cluster_has_one(self) -> None:
         inside = manifests.objects(served(), Options())
         assert [each["kind"] for each in inside] == ["Deployment", "Service"]
         assert manifests.url_of("one", Options()) == ""
         options = Options(service_domain="gpu.example.org", ingress_class="nginx", tls_secret="wild")
-        *_, way = manifests.objects(served(), options)
-        assert way["spec"]["ingressClassName"] == "nginx"
-        assert way["spec"]["tls"] == [{"hosts": ["one.gpu.example.org"], "secretName": "wild"}]
+        *_, ingress = manifests.objects(served(), options)
+        assert ingress["spec"]["ingressClassName"] == "nginx"
+        assert ingress["spec"]["tls"] == [{"hosts": ["one.gpu.example.org"], "secretName": "wild"}]
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ({"volume_size": 50}, "option volume_size must be a string"),
         ({"run_as": True}, "option run_as must be a whole number"),
@@ -244,10 +247,10 @@ class TestWhatAPersonIsShown:
         ({"access_mode": "RWX"}, "option access_mode must be one of ReadWriteOnce"),
     ],
 )
-def test_an_option_that_cannot_be_is_named(typed: dict[str, Any], said: str) -> None:
+def test_invalid_option_is_rejected_with_its_name(typed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         Options.from_operator(typed)
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
 ANY_JSON = st.recursive(
@@ -258,8 +261,8 @@ ANY_JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted({*OF_CLUSTER, *OF_SHARING})), ANY_JSON, max_size=2))
-def test_options_are_refused_with_words_or_make_manifests(typed: dict[str, Any]) -> None:
-    """Nothing that was accepted fails later, where a worker makes a pod of it."""
+def test_options_are_either_rejected_or_result_in_manifests(typed: dict[str, Any]) -> None:
+    """Options that were accepted do not fail later, when a worker creates a pod with them."""
     try:
         options = Options.from_operator(typed)
     except ValueError:
@@ -268,7 +271,7 @@ def test_options_are_refused_with_words_or_make_manifests(typed: dict[str, Any])
     manifests.claim(volume_of(spec()), options)
 
 
-def test_options_that_are_their_defaults_are_taken() -> None:
+def test_default_values_and_complete_options_are_accepted() -> None:
     defaults = {key: getattr(Options(), key) for key in OF_CLUSTER}
     assert Options.from_operator(defaults) == Options()
     tolerations = [{"operator": "Exists"}, {"key": "a/b", "value": "c", "effect": "NoExecute", "tolerationSeconds": 5}]
@@ -277,6 +280,6 @@ def test_options_that_are_their_defaults_are_taken() -> None:
     assert len(Options.from_operator(fit).tolerations) == 2
 
 
-def test_options_of_the_sharing_systems_stand_beside_the_others() -> None:
+def test_options_of_sharing_systems_are_read_together_with_the_others() -> None:
     read = Options.from_json({"pins": {"n1": "kai"}, "cards": {"SharedGPU=true": 4}, "volume": "emptyDir"})
     assert (read.sharing.pins, read.sharing.cards, read.volume) == ({"n1": "kai"}, {"SharedGPU=true": 4}, "emptyDir")
