@@ -27,7 +27,7 @@ from workloads.requests.request import WorkloadRequest
 
 @dataclass
 class Bed:
-    """Departments vision and nlp, each with 2 guaranteed cards of a node with 4, and with a member."""
+    """Departments vision and nlp, each with a member and with 2 guaranteed cards of a node with 4."""
 
     patience: ClassVar[float] = 30
 
@@ -46,12 +46,12 @@ class Bed:
         path.write_text(text)
         return ("python", str(path))
 
-    def submit(self, who: User, department: Department, program: str, cards: int = 1, **fields: Any) -> Workload:
+    def submit(self, user: User, department: Department, program: str, cards: int = 1, **fields: Any) -> Workload:
         request = WorkloadRequest(
             **{"kind": "job"} | fields, name=f"job-{len(self.made)}", pool=self.pool, image=self.image,
             command=self.program(program), units_per_pod=cards,
         )  # fmt: skip
-        workload = actions.submit(actor=Actor(who), department=department, request=request)
+        workload = actions.submit(actor=Actor(user), department=department, request=request)
         self.made.append(workload)
         return workload
 
@@ -69,9 +69,10 @@ class Bed:
 
         deadlines.keep(now=timezone.now())
 
-    def until(self, what: Callable[[], bool], seconds: float = 0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 0) -> None:
+        """Takes turns until the condition holds."""
         end = time.monotonic() + (seconds or self.patience)
-        while not what():
+        while not condition():
             assert time.monotonic() < end, self.told()
             self.turn()
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A bed for tests of the reconciler: a cluster in memory that records its calls."""
+"""Test bed of the reconciler: a cluster in memory that records its calls."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Watched(InMemoryCluster):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    made = Watched()
-    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: Lending(made))
-    return made
+    watched = Watched()
+    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: Lending(watched))
+    return watched
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def admitted(pool: Pool) -> list[str]:
 
 @pytest.fixture
 def creators() -> Any:
-    with ThreadPoolExecutor(4) as made:
-        yield made
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
 
 
 def running(spec: RunSpec) -> Observed:

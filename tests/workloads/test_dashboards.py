@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real portal that people use: every query of the dashboards and of the alerts is put to it."""
+"""A real Prometheus scrapes a real portal in use, and gets every query of the dashboards and of the alerts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def alerts() -> dict[str, str]:
 
 
 def ask(server: Prometheus, query: str, at: float | None = None) -> list[Any]:
-    """The series of the answer. What Prometheus cannot read fails the test."""
+    """The series of the response. A query that Prometheus cannot read fails the test."""
     answer = httpx.get(
         f"{server.url}/api/v1/query", params={"query": query} | ({"time": at} if at else {}), timeout=20
     ).json()
@@ -61,7 +61,7 @@ def ago(**times: float) -> dt.datetime:
 
 @pytest.fixture
 def here() -> World:
-    """Everything well: two departments, one lends to the other, work runs and is measured."""
+    """An installation without problems: one department lends to another, work runs and is measured."""
     here = bed.world("http://127.0.0.1:1")
     make.quota(here.vision, here.pool, 6)
     nlp = make.department("nlp")
@@ -84,21 +84,21 @@ def measure(attempt: Attempt, gpu: int) -> None:
 
 
 def recalled(here: World, **fields: Any) -> Attempt:
-    made = bed.attempt(here)
+    attempt = bed.attempt(here)
     fields = {"recalled_at": ago(minutes=20), "reclaim_at": ago(minutes=15), "announced_at": ago(minutes=20)} | fields
-    Attempt.objects.filter(pk=made.pk).update(stop_cause=StopCause.RECALLED, **fields)
-    return made
+    Attempt.objects.filter(pk=attempt.pk).update(stop_cause=StopCause.RECALLED, **fields)
+    return attempt
 
 
 def break_everything(here: World) -> None:
-    """Each alert has its reason now."""
+    """Gives every alert a reason to fire."""
     recalled(here)
-    came_back = recalled(here, finished_at=ago(minutes=1), outcome="recalled")
-    came_back.workload.state = "succeeded"
-    came_back.workload.save()
-    came_back.claim.state, came_back.claim.released_at = ClaimState.RELEASED, timezone.now()
-    came_back.claim.save()
-    came_back.claim.ledger.update(ended_at=timezone.now())
+    returned = recalled(here, finished_at=ago(minutes=1), outcome="recalled")
+    returned.workload.state = "succeeded"
+    returned.workload.save()
+    returned.claim.state, returned.claim.released_at = ClaimState.RELEASED, timezone.now()
+    returned.claim.save()
+    returned.claim.ledger.update(ended_at=timezone.now())
     idle = bed.attempt(here)
     measure(idle, 0)
     IdleSpell.objects.create(attempt=idle, since=ago(hours=1), warned_at=ago(minutes=5))
@@ -106,7 +106,7 @@ def break_everything(here: World) -> None:
     here.cluster.unreachable_since = ago(minutes=5)
     here.cluster.save()
     node = Node.objects.get()
-    Card.objects.filter(node=node, index__gt=4).update(quarantined=True)  # 5 are there, 8 are promised
+    Card.objects.filter(node=node, index__gt=4).update(quarantined=True)  # 5 are available, 8 are promised
     OutsidePod.objects.create(node=node, pool=here.pool, uid="u", namespace="kube-system", name="dcgm", units=1)
     PoolGroup.objects.update(planned_at=ago(minutes=10))
     member = make.member(here.vision)
@@ -116,8 +116,8 @@ def break_everything(here: World) -> None:
 
 
 @contextmanager
-def used(server: WebServer, here: World) -> Iterator[None]:
-    """People and programs ask for pages and the API; use is metered meanwhile."""
+def in_use(server: WebServer, here: World) -> Iterator[None]:
+    """Pages and the API are requested all the time."""
     over = threading.Event()
     secret = token_of(make.member(here.vision), here.vision, ["read"])[1]
     paths = ("/login/", "/api/v1/departments/vision/workloads/", "/api/v1/pools/", "/")
@@ -139,7 +139,7 @@ def used(server: WebServer, here: World) -> Iterator[None]:
 
 
 def meter(here: World, seconds: int) -> None:
-    """A scheduled job fails in each of these seconds, and some answers are late or errors; use goes on."""
+    """In each of these seconds a scheduled job fails, some responses are late or errors, and use grows."""
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     share = {"pool": here.pool, "hour": hour, "person": "ann", "kind": "job"}
     row = WorkHour.objects.create(department=here.vision, own=True, unit_seconds=1, **share)
@@ -196,12 +196,12 @@ def unanswered(server: Prometheus, board: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.timeout(100)
-def test_every_query_has_an_answer_and_every_alert_fires_when_it_should_and_not_before(
+def test_every_query_returns_series_and_alerts_fire_exactly_when_they_should(
     site: tuple[WebServer, Prometheus], here: World
 ) -> None:
     begun = time.time() - 60
     server, prometheus = site
-    with used(server, here):
+    with in_use(server, here):
         prometheus.until('sum(portal_request_seconds_count{kind="api", status="2xx"}) > 0')
         firing = [name for name, query in alerts().items() if ask(prometheus, query)]
         assert firing == []
@@ -226,13 +226,13 @@ def test_every_query_has_an_answer_and_every_alert_fires_when_it_should_and_not_
     assert activity["active"] == pytest.approx(2 * 0.7)
 
 
-def test_the_files_are_what_the_script_writes() -> None:
+def test_dashboard_files_are_what_the_script_writes() -> None:
     assert [path.stem for path in BOARDS] == sorted(dashboards.DASHBOARDS)
     for path in BOARDS:
         assert path.read_text() == dashboards.written(path.stem), "make docs"
 
 
-def test_prometheus_accepts_the_rules(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_alert_rules(tmp_path: Path) -> None:
     try:
         checked = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
     except FileNotFoundError:

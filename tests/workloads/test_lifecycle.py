@@ -1,4 +1,4 @@
-"""The chart of a workload's states: every arrow leads where it says, and there are no others."""
+"""The state machine of workloads: every transition leads to its state, and there are no others."""
 
 import pytest
 from django.utils import translation
@@ -9,7 +9,7 @@ from workloads.lifecycle import FINAL, LIVE, TRANSITIONS, Event, NotPossible, St
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
-def test_an_event_leads_along_its_arrow_or_is_refused(state: State, event: Event) -> None:
+def test_event_leads_to_the_state_of_its_transition_or_is_refused(state: State, event: Event) -> None:
     assert may(state, event) is ((state, event) in TRANSITIONS)
     if may(state, event):
         assert step(state, event) is TRANSITIONS[state, event]
@@ -20,12 +20,12 @@ def test_an_event_leads_along_its_arrow_or_is_refused(state: State, event: Event
         assert str(refused.value) == f"{event} is not possible while {state}"
 
 
-def test_what_is_over_is_over() -> None:
+def test_final_states_have_no_transitions() -> None:
     assert not [(state, event) for state, event in TRANSITIONS if state in FINAL]
     assert {*State} == FINAL | LIVE
 
 
-def test_everything_that_lives_can_end() -> None:
+def test_a_final_state_can_be_reached_from_every_state() -> None:
     reached, before = set(FINAL), set[State]()
     while reached != before:
         before = set(reached)
@@ -34,6 +34,6 @@ def test_everything_that_lives_can_end() -> None:
 
 
 @pytest.mark.parametrize(("language", "word"), [("en", "being recalled"), ("zh-hans", "召回中")])
-def test_a_workload_that_is_recalled_is_called_so(language: str, word: str) -> None:
+def test_recalled_state_has_its_label_in_each_language(language: str, word: str) -> None:
     with translation.override(language):
         assert str(models.State.RECALLED.label) == word

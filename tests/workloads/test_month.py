@@ -1,8 +1,8 @@
 """A month of demand, played through the product with a moved clock: what *Usage* reports (page, API, CSV), what the ledger has
-and what `/metrics` counts are the same to the second, for each department, person and pool, own, borrowed and lent.
+and what `/metrics` counts agree to the second, for each department, person and pool, own, borrowed and lent.
 
 People submit through the API; the planner, the reconciler and the meter run as in operation, on a cluster in memory. Cards are
-whole, shared by memory and cut by MIG. In the middle an operator changes a quota; nodes die; loans are called back.
+whole, shared by memory and cut by MIG. In the middle an operator changes a quota; nodes fail; loans are recalled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Key = tuple[str, str, str, str]  # department, person ("": lent, which nobody do
 
 @dataclass
 class Nodes(InMemoryCluster):
-    """Runs of the names in `dead` were on a node that died."""
+    """Runs with a name in `dead` were on a node that failed."""
 
     dead: set[str] = field(default_factory=set)
 
@@ -123,7 +123,7 @@ class Month:
                 4,
                 610,
                 700,
-            ):  # placed and started, others told to leave; their notice over; gone; started instead
+            ):  # placed and started, others recalled; their notice over; stopped; others started in their place
                 self.turn(now + dt.timedelta(seconds=seconds))
                 if seconds == 610:
                     deadlines.keep(now=now + dt.timedelta(seconds=seconds))
@@ -208,7 +208,7 @@ def of_the_api(who: User) -> dict[Key, int]:
 
 
 def of_the_metrics() -> dict[Key, int]:
-    """The counters of people, and of departments what they lent; that the latter's other shares are the sums of the former."""
+    """The counters of people, and of departments what they lent; checks that their other shares are sums of those of people."""
     sums: dict[Key, int] = {}
     departments: dict[tuple[str, str, str], int] = {}
     for family in text_string_to_metric_families(Client().get("/metrics").content.decode()):
@@ -241,7 +241,7 @@ def check_csv(root: User, ledger: dict[Key, int]) -> None:
 
 
 def check_page(root: User, ledger: dict[Key, int]) -> None:
-    """The figures that stand in the table, by department and pool, and the totals under it."""
+    """The figures of the table, by department and pool."""
     client = Client()
     client.force_login(root, backend="django.contrib.auth.backends.ModelBackend")
     answer = client.get("/usage/", ASK | {"group": "department,pool"})
@@ -264,7 +264,7 @@ def check_page(root: User, ledger: dict[Key, int]) -> None:
 
 
 def check_that_a_month_was_played(ledger: dict[Key, int]) -> None:
-    """Or all this would be said of nothing."""
+    """Checks that there was something to compare."""
     for pool in ASKED:
         for share in ("own", "borrowed", "lent"):
             assert any(key[2:] == (pool, share) for key in ledger), (pool, share)

@@ -1,4 +1,4 @@
-"""An installation of 0.1.0 with people, quotas, loans and work becomes one of today, on a real PostgreSQL."""
+"""An installation of 0.1.0 with people, quotas, loans and work is upgraded to the present version, on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RELEASED = [
     ("workloads", "0007_log_parts"),
 ]
 """The newest migrations of 0.1.0."""
-WITH_IT = ("admin", "auth", "contenttypes", "sessions")  # Django's own apps, that were there
+WITH_IT = ("admin", "auth", "contenttypes", "sessions")  # Django's own apps, which it had
 BEGAN = timezone.now().replace(microsecond=0) - dt.timedelta(hours=5)
 
 
@@ -48,23 +48,23 @@ def empty_database() -> Iterator[None]:
     server = psycopg.connect(user=connection.settings_dict["USER"], dbname="postgres", autocommit=True, **where)
     with server:
         server.execute(f'CREATE DATABASE "{own}_upgrade"')
-        _leave()
+        _disconnect()
         connection.settings_dict["NAME"] = f"{own}_upgrade"
         try:
             yield
         finally:
-            _leave()
+            _disconnect()
             connection.settings_dict["NAME"] = own
             server.execute(f'DROP DATABASE "{own}_upgrade" WITH (FORCE)')
 
 
-def _leave() -> None:
+def _disconnect() -> None:
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
 
 
 def release() -> Any:
-    """The tables of 0.1.0; gives the models it had."""
+    """Creates the tables of 0.1.0; returns the models it had."""
     executor = MigrationExecutor(connection)
     targets = RELEASED + [node for node in executor.loader.graph.leaf_nodes() if node[0] in WITH_IT]
     with connection.cursor() as cursor:  # of the package that counted failed logins then
@@ -113,16 +113,16 @@ def fill(apps: Any) -> None:
         new("quotas.LedgerEntry", own=True, units=own, **since)
         if borrowed:
             new("quotas.LedgerEntry", own=False, lender=vision, units=borrowed, **since)
-    waits = new("workloads.Workload", department=nlp, author=bob, kind="job", name="next", pool=pool, image=image,
+    waiting = new("workloads.Workload", department=nlp, author=bob, kind="job", name="next", pool=pool, image=image,
                 secret_env=encrypt('{"A": "b"}'), units_per_pod=2, attempts_made=1)  # fmt: skip
     claim = new(
-        "quotas.Claim", department=nlp, pool=pool, user=bob, name="next", workload=waits.public_id, units_per_pod=2
+        "quotas.Claim", department=nlp, pool=pool, user=bob, name="next", workload=waiting.public_id, units_per_pod=2
     )
-    new("workloads.Attempt", workload=waits, number=1, claim=claim, cluster=cluster, run_name="w-next-1")
+    new("workloads.Attempt", workload=waiting, number=1, claim=claim, cluster=cluster, run_name="w-next-1")
 
 
 @pytest.mark.timeout(240)
-def test_everything_of_0_1_0_is_there_after_the_upgrade_and_goes_on() -> None:
+def test_data_of_0_1_0_is_kept_by_the_upgrade_and_work_continues() -> None:
     fill(release())
     call_command("migrate", verbosity=0, interactive=False)
 

@@ -1,4 +1,4 @@
-"""Migration 0010: what claims did not know, and the work of hours that were metered before there were reports."""
+"""Migration 0010 fills in person and kind of old claims, and the work of hours that were metered before there were reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 MIGRATION: Any = import_module("workloads.migrations.0010_work_of_the_past")
 
 
-def test_claims_learn_their_person_and_kind_and_old_hours_their_work() -> None:
+def test_migration_fills_in_persons_and_kinds_of_claims_and_work_of_old_hours() -> None:
     now = timezone.now()
     vision, pool, ann = make.department("vision"), make.pool("a100"), make.user("ann")
     make.quota(vision, pool, 4)
@@ -33,7 +33,7 @@ def test_claims_learn_their_person_and_kind_and_old_hours_their_work() -> None:
     make.claim(vision, pool, 1, pods=0, user=ann)  # a recall
     sum_hours(now=now)
     metered = list(WorkHour.objects.order_by("hour").values_list("hour", "unit_seconds"))
-    # As it was before: no claim knows, nothing is summed but what departments have.
+    # As before the migration: claims have no person and kind, and sums exist only for departments.
     Claim.objects.update(person="", kind="")
     WorkHour.objects.all().delete()
     WorkDay.objects.all().delete()

@@ -1,4 +1,4 @@
-"""A real Prometheus, a simulated exporter for it, servers that misbehave in every way, and rows of workloads.
+"""A real Prometheus, a simulated exporter for it, servers that misbehave in every way, and workloads in the database.
 
 There is no GPU: the exporter writes what NVIDIA's DCGM exporter, HAMi's monitor and cAdvisor would report for pods,
 in their formats (the samples of their documentation); the pods exist in the database only.
@@ -133,13 +133,13 @@ def prometheus(folder: Path, *scrapes: dict[str, Any]) -> Iterator[Prometheus]:
                  f"--web.listen-address=127.0.0.1:{port}"],
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        made = Prometheus(f"http://127.0.0.1:{port}", lines)
+        created = Prometheus(f"http://127.0.0.1:{port}", lines)
         try:
             end = time.monotonic() + 40
-            while not _ready(made.url):
+            while not _ready(created.url):
                 assert time.monotonic() < end, (folder / "prometheus.log").read_text()[-2000:]
                 time.sleep(0.05)
-            yield made
+            yield created
         finally:
             process.terminate()
             process.wait(20)

@@ -1,4 +1,4 @@
-"""Buckets of five minutes and hours: asked for and summed anew, whenever and however often, killed anywhere."""
+"""Buckets of five minutes and hours: requested and summed again at any time, any number of times, after a kill at any point."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def here(db: None) -> World:
 
 @pytest.fixture
 def job(here: World) -> Attempt:
-    made = bed.attempt(here)
+    created = bed.attempt(here)
     Attempt.objects.update(started_at=BEGIN - HOUR)
-    made.refresh_from_db()
-    return made
+    created.refresh_from_db()
+    return created
 
 
 @given(st.integers(0, 600), st.lists(st.integers(1, 400), min_size=1, max_size=40))
-def test_whenever_it_is_run_every_bucket_of_the_last_hour_gets_complete(first: int, pauses: list[int]) -> None:
-    """Whatever the pauses (in seconds) between rounds: two windows a round at most, and none is left out."""
+def test_every_bucket_of_the_last_hour_is_completed_whatever_the_pauses(first: int, pauses: list[int]) -> None:
+    """With any pauses (in seconds) between rounds: two windows a round at most, and none is left out."""
     now = BEGIN + dt.timedelta(seconds=first)
     complete: dt.datetime | None = floor(now, BUCKET)
     done = []
@@ -57,7 +57,7 @@ def test_whenever_it_is_run_every_bucket_of_the_last_hour_gets_complete(first: i
         due = windows_due(complete, now)
         assert 1 <= len(due) <= 2
         assert all(each.begin < each.end for each in due)
-        assert now - due[-1].end < dt.timedelta(seconds=30), "the last one is of the present"
+        assert now - due[-1].end < dt.timedelta(seconds=30), "the last window reaches the present"
         whole = [each for each in due if each.whole]
         assert all(each.end <= now and each.seconds == 300 for each in whole)
         done += [each.begin for each in whole]
@@ -66,19 +66,19 @@ def test_whenever_it_is_run_every_bucket_of_the_last_hour_gets_complete(first: i
     assert all(later - earlier == BUCKET for earlier, later in pairwise(done))
 
 
-def test_after_a_long_pause_an_hour_is_made_up_for() -> None:
+def test_one_hour_is_caught_up_after_a_long_pause() -> None:
     due = windows_due(BEGIN - 5 * HOUR, BEGIN + MINUTE)
     assert [each.begin for each in due] == [BEGIN - HOUR, BEGIN]
 
 
-def test_written_twice_it_is_there_once_with_the_newer_figures(job: Attempt) -> None:
+def test_bucket_written_twice_is_stored_once_with_the_newer_values(job: Attempt) -> None:
     buckets.write(window(0), {(job.pk, 0): Use(gpu=0.25, gpu_mib=5.4, cards=1)})
     buckets.write(window(0), {(job.pk, 0): Use(gpu=0.5, cpu_milli=1500.0)})
     row = MeasuredBucket.objects.get()
     assert (row.gpu, row.gpu_mib, row.cpu_milli, row.cards) == (500, None, 1500, 0)
 
 
-def test_an_hour_is_the_mean_of_its_buckets_without_what_is_missing(here: World, job: Attempt) -> None:
+def test_hour_is_the_mean_of_its_measured_buckets(here: World, job: Attempt) -> None:
     for number, gpu in enumerate([0.2, None, 0.4]):
         buckets.write(window(number), {(job.pk, 0): Use(gpu=gpu, memory_mib=100.0 * number, cards=2)})
     buckets.write(window(12), {(job.pk, 0): Use(gpu=1.0)})
@@ -89,20 +89,20 @@ def test_an_hour_is_the_mean_of_its_buckets_without_what_is_missing(here: World,
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, job: Attempt, share: str = "0.5") -> list[Any]:
-    """A Prometheus that always says the same; gives the windows it is asked for."""
-    asked: list[Any] = []
+    """A Prometheus with always the same values; returns the windows that are requested."""
+    windows: list[Any] = []
 
     def ask(_server: object, queries: Any, *, at: dt.datetime, seconds: int) -> dict[str, Any]:
-        asked.append((at, seconds))
+        windows.append((at, seconds))
         labels = {"pod": job.run_name, "namespace": "gqp-vision", "UUID": "GPU-1"}
         return {query.key: parse(bed.vector((labels, share))) for query in queries}
 
     monkeypatch.setattr(sample, "ask", ask)
-    return asked
+    return windows
 
 
 @pytest.mark.parametrize("killed_at", ["write", "sum_hour", "update"])
-def test_killed_anywhere_the_next_round_leaves_the_same(
+def test_next_rounds_complete_what_a_killed_round_has_left(
     here: World, job: Attempt, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     answers(monkeypatch, job)
@@ -131,19 +131,19 @@ def test_killed_anywhere_the_next_round_leaves_the_same(
     assert MeasuredBucket.objects.filter(at__lt=BEGIN + HOUR).count() == 12
 
 
-def test_only_what_ran_in_a_window_is_measured_in_it(
+def test_only_attempts_that_ran_in_a_window_are_measured_in_it(
     here: World, job: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query looks back two minutes at least: who ended before the bucket began is not in it."""
-    asked = answers(monkeypatch, job)
+    """A query looks back two minutes at least; an attempt that ended before the bucket began is not in it."""
+    windows = answers(monkeypatch, job)
     Attempt.objects.update(finished_at=BEGIN - dt.timedelta(seconds=10))
     MetricsSource.objects.update(complete_until=BEGIN)
     sample.measure_all(now=BEGIN + MINUTE)
-    assert asked == [(BEGIN + MINUTE, 60)]
+    assert windows == [(BEGIN + MINUTE, 60)]
     assert not MeasuredBucket.objects.exists()
 
 
-def test_who_is_not_of_the_cluster_is_not_measured_there(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_of_another_cluster_is_not_measured(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job = bed.attempt(here)
     other = make.cluster("other")
     Attempt.objects.filter(pk=job.pk).update(cluster=other)
@@ -153,7 +153,7 @@ def test_who_is_not_of_the_cluster_is_not_measured_there(here: World, monkeypatc
     assert not MeasuredBucket.objects.exists()
 
 
-def test_what_is_past_its_time_is_deleted_and_nothing_else(job: Attempt) -> None:
+def test_only_rows_past_their_retention_are_deleted(job: Attempt) -> None:
     for model, age in ((MeasuredBucket, buckets.BUCKETS_KEPT), (MeasuredHour, buckets.HOURS_KEPT)):
         for beyond in (-HOUR, HOUR):
             model._default_manager.create(attempt=job, rank=0, at=BEGIN - age - beyond, gpu=1)
@@ -164,13 +164,13 @@ def test_what_is_past_its_time_is_deleted_and_nothing_else(job: Attempt) -> None
     assert MeasuredHour.objects.get().at > BEGIN - buckets.HOURS_KEPT
 
 
-def test_with_the_attempt_goes_what_was_measured_of_it(job: Attempt) -> None:
+def test_measurements_are_deleted_with_their_attempt(job: Attempt) -> None:
     buckets.write(window(0), {(job.pk, 0): Use(gpu=0.5)})
     job.delete()
     assert not MeasuredBucket.objects.exists()
 
 
-def test_a_bucket_in_which_it_ran_a_minute_counts_as_a_minute(here: World, job: Attempt) -> None:
+def test_bucket_counts_with_the_minutes_that_the_attempt_ran_in_it(here: World, job: Attempt) -> None:
     Attempt.objects.update(finished_at=BEGIN + 6 * MINUTE)
     buckets.write(window(0), {(job.pk, 0): Use(gpu=0.2)})
     buckets.write(window(1), {(job.pk, 0): Use(gpu=0.8)})
@@ -179,8 +179,8 @@ def test_a_bucket_in_which_it_ran_a_minute_counts_as_a_minute(here: World, job: 
     assert (row.seconds, row.gpu) == (360, 300)  # (5 × 0.2 + 1 × 0.8) / 6
 
 
-def test_reports_tell_what_was_used_of_what_was_allocated(here: World, job: Attempt) -> None:
-    """By department, person and pool; partly measured work says so, and what nobody measured is None, not 0."""
+def test_reports_show_the_measured_use_of_allocated_time(here: World, job: Attempt) -> None:
+    """By department, person and pool; partly measured work is marked, and unmeasured work is None, not 0."""
     other = make.pool("other", cards=2)
     unmeasured = make.holding(here.vision, other, own=2, person="mia", kind="job", started_at=BEGIN)
     Claim.objects.filter(pk=job.claim_id).update(person="alice", kind="job", started_at=BEGIN)
@@ -190,17 +190,17 @@ def test_reports_tell_what_was_used_of_what_was_allocated(here: World, job: Atte
         buckets.write(window(number), {(job.pk, 0): Use(gpu=0.25)})
     for _ in range(2):
         buckets.sum_hour(here.cluster, BEGIN)
-    for by, key in (("department", "vision"), ("person", "alice"), ("pool", "a100")):
-        result = report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, (by,)))
+    for group, key in (("department", "vision"), ("person", "alice"), ("pool", "a100")):
+        result = report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, (group,)))
         rows = {row.key[0]: row for row in result.rows}
-        assert (rows[key].measured, rows[key].covered) == (450, 1800), by
+        assert (rows[key].measured, rows[key].covered) == (450, 1800), group
         assert rows[key].is_partly
         assert result.totals[0].measured == 450
     by_person = {row.key[0]: row for row in report(SYSTEM, Asked(BEGIN, BEGIN + HOUR, ("person",))).rows}
     assert (by_person["mia"].measured, by_person["mia"].covered) == (None, None)
 
 
-def test_never_more_is_used_than_was_allocated(here: World, job: Attempt) -> None:
+def test_measured_use_never_exceeds_allocated_time(here: World, job: Attempt) -> None:
     """A measured hour counts as a whole; a report may end within it."""
     LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=BEGIN, ended_at=BEGIN + 10 * MINUTE)
     for number in range(12):
@@ -210,7 +210,7 @@ def test_never_more_is_used_than_was_allocated(here: World, job: Attempt) -> Non
     assert (row.allocated, row.measured, row.covered) == (600, 300, 600)
 
 
-def test_the_parts_of_department_and_pool_tell_both(client: Client, here: World, job: Attempt) -> None:
+def test_pages_of_department_and_pool_show_measured_use(client: Client, here: World, job: Attempt) -> None:
     last = floor(timezone.now(), HOUR) - HOUR
     LedgerEntry.objects.filter(claim=job.claim_id).update(started_at=last)
     Attempt.objects.update(started_at=last)

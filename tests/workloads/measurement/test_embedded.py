@@ -1,4 +1,4 @@
-"""Real processes of this machine are measured; what does not exist (declared cards) is not."""
+"""Real processes of this machine are measured; declared cards, which do not exist, are not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_cpu_and_memory_of_a_run_and_its_children_are_measured(bed: Bed, program
     bed.until(lambda: bed.state(job) == "succeeded")
 
 
-def test_each_rank_of_a_gang_is_measured_apart(bed: Bed) -> None:
+def test_each_rank_of_a_gang_is_measured_separately(bed: Bed) -> None:
     program = """
 import os, pathlib
 rank = os.environ["PORTAL_RANK"]
@@ -72,7 +72,7 @@ while not pathlib.Path("over").exists(): time.sleep(0.05)
     bed.until(lambda: bed.state(gang) == "succeeded")
 
 
-def test_after_its_end_nothing_more_is_measured(bed: Bed) -> None:
+def test_nothing_is_measured_after_the_end_of_a_run(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "print('done')")
     bed.until(lambda: bed.state(job) == "succeeded")
     before = MeasuredBucket.objects.count()
@@ -80,14 +80,14 @@ def test_after_its_end_nothing_more_is_measured(bed: Bed) -> None:
     assert MeasuredBucket.objects.count() == before
 
 
-def test_real_cards_tell_their_activity_where_the_run_has_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activity_of_real_cards_is_measured_only_if_the_run_has_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spec: dict[str, Any] = {
         "alone_on": [["gpu-box", 0], ["gpu-box", 1]],
         "ranks": [{"node": "gpu-box", "cards": ["0", "1"]}],
     }
     cards = {0: nvml.CardUse(0.5, 1000.0, None), 1: nvml.CardUse(None, 3000.0, 50.0)}
-    told = usage._cards(spec, 0, {"gpu-box"}, cards)
-    assert told == {"cards": 2, "gpu": 0.5, "gpu_mib": 4000.0, "watts": 50.0}
+    use = usage._cards(spec, 0, {"gpu-box"}, cards)
+    assert use == {"cards": 2, "gpu": 0.5, "gpu_mib": 4000.0, "watts": 50.0}
     assert usage._cards(spec, 0, {"other"}, cards) == {}
     assert usage._cards(spec | {"alone_on": []}, 0, {"gpu-box"}, cards) == {}
 
@@ -100,10 +100,10 @@ def reading(at: float, cpu: float, since: float = 0.0, **more: float) -> dict[st
     ("readings", "cpu"),
     [
         ([reading(1000, 100), reading(1060, 160)], 1000),  # a core
-        ([reading(950, 90), reading(1010, 120)], 500),  # the one before the time stands for its begin
-        ([reading(1060, 160)], None),  # one reading of one that has run long says nothing
-        ([reading(1020, 10, since=1000)], 500),  # one of a process that has just begun does
-        ([reading(1000, 100), reading(1060, 6, since=1030)], 200),  # a service that began again
+        ([reading(950, 90), reading(1010, 120)], 500),  # the last reading before the window counts for its begin
+        ([reading(1060, 160)], None),  # a single reading of a process that has run long says nothing
+        ([reading(1020, 10, since=1000)], 500),  # that of a process that has just begun does
+        ([reading(1000, 100), reading(1060, 6, since=1030)], 200),  # a service that restarted
     ],
 )
 def test_cpu_is_the_difference_of_readings(readings: list[Any], cpu: float | None) -> None:

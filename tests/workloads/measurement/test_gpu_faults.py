@@ -1,4 +1,4 @@
-"""XID errors as the DCGM exporter gives them, from series to quarantines. Labels as in the exporter's own output."""
+"""XID errors as the DCGM exporter reports them, from series to quarantines. Labels are those of the exporter's own output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def series(xid: float, gpu: str = "GPU-1", node: str = "a100-n1", **labels: str)
     return Sample({"__name__": "DCGM_FI_DEV_XID_ERRORS", "gpu": "0", "UUID": gpu, "Hostname": node, **labels}, xid)
 
 
-def test_errors_of_hardware_are_faults_and_those_of_programs_are_not() -> None:
+def test_hardware_errors_are_faults_and_program_errors_are_not() -> None:
     errors = faults_of([series(79), series(31, "GPU-2"), series(0, "GPU-3")], [], XIDS)["a100-n1"]
     assert {sign: str(note) for sign, note in errors.faults.items()} == {"gpu/xid/GPU-1": "XID 79 on GPU GPU-1"}
     assert errors.well == {"gpu/xid/GPU-3"}
@@ -39,7 +39,7 @@ def test_a_fault_counts_more_than_a_stale_series_of_the_same_gpu() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False), st.sampled_from(["GPU-1", ""]), st.sampled_from(["n", ""]))))
-def test_whatever_prometheus_answers(values: list[tuple[float, str, str]]) -> None:
+def test_faults_are_consistent_for_any_samples(values: list[tuple[float, str, str]]) -> None:
     samples = [Sample({"UUID": gpu, "Hostname": node}, value) for value, gpu, node in values]
     errors = faults_of(samples, samples, XIDS)
     for own in errors.values():
@@ -48,7 +48,7 @@ def test_whatever_prometheus_answers(values: list[tuple[float, str, str]]) -> No
 
 
 @pytest.mark.parametrize("xids", [[0], [True], ["79"], [13], [31], [43], [45], [1000]])
-def test_wrong_lists_are_refused(xids: list[Any]) -> None:
+def test_invalid_lists_of_xids_are_rejected(xids: list[Any]) -> None:
     with pytest.raises(ValueError, match="option health_xids"):
         Options.from_json({"health_xids": xids})
 
@@ -67,7 +67,7 @@ def look(
     health: tuple[Sample, ...] = (),
     after: dt.timedelta = dt.timedelta(),
 ) -> bool:
-    """One round; whether the node is quarantined afterwards."""
+    """Runs one round; returns whether the node is quarantined afterwards."""
     monkeypatch.setattr(gpu_faults, "ask_texts", lambda server, texts, at: [samples, health])
     gpu_faults.judge_all(now=timezone.now() + after)
     return Node.objects.get().quarantined
@@ -99,18 +99,18 @@ def test_a_failed_health_watch_quarantines_until_all_pass(cluster: Cluster, monk
     assert not look(monkeypatch, health=watches(0, 0), after=2 * AWAY)
 
 
-def test_a_prometheus_that_does_not_answer_changes_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_prometheus_changes_no_quarantine(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     look(monkeypatch, series(79))
 
-    def away(server: Any, texts: Any, at: Any) -> Any:
-        raise NotMeasured("away")
+    def unreachable(server: Any, texts: Any, at: Any) -> Any:
+        raise NotMeasured("unreachable")
 
-    monkeypatch.setattr(gpu_faults, "ask_texts", away)
+    monkeypatch.setattr(gpu_faults, "ask_texts", unreachable)
     assert gpu_faults.judge_all(now=timezone.now() + 2 * AWAY) == 0
     assert Node.objects.get().quarantined
 
 
-def test_an_operator_says_which_errors_count(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_can_configure_which_errors_count(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     Cluster.objects.update(options={"health_xids": [48]})
     assert not look(monkeypatch, series(79))
     assert look(monkeypatch, series(48))

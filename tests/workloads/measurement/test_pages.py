@@ -1,4 +1,4 @@
-"""Charts on the workload's page, the hint that cards are hardly used, and the API of what was measured."""
+"""Charts on the workload's page, the hint that cards are hardly used, and the API for measured use."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def page_of(client: Client, workload: Workload, query: str = "") -> str:
 
 
 def figures(page: str) -> dict[str, str]:
-    """Key of each figure → its newest value in words."""
+    """Key of each chart → its newest value as text."""
     pairs = re.findall(r'data-figure="(\w+)">.*?</span> <(?:strong|span[^>]*)>(.*?)</', page, re.S)
     return {key: text.strip() for key, text in pairs}
 
 
-def test_the_page_shows_what_is_measured_and_says_what_is_not(member: Client, here: World) -> None:
+def test_page_shows_measured_values_and_marks_those_not_measured(member: Client, here: World) -> None:
     job = bed.attempt(here)
     measured(job, 0.45, gpu_mib=20480, watts=250, cards=1, cpu_milli=None, memory_mib=512)
     page = page_of(member, job.workload, "?tab=usage")
@@ -72,7 +72,7 @@ def test_the_page_shows_what_is_measured_and_says_what_is_not(member: Client, he
     assert "<html" not in part.content.decode()
 
 
-def test_each_rank_of_a_gang_has_charts_and_many_have_pages(member: Client, here: World) -> None:
+def test_each_rank_of_a_gang_has_charts_and_many_ranks_are_paginated(member: Client, here: World) -> None:
     gang = bed.attempt(here, kind="distributed", pods=10, setup={"template": "generic"})
     measured(gang, 0.2)
     measured(gang, 0.6, rank=9)
@@ -86,7 +86,7 @@ def test_each_rank_of_a_gang_has_charts_and_many_have_pages(member: Client, here
         page_of(member, gang.workload, f"?tab=usage&{odd}")
 
 
-def test_before_it_starts_there_is_nothing_to_show(member: Client, here: World) -> None:
+def test_workload_that_has_not_started_has_no_charts(member: Client, here: World) -> None:
     job = bed.attempt(here)
     Attempt.objects.update(started_at=None)
     page = page_of(member, job.workload, "?tab=usage")
@@ -94,7 +94,7 @@ def test_before_it_starts_there_is_nothing_to_show(member: Client, here: World) 
     assert "It has not started yet" in page
 
 
-def test_why_it_is_not_measured_is_said(member: Client, here: World) -> None:
+def test_page_states_why_nothing_is_measured(member: Client, here: World) -> None:
     job = bed.attempt(here)
     at = timezone.now() - HOUR
     MetricsSource.objects.update(
@@ -102,12 +102,12 @@ def test_why_it_is_not_measured_is_said(member: Client, here: World) -> None:
     )
     page = page_of(member, job.workload, "?tab=usage")
     assert "Not measured since" in page
-    assert "Broken." not in page  # what the operator's server says is the operator's matter
+    assert "Broken." not in page  # the error of the operator's server is shown only to operators
     MetricsSource.objects.all().delete()
     assert "no Prometheus is connected" in page_of(member, job.workload, "?tab=usage")
 
 
-def test_cards_hardly_used_are_told_on_the_page_and_in_lists(member: Client, here: World) -> None:
+def test_hardly_used_cards_are_shown_on_the_page_and_in_lists(member: Client, here: World) -> None:
     idle, busy = bed.attempt(here), bed.attempt(here)
     measured(idle, 0.04)
     measured(busy, 0.4)
@@ -117,7 +117,7 @@ def test_cards_hardly_used_are_told_on_the_page_and_in_lists(member: Client, her
     assert re.findall(r"data-low[^>]*>(.*?)<", rows) == ["GPU 4 %"]
 
 
-def low(*attempts: Attempt) -> dict[int, float]:
+def low_use_of(*attempts: Attempt) -> dict[int, float]:
     rows = list(Attempt.objects.filter(pk__in=[each.pk for each in attempts]).select_related("workload"))
     return low_use([(row.workload, row) for row in rows], now=timezone.now())
 
@@ -126,21 +126,21 @@ def low(*attempts: Attempt) -> dict[int, float]:
     ("hours", "gpu", "state"),
     [(1, 0.01, "running"), (3, None, "running"), (3, 0.01, "succeeded"), (3, 0.06, "running"), (2, 0.01, "running")],
 )
-def test_what_is_not_known_for_three_hours_is_not_called_idle(
+def test_work_without_three_hours_of_low_use_is_not_called_idle(
     here: World, hours: float, gpu: float | None, state: str
 ) -> None:
     job = bed.attempt(here)
     measured(job, gpu, hours=hours)
     Workload.objects.update(state=state)
-    assert low(job) == {}
+    assert low_use_of(job) == {}
 
 
-def test_a_gang_with_one_rank_that_is_not_measured_is_not_called_idle(here: World) -> None:
+def test_gang_with_a_rank_that_is_not_measured_is_not_called_idle(here: World) -> None:
     gang = bed.attempt(here, kind="distributed", pods=2)
     measured(gang, 0.0)
-    assert low(gang) == {}
+    assert low_use_of(gang) == {}
     measured(gang, 0.02, rank=1)
-    assert low(gang) == {gang.workload_id: pytest.approx(0.01)}
+    assert low_use_of(gang) == {gang.workload_id: pytest.approx(0.01)}
 
 
 def test_the_hint_takes_a_constant_number_of_queries(
@@ -160,7 +160,7 @@ def test_the_hint_takes_a_constant_number_of_queries(
     assert dt.timedelta(hours=3) == LOW_FOR  # as the sentences of the pages say
 
 
-def test_the_api_gives_points_of_each_rank(member: Client, here: World) -> None:
+def test_api_returns_the_points_of_each_rank(member: Client, here: World) -> None:
     job = bed.attempt(here)
     at = dt.datetime(2026, 5, 4, 10, 0, tzinfo=dt.UTC)
     MeasuredBucket.objects.create(attempt=job, rank=0, at=at, gpu=250, gpu_mib=None, cards=1)
@@ -185,17 +185,19 @@ def test_the_api_gives_points_of_each_rank(member: Client, here: World) -> None:
         ("from", {"from": "2026-05-05", "until": "2026-05-04"}), ("from", {"from": "2016-05-05", "until": "2026-05-04"}),
     ],
 )  # fmt: skip
-def test_the_api_names_what_is_wrong(member: Client, here: World, field: str, query: dict[str, str]) -> None:
+def test_api_rejects_invalid_parameters_with_their_field(
+    member: Client, here: World, field: str, query: dict[str, str]
+) -> None:
     job = bed.attempt(here)
     answer = member.get(f"/api/v1/workloads/{job.workload.public_id}/usage/", query)
     assert answer.status_code == 422, answer.content
     assert answer.json()["errors"][0]["attr"] == field
     steps = "step can be 300 / 3600 seconds, not" in answer.json()["detail"]
-    assert steps == (field == "step"), "what it can be, whatever it was"
+    assert steps == (field == "step"), "the possible steps are listed whatever the value was"
     assert ("out of range" in answer.json()["detail"]) == (query.get("until") == "0001-01-01")
 
 
-def test_strangers_see_none_of_it(client: Client, here: World) -> None:
+def test_other_departments_cannot_see_measured_use(client: Client, here: World) -> None:
     job = bed.attempt(here)
     client.force_login(make.member(make.department("biology"), Role.OWNER, "bea"))
     for path in (
@@ -205,7 +207,7 @@ def test_strangers_see_none_of_it(client: Client, here: World) -> None:
         assert client.get(path).status_code == 404
 
 
-def test_of_two_attempts_in_one_bucket_the_later_one_counts(here: World) -> None:
+def test_later_one_of_two_attempts_in_a_bucket_counts(here: World) -> None:
     job = bed.attempt(here)
     Attempt.objects.update(finished_at=timezone.now())
     claim = make.holding(here.vision, here.pool, own=1)
@@ -222,9 +224,7 @@ VALUES = st.dictionaries(st.integers(-3, 40), st.none() | st.floats(0, 1e9), max
 
 
 @given(VALUES, st.none() | st.floats(0.1, 1e6))
-def test_whatever_was_measured_the_drawing_stays_in_its_frame_and_gaps_are_told(
-    values: Any, limit: float | None
-) -> None:
+def test_chart_stays_in_its_frame_and_shows_gaps_for_any_values(values: Any, limit: float | None) -> None:
     end = BEGIN + 36 * BUCKET
     points = [(BEGIN + number * BUCKET, value) for number, value in sorted(values.items())]
     chart = draw(points, begin=BEGIN, end=end, step=BUCKET, limit=limit)
@@ -237,13 +237,13 @@ def test_whatever_was_measured_the_drawing_stays_in_its_frame_and_gaps_are_told(
     assert width == pytest.approx((36 - len(known)) / 36 * WIDTH, abs=1)
 
 
-def test_nothing_measured_is_one_gap_and_no_zero() -> None:
+def test_chart_without_measurements_is_one_gap_and_not_zero() -> None:
     chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, limit=1.0)
     assert (chart.area, chart.last, chart.is_empty) == ("", None, True)
     assert chart.gaps == f"M0.0 {HEIGHT:.1f}V0.0H{WIDTH:.1f}V{HEIGHT:.1f}Z"
 
 
-def test_before_the_start_there_is_no_gap(member: Client, here: World) -> None:
+def test_chart_has_no_gap_before_the_start(member: Client, here: World) -> None:
     chart = draw([], begin=BEGIN, end=BEGIN + HOUR, step=BUCKET, ran=[(BEGIN + HOUR / 2, BEGIN + HOUR)])
     assert chart.gaps == f"M{WIDTH / 2:.1f} {HEIGHT:.1f}V0.0H{WIDTH:.1f}V{HEIGHT:.1f}Z"
     job = bed.attempt(here)
@@ -257,11 +257,11 @@ def placed(attempt: Attempt, *places: dict[str, Any]) -> None:
 
 
 def activities(text: str) -> list[str]:
-    """What the map says of each card, in order."""
+    """The activity that the map shows of each card, in order."""
     return re.findall(r'class="map-busy">(.*?)</small>', text)
 
 
-def test_the_card_map_tells_how_busy_its_cards_are(member: Client, here: World) -> None:
+def test_card_map_shows_the_activity_of_its_cards(member: Client, here: World) -> None:
     gang, job, old = bed.attempt(here, kind="distributed", pods=2), bed.attempt(here), bed.attempt(here)
     placed(gang, {"pod": 0, "node": "a100-n1", "cards": [0]}, {"pod": 1, "node": "a100-n1", "cards": [1]})
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [2]})
@@ -276,7 +276,7 @@ def test_the_card_map_tells_how_busy_its_cards_are(member: Client, here: World) 
     assert parts == ["h2", "h0", "hn", "hn"], "not measured is not drawn as 0 %"
 
 
-def test_two_that_share_a_card_are_drawn_each_and_said_together(member: Client, here: World) -> None:
+def test_workloads_that_share_a_card_are_drawn_separately_with_their_sum(member: Client, here: World) -> None:
     parts = make.pool("parts", cards=1, unit="MiB", units_per_card=1000, sharing="hami", group=here.pool.group)
     first, second = (bed.attempt(here, pool=parts, units=500) for _ in range(2))
     for each, gpu in ((first, 1.0), (second, 0.5)):
@@ -287,7 +287,7 @@ def test_two_that_share_a_card_are_drawn_each_and_said_together(member: Client, 
     assert re.findall(r'<path class="\w+ d\d (h.)"', text.partition("map-nodes")[2]) == ["h4", "h3"]
 
 
-def test_of_others_cards_nothing_is_told(client: Client, here: World) -> None:
+def test_activity_of_other_departments_cards_is_not_shown(client: Client, here: World) -> None:
     job = bed.attempt(here)
     placed(job, {"pod": 0, "node": "a100-n1", "cards": [0]})
     measured(job, 0.25)

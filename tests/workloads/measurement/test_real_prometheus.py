@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes an exporter that plays DCGM's, HAMi's and cAdvisor's output (bed.py)."""
+"""A real Prometheus scrapes an exporter that simulates the output of DCGM, HAMi and cAdvisor (bed.py)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with bed.prometheus(tmp_path_factory.mktemp("prometheus")) as made:
-        yield made
+    with bed.prometheus(tmp_path_factory.mktemp("prometheus")) as created:
+        yield created
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def use_of(attempt: Attempt, rank: int = 0) -> MeasuredBucket:
 
 
 def containers(server: Prometheus, pod: str, *, memory: int) -> None:
-    """Counters that grow by half a core, as cAdvisor has them, with the pause container and a second life of the first."""
+    """Counters that grow by half a core, as cAdvisor has them, with the pause container and duplicate series."""
     own = {"namespace": "gqp-vision", "pod": pod}
     server.lines += [
         line("container_cpu_usage_seconds_total", time.time() / 2, **own, container="main", id="/a"),
@@ -84,7 +84,7 @@ def test_cpu_is_the_rate_of_a_counter_that_grows(server: Prometheus, here: World
     measure_all(now=timezone.now())
     cpu = use_of(job).cpu_milli
     assert cpu is not None
-    # What a counter did in 2 s is spread over the 2 min that are asked for: Prometheus extrapolates to its edges only.
+    # The growth of 2 s is spread over the 2 min that are requested: Prometheus extrapolates only to the edges of the counter.
     assert 0 < cpu <= 2200
 
 
@@ -106,7 +106,7 @@ def test_mig_instances_and_parts_of_cards_are_attributed(server: Prometheus, her
     assert (use_of(part).gpu, use_of(part).gpu_mib) == (400, 4096)  # 20 % of the card is 40 % of the half it may use
 
 
-def test_a_prometheus_of_several_clusters_is_narrowed_down(server: Prometheus, here: World) -> None:
+def test_selector_restricts_a_prometheus_of_several_clusters_to_one(server: Prometheus, here: World) -> None:
     job = bed.attempt(here)
     server.lines += [
         dcgm("DEV_GPU_UTIL", 10, job.run_name, cluster="a"), dcgm("DEV_GPU_UTIL", 90, job.run_name, cluster="b")
@@ -117,7 +117,7 @@ def test_a_prometheus_of_several_clusters_is_narrowed_down(server: Prometheus, h
     assert use_of(job).gpu == 100
 
 
-def test_one_that_knows_none_of_the_pods_is_said_to_measure_nothing(server: Prometheus, here: World) -> None:
+def test_prometheus_without_series_of_any_pod_is_reported_as_not_measuring(server: Prometheus, here: World) -> None:
     job = bed.attempt(here, pods=1)
     measure_all(now=timezone.now())
     here.source.refresh_from_db()
@@ -135,7 +135,7 @@ def test_one_that_knows_none_of_the_pods_is_said_to_measure_nothing(server: Prom
     ]
 
 
-def test_the_test_says_what_there_is_of_which_nodes_and_how_fresh(server: Prometheus, here: World) -> None:
+def test_connection_test_reports_metrics_their_nodes_and_their_age(server: Prometheus, here: World) -> None:
     job = bed.attempt(here)
     here.cluster.nodes.create(name="n1", sharing="whole")
     server.lines += [dcgm("DEV_GPU_UTIL", 10, job.run_name, 0), dcgm("DEV_GPU_UTIL", 10, "", 1)]
@@ -152,7 +152,7 @@ def test_the_test_says_what_there_is_of_which_nodes_and_how_fresh(server: Promet
     assert not found.is_nothing
 
 
-def test_a_selector_that_prometheus_refuses_is_named(server: Prometheus, here: World) -> None:
+def test_selector_that_prometheus_rejects_is_reported_at_its_field(server: Prometheus, here: World) -> None:
     wish = sources.Wish(server.url, selector='cluster=~"("')
     with pytest.raises(sources.Invalid) as refused:
         sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
@@ -160,8 +160,10 @@ def test_a_selector_that_prometheus_refuses_is_named(server: Prometheus, here: W
     assert "parse error" in refused.value.detail
 
 
-def test_saving_asks_first_and_keeps_the_secret_encrypted(server: Prometheus, here: World, settings: Any) -> None:
+def test_saving_tests_the_connection_first_and_encrypts_the_secret(
+    server: Prometheus, here: World, settings: Any
+) -> None:
     wish = sources.Wish(server.url, auth="bearer", secret="t0ken")
-    made = sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
-    assert MetricsSource.objects.get().pk == made.pk == here.source.pk
+    created = sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
+    assert MetricsSource.objects.get().pk == created.pk == here.source.pk
     assert "t0ken" not in MetricsSource.objects.get().secret

@@ -1,4 +1,4 @@
-"""A Prometheus that is slow, wrong or away: what was measured stays, and the cluster says since when and why."""
+"""A Prometheus that is slow, wrong or unreachable: measured values stay, and the cluster shows since when and why it fails."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def mood() -> Iterator[Mood]:
-    made = Mood()
-    yield made
-    made.over.set()
+    created = Mood()
+    yield created
+    created.over.set()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_nothing_changes_but_since_when_and_why(
+def test_failing_prometheus_changes_only_since_when_and_why_it_fails(
     mood: Mood, here: World, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = measure_well(mood, here)
@@ -92,12 +92,12 @@ def test_nothing_changes_but_since_when_and_why(
     assert {name for path, _headers in mood.asked for name in [path.split("?")[0]]} == {"/api/v1/query"}  # no redirect
 
 
-def test_operators_are_told_of_an_outage_once_when_it_has_lasted_and_when_it_is_over(mood: Mood, here: World) -> None:
+def test_operators_are_notified_once_of_a_lasting_outage_and_once_of_its_end(mood: Mood, here: World) -> None:
     oscar = make.user("oscar", is_operator=True, email="oscar@example.org")
     make.user("left", is_operator=True, is_active=False)
     good, now = mood.answer, timezone.now()
 
-    def told() -> list[str]:
+    def notices() -> list[str]:
         return list(InboxItem.objects.filter(user=oscar).order_by("pk").values_list("kind", flat=True))
 
     for outage in (1, 2):
@@ -105,11 +105,11 @@ def test_operators_are_told_of_an_outage_once_when_it_has_lasted_and_when_it_is_
         for minutes in (0, 29, 30, 31, 90):
             measure_all(now=now + dt.timedelta(minutes=minutes))
             expected = ["cluster.not_measured", "cluster.measured"] * (outage - 1)
-            assert told() == expected + (["cluster.not_measured"] if minutes >= 30 else [])
+            assert notices() == expected + (["cluster.not_measured"] if minutes >= 30 else [])
         mood.answer = good
         for minutes in (91, 92):
             measure_all(now=now + dt.timedelta(minutes=minutes))
-            assert told() == ["cluster.not_measured", "cluster.measured"] * outage
+            assert notices() == ["cluster.not_measured", "cluster.measured"] * outage
         now += dt.timedelta(hours=3)
     item = InboxItem.objects.filter(kind="cluster.not_measured").first()
     assert item is not None
@@ -120,7 +120,7 @@ def test_operators_are_told_of_an_outage_once_when_it_has_lasted_and_when_it_is_
     assert InboxItem.objects.exclude(user=oscar).count() == 0
 
 
-def test_killed_before_the_message_is_written_it_is_written_in_the_next_round(
+def test_message_that_a_killed_round_did_not_write_is_written_by_the_next(
     mood: Mood, here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make.user("oscar", is_operator=True)
@@ -154,8 +154,8 @@ def test_a_new_address_begins_a_new_outage(mood: Mood, here: World) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 10, 29, 40])
-def test_what_prometheus_missed_is_made_up_for_and_is_no_outage_of_now(mood: Mood, here: World, seconds: int) -> None:
-    """It was away for half an hour and has nothing of that time; whenever in a bucket it is asked, it is measured now."""
+def test_past_outage_of_prometheus_is_not_reported_as_a_present_one(mood: Mood, here: World, seconds: int) -> None:
+    """It was unreachable for half an hour and has no values of that time; at any point of a bucket, it is measured now."""
     job = bed.attempt(here)
     now = buckets.floor(timezone.now(), buckets.BUCKET) + dt.timedelta(seconds=seconds)
     back = now - dt.timedelta(minutes=6)
@@ -167,10 +167,10 @@ def test_what_prometheus_missed_is_made_up_for_and_is_no_outage_of_now(mood: Moo
         here.source.refresh_from_db()
         assert (here.source.failing_since, here.source.ranks) == (None, 1)
     assert not Event.objects.filter(kind="cluster.not_measured").exists()
-    assert here.source.complete_until > now - dt.timedelta(minutes=15), "a bucket a round"
+    assert here.source.complete_until > now - dt.timedelta(minutes=15), "one bucket a round"
 
 
-def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
+def test_slow_prometheus_has_one_deadline_for_all_queries_and_delays_no_other(
     mood: Mood, here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus, "SECONDS", 1.0)
@@ -186,10 +186,10 @@ def test_a_slow_one_has_one_deadline_for_all_and_holds_up_no_other_cluster(
     here.source.refresh_from_db()
     assert quick.measured_at == begun
     assert sources.failure_text(here.source.failure) == "It did not respond within 1 s."
-    assert timezone.now() - begun < dt.timedelta(seconds=20)  # 8 queries of 1 s each would be the fault
+    assert timezone.now() - begun < dt.timedelta(seconds=20)  # not 8 queries of 1 s each
 
 
-def test_nobody_listens(here: World, mood: Mood) -> None:
+def test_address_on_which_nothing_listens_is_reported(here: World, mood: Mood) -> None:
     MetricsSource.objects.update(url="http://127.0.0.1:9")
     measure_all(now=timezone.now())
     here.source.refresh_from_db()
@@ -198,14 +198,14 @@ def test_nobody_listens(here: World, mood: Mood) -> None:
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "0.0.0.0", "224.0.0.1"])
-def test_an_address_of_no_other_machine_is_refused(here: World, host: str) -> None:
+def test_address_that_is_not_of_another_machine_is_rejected(here: World, host: str) -> None:
     with pytest.raises(sources.Invalid) as refused:
         sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(f"http://{host}:9090"))
     assert refused.value.field == "url"
     assert "not an address of another machine" in refused.value.detail
 
 
-def test_a_certificate_is_trusted_that_the_operator_entered_and_no_other(
+def test_only_the_certificate_that_the_operator_entered_is_trusted(
     here: World, mood: Mood, tmp_path: Path
 ) -> None:  # fmt: skip
     good, other = certificate(tmp_path, "good"), certificate(tmp_path, "other")
@@ -217,29 +217,29 @@ def test_a_certificate_is_trusted_that_the_operator_entered_and_no_other(
             with pytest.raises(sources.Invalid) as refused:
                 sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(url, ca=ca))
             assert "certificate is not trusted" in refused.value.detail
-        assert len(mood.asked) == asked  # nothing was sent, no token either
+        assert len(mood.asked) == asked  # nothing was sent, not even a token
 
 
 def certificate(folder: Path, name: str) -> Path:
-    """A certificate for 127.0.0.1 that signs itself, and its key, in one file."""
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-    made = made.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
-    made = made.not_valid_after(now + dt.timedelta(days=1)).add_extension(address, critical=False)
-    signed = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
+    builder = builder.not_valid_after(now + dt.timedelta(days=1)).add_extension(address, critical=False)
+    signed = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     (folder / name).write_bytes(signed + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return folder / name
 
 
-def test_an_address_below_a_path_is_asked_there(here: World, mood: Mood) -> None:
+def test_path_of_the_address_is_part_of_every_request(here: World, mood: Mood) -> None:
     sources.try_source(actor=SYSTEM, cluster=here.cluster, wish=sources.Wish(f"{here.source.url}/prometheus/"))
     assert {path.split("?")[0] for path, _headers in mood.asked} == {"/prometheus/api/v1/query"}
 
 
-def test_the_token_goes_along_and_only_there(here: World, mood: Mood) -> None:
+def test_credentials_are_sent_only_to_the_address_they_were_entered_for(here: World, mood: Mood) -> None:
     wish = sources.Wish(here.source.url, auth="bearer", secret="t0ken")
     sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
     assert {headers["Authorization"] for _path, headers in mood.asked} == {"Bearer t0ken"}
@@ -255,7 +255,7 @@ def test_the_token_goes_along_and_only_there(here: World, mood: Mood) -> None:
     assert mood.asked[-1][1]["Authorization"] == "Basic dTpw"
 
 
-def test_a_secret_without_its_key_fails_alone(here: World, mood: Mood, settings: Any) -> None:
+def test_secret_that_cannot_be_decrypted_fails_without_a_request(here: World, mood: Mood, settings: Any) -> None:
     MetricsSource.objects.update(auth="bearer", secret=encrypt("t0ken"))
     settings.ENCRYPTION_KEYS = ["o" * 43 + "="]
     measure_all(now=timezone.now())
@@ -281,7 +281,9 @@ def test_a_secret_without_its_key_fails_alone(here: World, mood: Mood, settings:
         ("username", sources.Wish("https://prometheus", auth="basic", username="a:b", secret="x")),
     ],
 )
-def test_bad_settings_are_named(here: World, mood: Mood, field: str, wish: sources.Wish) -> None:
+def test_invalid_settings_are_rejected_with_their_field(
+    here: World, mood: Mood, field: str, wish: sources.Wish
+) -> None:
     before = MetricsSource.objects.values().get()
     with pytest.raises(sources.Invalid) as refused:
         sources.set_source(actor=SYSTEM, cluster=here.cluster, wish=wish)
@@ -310,7 +312,7 @@ def test_the_number_of_queries_does_not_grow_with_the_pods(here: World, mood: Mo
     assert MeasuredBucket.objects.filter(at=begin).count() == count
 
 
-def test_metrics_tell_whether_it_is_measured(here: World, mood: Mood) -> None:
+def test_metrics_show_whether_the_cluster_is_measured(here: World, mood: Mood) -> None:
     measure_well(mood, here)
     works, age, ranks = list(measured())
     assert [sample.value for sample in works.samples] == [1]
@@ -330,7 +332,7 @@ def operator(client: Client) -> Client:
     return client
 
 
-def test_the_page_tests_saves_and_disconnects(operator: Client, here: World, mood: Mood) -> None:
+def test_page_can_test_save_and_disconnect_a_prometheus(operator: Client, here: World, mood: Mood) -> None:
     path = f"/operator/clusters/{here.cluster.name}/metrics/"
     page = operator.get(path)
     assert page.status_code == 200
@@ -345,7 +347,7 @@ def test_the_page_tests_saves_and_disconnects(operator: Client, here: World, moo
     assert operator.post(path, fields | {"seen": seen}).status_code == 302
     here.source.refresh_from_db()
     assert (here.source.selector, here.source.exporters) == ('cluster="a"', ["dcgm"])
-    assert operator.post(path, fields | {"seen": seen, "selector": ""}).status_code == 409  # somebody else was faster
+    assert operator.post(path, fields | {"seen": seen, "selector": ""}).status_code == 409  # a concurrent change
     mood.answer = (500, {}, b"")
     refused = operator.post(path, fields | {"test": "1"})
     assert refused.status_code == 422
@@ -359,12 +361,12 @@ def test_the_page_tests_saves_and_disconnects(operator: Client, here: World, moo
     assert not MetricsSource.objects.exists()
 
 
-def test_the_api_sets_tests_reads_and_removes(operator: Client, here: World, mood: Mood) -> None:
+def test_api_sets_tests_reads_and_removes_a_prometheus(operator: Client, here: World, mood: Mood) -> None:
     path = f"/api/v1/clusters/{here.cluster.name}/metrics/"
     body = {"url": here.source.url, "auth": "bearer", "secret": "t0ken", "exporters": ["dcgm"]}
-    made = operator.put(path, body, content_type="application/json")
-    assert made.status_code == 200
-    assert "t0ken" not in made.content.decode()
+    created = operator.put(path, body, content_type="application/json")
+    assert created.status_code == 200
+    assert "t0ken" not in created.content.decode()
     assert operator.get(path).json()["auth"] == "bearer"
     found = operator.post(f"{path}test/", content_type="application/json")
     assert found.status_code == 200

@@ -1,4 +1,4 @@
-"""From a Prometheus' answers to what each rank used: everything else is dropped, and what is missing is None."""
+"""From the responses of a Prometheus to the use of each rank: everything else is dropped, and missing values are None."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_card_that_is_scraped_twice_counts_once() -> None:
     assert one(activity=[card(0.4, job="a"), card(0.6, job="b")]).gpu == pytest.approx(0.5)
 
 
-def test_an_exporter_whose_labels_were_renamed_is_read_by_those() -> None:
+def test_renamed_labels_of_an_exporter_are_recognised() -> None:
     labels = {"pod": "nvidia-dcgm-exporter-x", "namespace": "gpu-operator"}
     sample = card(0.5, **labels, exported_pod=NAME, exported_namespace="gqp-vision")
     assert one(activity=[sample]).gpu == 0.5
@@ -70,27 +70,27 @@ def test_an_exporter_whose_labels_were_renamed_is_read_by_those() -> None:
     "labels",
     [
         {"namespace": "other"},
-        {"pod": "w-01jxk2m4n6p8q0r2s4t6v8w0y2-2"},  # another attempt, which is not of this cluster
+        {"pod": "w-01jxk2m4n6p8q0r2s4t6v8w0y2-2"},  # another attempt, which is not on this cluster
         {"pod": f"{NAME}-0-abcde"},  # a job has one pod, which has its name
         {"pod": "nvidia-dcgm-exporter-x"},
         {"pod": ""},
     ],
 )
-def test_what_is_of_somebody_else_is_dropped(labels: dict[str, str]) -> None:
+def test_series_of_other_pods_are_dropped(labels: dict[str, str]) -> None:
     assert attribute({"activity": [card(0.5, **labels)], "cpu": [card(1, **labels)]}, {NAME: RUN}) == {}
 
 
-def test_ranks_of_a_gang_are_told_from_each_other() -> None:
+def test_ranks_of_a_gang_are_distinguished() -> None:
     samples = [card(0.1 * rank, f"{NAME}-{rank}-x{rank}yz") for rank in range(6)]
     found = attribute({"activity": samples}, {NAME: GANG})
     assert {rank: use.gpu for (_attempt, rank), use in found.items()} == pytest.approx({0: 0, 1: 0.1, 2: 0.2, 3: 0.3})
 
 
-def test_a_service_is_known_whatever_its_pod_is_called_after_it() -> None:
+def test_service_is_recognised_with_any_suffix_of_its_pod_name() -> None:
     assert one(SERVICE, activity=[card(0.3, f"{NAME}-5d9c8-k2x9z")]).gpu == 0.3
 
 
-def test_mig_instances_are_attributed_and_the_whole_cards_figures_are_not() -> None:
+def test_mig_instances_are_attributed_and_values_of_the_whole_card_are_not() -> None:
     instance, other = {"GPU_I_ID": "7", "GPU_I_PROFILE": "1g.10gb"}, {"GPU_I_ID": "8", "GPU_I_PROFILE": "1g.10gb"}
     use = one(
         replace(RUN, cards="instance"),
@@ -102,7 +102,7 @@ def test_mig_instances_are_attributed_and_the_whole_cards_figures_are_not() -> N
     assert (use.gpu, use.gpu_mib, use.watts, use.cards) == (0.5, 500, None, 2)
 
 
-def test_of_a_part_of_a_card_dcgm_tells_nothing_and_hami_tells_it() -> None:
+def test_use_of_part_of_a_card_is_read_from_hami_not_dcgm() -> None:
     part = replace(RUN, cards="part", cores=0.5)
     assert attribute({"activity": [card(0.9)], "gpu_memory": [card(9000)], "power": [card(1)]}, {NAME: part}) == {}
     old = {"podname": NAME, "podnamespace": "gqp-vision", "deviceuuid": "GPU-1", "ctrname": "main"}
@@ -119,7 +119,7 @@ def test_a_whole_card_has_no_mig_instance() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, 3.0, 1e300])
-def test_what_is_no_share_of_time_is_not_measured(value: float) -> None:
+def test_value_that_is_not_a_share_of_time_is_not_measured(value: float) -> None:
     assert attribute({"activity": [card(value)]}, {NAME: RUN}) == {}
 
 
@@ -128,7 +128,7 @@ def test_cpu_and_memory_are_in_millicores_and_mib() -> None:
     assert (use.cpu_milli, use.memory_mib, use.gpu) == (1500, 2048, None)
 
 
-def test_a_value_that_no_column_holds_is_not_measured() -> None:
+def test_value_too_large_for_its_column_is_not_measured() -> None:
     assert attribute({"memory": [card(1e30)]}, {NAME: RUN}) == {}
 
 
@@ -141,12 +141,12 @@ def test_series_without_a_number_are_left_out() -> None:
     [b"", b"<html>", b"[]", b'{"status":"success"}', b'{"status":"success","data":{"resultType":"matrix","result":[]}}',
      b'{"status":"success","data":{"resultType":"vector","result":[1]}}', b"[" * 100_000],
 )  # fmt: skip
-def test_what_is_no_answer_of_prometheus_is_refused(text: bytes) -> None:
+def test_response_that_is_not_from_prometheus_is_rejected(text: bytes) -> None:
     with pytest.raises(NotPrometheus):
         parse(text)
 
 
-def test_prometheus_own_refusal_is_passed_on() -> None:
+def test_error_of_prometheus_is_passed_on() -> None:
     with pytest.raises(QueryRefused, match="too many samples"):
         parse(b'{"status":"error","errorType":"execution","error":"too many samples"}')
 
@@ -160,7 +160,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_an_answer_or_refused(value: Any) -> None:
+def test_any_json_is_either_a_response_or_rejected(value: Any) -> None:
     try:
         parse(json.dumps(value).encode())
     except (NotPrometheus, QueryRefused):
@@ -183,7 +183,7 @@ KEYS = st.dictionaries(st.sampled_from([query.key for query in queries_of(EXPORT
 
 
 @given(KEYS, st.sampled_from(["whole", "instance", "part"]), st.sampled_from(["job", "distributed", "service"]))
-def test_whatever_is_said_each_value_is_possible_or_missing(answers: Any, cards: str, kind: str) -> None:
+def test_each_value_is_possible_or_missing_for_any_samples(answers: Any, cards: str, kind: str) -> None:
     run = replace(RUN, cards=cards, kind=kind, pods=4)
     for (attempt, rank), use in attribute(answers, {NAME: run}).items():
         assert attempt == 7
@@ -207,12 +207,12 @@ def test_the_order_of_series_does_not_matter(answers: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ['cluster="a"', 'cluster="a",zone=~"eu-.*"', 'a!="b", c!~"d\\"e"'])
-def test_label_matchers_are_taken(text: str) -> None:
+def test_label_matchers_are_accepted(text: str) -> None:
     assert SELECTOR.fullmatch(text)
 
 
 @pytest.mark.parametrize("text", ["cluster", 'cluster="a"}', 'a="b"} or up{c="d"', "{}", 'a="b', 'a=="b"'])
-def test_what_would_leave_the_braces_is_not(text: str) -> None:
+def test_text_that_would_leave_the_braces_is_not_accepted(text: str) -> None:
     assert not SELECTOR.fullmatch(text)
 
 
