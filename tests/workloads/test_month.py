@@ -166,7 +166,7 @@ def month(monkeypatch: pytest.MonkeyPatch) -> Iterator[Month]:
         yield Month(clock, chance, nodes, a100.group.cluster, people, root)
 
 
-def test_the_report_the_ledger_and_the_metrics_of_a_month_agree_to_the_second(month: Month) -> None:
+def test_report_ledger_and_metrics_of_a_month_agree_to_the_second(month: Month) -> None:
     month.play()
     ledger = of_the_ledger()
     assert of_the_api(month.root) == ledger

@@ -183,7 +183,7 @@ class TestTheObjectsShownToUsers:
             {"apiVersion": "v1", "kind": "Pod", "name": "w-one-1", "uid": "(given by the cluster)"}
         ]
 
-    def test_of_a_gang_are_its_job_its_service_and_a_patch_for_each_rank(self) -> None:
+    def test_of_a_gang_are_its_job_service_and_a_patch_for_each_rank(self) -> None:
         objects = manifests.objects(gang(), Options())
         assert [each.get("kind") for each in objects] == ["Job", "Service", None, None]
         assert objects[2:] == [manifests.pin(gang(), rank, Options()) for rank in (0, 1)]
