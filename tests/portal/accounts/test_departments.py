@@ -1,4 +1,4 @@
-"""Making, moving and pausing departments."""
+"""Creating, moving and pausing departments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def operator():
     return Actor(make.user("root", is_operator=True))
 
 
-def test_a_department_is_made_with_its_audit_row(operator):
+def test_creating_a_department_writes_an_audit_entry(operator):
     vision = departments.create_department(actor=operator, slug="vision", name=" Vision ", weight=2)
     team = departments.create_department(actor=operator, slug="vision-seg", name="Segmentation", parent=vision)
     assert (vision.name, team.parent) == ("Vision", vision)
@@ -41,7 +41,7 @@ def test_a_department_is_made_with_its_audit_row(operator):
         ({"weight": 0}, "weight"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
+def test_invalid_department_is_refused_with_the_field_at_fault(operator, fields, field):
     make.department("taken")
     with pytest.raises(Invalid) as refused:
         departments.create_department(actor=operator, **{"slug": "new", "name": "New", **fields})
@@ -50,33 +50,33 @@ def test_what_is_wrong_is_named_by_its_field(operator, fields, field):
 
 
 @pytest.mark.parametrize(
-    ("there", "new"),
+    ("existing", "new"),
     [
         ("Vision", "Vision"), ("Vision", " vision "), ("Vision", "ＶISION"), ("Computer Vision", "computer  vision"),
         ("计算机视觉", "计算机视觉"), ("部门1", "部门１"), ("口", "ロ"), ("Straße", "STRASSE"), ("Café", "Cafe\u0301"),
     ],
 )  # fmt: skip
-def test_no_two_departments_have_names_that_look_the_same(operator, there, new):
+def test_no_two_departments_have_names_that_look_the_same(operator, existing, new):
     top, other = make.department("top"), make.department("other")
-    taken = departments.create_department(actor=operator, slug="taken", name=there, parent=top)
-    with pytest.raises(Invalid) as made:
+    taken = departments.create_department(actor=operator, slug="taken", name=existing, parent=top)
+    with pytest.raises(Invalid) as creation:
         departments.create_department(actor=operator, slug="new", name=new, parent=other)
     change = {"actor": operator, "department": other, "weight": 1, "parent": None, "expected_version": 1}
-    with pytest.raises(Invalid) as renamed:
+    with pytest.raises(Invalid) as renaming:
         departments.change_department(name=new, **change)
-    assert {made.value.field, renamed.value.field} == {"name"}
+    assert {creation.value.field, renaming.value.field} == {"name"}
     again = {"actor": operator, "department": taken, "weight": 2, "parent": top, "expected_version": 1}
-    assert departments.change_department(name=new, **again).weight == 2  # its own name, spelt anew
+    assert departments.change_department(name=new, **again).weight == 2  # its own name in another spelling
 
 
-def test_two_who_take_a_name_at_once_do_not_both_get_it(operator):
+def test_concurrent_creations_with_the_same_name_create_one_department(operator):
     make.department("there")
     answers: list[str] = []
 
     def create(slug: str) -> None:
         try:
             departments.create_department(actor=operator, slug=slug, name="Same")
-            answers.append("made")
+            answers.append("created")
         except Invalid as refused:
             answers.append(refused.field)
         finally:
@@ -87,10 +87,10 @@ def test_two_who_take_a_name_at_once_do_not_both_get_it(operator):
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sorted(answers) == ["made", "name"]
+    assert sorted(answers) == ["created", "name"]
 
 
-def test_a_department_with_work_gets_no_teams(operator):
+def test_department_with_queued_or_running_workloads_cannot_get_teams(operator):
     vision = make.department("vision")
     make.claim(vision, make.pool(), workload="w1")
     with pytest.raises(departments.HasWork, match="Vision has 1 queued or running workload") as refused:
@@ -99,20 +99,23 @@ def test_a_department_with_work_gets_no_teams(operator):
     assert "2 queued or running workloads" in departments.HasWork(department="x", count=2).detail
 
 
-def test_the_tree_has_no_loops(operator):
+def test_department_tree_cannot_have_loops(operator):
     top = make.department("top")
     middle = make.department("middle", parent=top)
     leaf = make.department("leaf", parent=middle)
-    for parent, said in ((leaf, "Leaf is part of Top and cannot be its parent"), (top, "Top cannot be its own parent")):
+    for parent, message in (
+        (leaf, "Leaf is part of Top and cannot be its parent"),
+        (top, "Top cannot be its own parent"),
+    ):
         with pytest.raises(Invalid) as refused:
             departments.change_department(
                 actor=operator, department=top, name="Top", weight=1, parent=parent, expected_version=1
             )
         assert refused.value.field == "parent"
-        assert refused.value.detail.startswith(said)
+        assert refused.value.detail.startswith(message)
 
 
-def test_two_edits_of_one_version_do_not_overwrite_each_other(operator):
+def test_second_edit_of_the_same_version_is_refused_as_stale(operator):
     vision = make.department("vision")
     change = {"actor": operator, "department": vision, "weight": 1, "parent": None, "expected_version": 1}
     assert departments.change_department(name="First", **change).version == 2
@@ -122,7 +125,7 @@ def test_two_edits_of_one_version_do_not_overwrite_each_other(operator):
     assert AuditEntry.objects.count() == 1
 
 
-def test_an_owner_pauses_and_resumes_their_department(operator):
+def test_owner_can_pause_and_resume_their_department(operator):
     vision = make.department("vision")
     owner, member = Actor(make.member(vision, Role.OWNER)), Actor(make.member(vision))
     with pytest.raises(Forbidden):
@@ -137,7 +140,7 @@ def test_an_owner_pauses_and_resumes_their_department(operator):
     assert Event.objects.filter(kind="department.changed").count() == 2
 
 
-def test_only_operators_make_departments():
+def test_only_operators_can_create_departments():
     vision = make.department("vision")
     with pytest.raises(NotVisible):
         departments.create_department(actor=Actor(make.member(vision, Role.OWNER)), slug="x", name="X")

@@ -50,7 +50,7 @@ def test_an_invitation_link_makes_its_first_user_a_member(owner, vision):
         members.accept(actor=Actor(make.user()), secret=secret)
 
 
-def test_who_is_a_member_already_does_not_use_the_link_up(owner, vision):
+def test_existing_member_does_not_use_up_the_invitation_link(owner, vision):
     _, secret = members.invite(actor=owner, department=vision, role="viewer")
     with pytest.raises(members.AlreadyMember):
         members.accept(actor=owner, secret=secret)
@@ -65,23 +65,25 @@ def test_expired_withdrawn_and_invented_links_do_not_work(owner, vision):
         members.accept(actor=Actor(make.user()), secret=secret)
     members.withdraw_invitation(actor=owner, invitation=invitation)
     members.withdraw_invitation(actor=owner, invitation=invitation)
-    for gone in (secret, "invented"):
+    for invalid in (secret, "invented"):
         with pytest.raises(NotVisible):
-            members.accept(actor=Actor(make.user()), secret=gone)
+            members.accept(actor=Actor(make.user()), secret=invalid)
     assert AuditEntry.objects.filter(action="invitation.withdrawn").count() == 1
 
 
-def test_a_person_without_account_gets_one_with_the_link(owner, vision):
+def test_person_without_an_account_creates_one_through_the_invitation_link(owner, vision):
     _, secret = members.invite(actor=owner, department=vision, role="member", email="n@example.org")
-    made = members.accept_as_new(secret=secret, username="nina", password="correct horse battery", full_name="Nina Li")
-    assert made.check_password("correct horse battery")
-    assert (made.email, made.get_full_name(), made.is_operator, made.is_staff) == (
+    created = members.accept_as_new(
+        secret=secret, username="nina", password="correct horse battery", full_name="Nina Li"
+    )
+    assert created.check_password("correct horse battery")
+    assert (created.email, created.get_full_name(), created.is_operator, created.is_staff) == (
         "n@example.org",
         "Nina Li",
         False,
         False,
     )
-    assert Membership.objects.get(user=made).department == vision
+    assert Membership.objects.get(user=created).department == vision
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_a_person_without_account_gets_one_with_the_link(owner, vision):
         ("OLGA", "correct horse battery", "username"),
     ],
 )
-def test_a_bad_name_or_password_leaves_the_link_alive(owner, vision, username, password, field):
+def test_invalid_name_or_password_leaves_the_invitation_link_usable(owner, vision, username, password, field):
     _, secret = members.invite(actor=owner, department=vision, role="member")
     with pytest.raises(Invalid) as refused:
         members.accept_as_new(secret=secret, username=username, password=password)
@@ -102,7 +104,7 @@ def test_a_bad_name_or_password_leaves_the_link_alive(owner, vision, username, p
     assert User.objects.count() == 1
 
 
-def test_an_existing_user_is_added_by_name(owner, vision):
+def test_existing_user_is_added_by_login_name(owner, vision):
     make.user("bob")
     added = members.add_member(actor=owner, department=vision, username=" bob ", role="viewer")
     assert added.role == Role.VIEWER
@@ -117,7 +119,7 @@ def test_an_existing_user_is_added_by_name(owner, vision):
         members.add_member(actor=owner, department=vision, username="bob", role="king")
 
 
-def test_only_owners_steer_members_and_strangers_see_no_department(vision):
+def test_only_owners_manage_members_and_strangers_cannot_see_the_department(vision):
     member, stranger = Actor(make.member(vision)), Actor(make.member(make.department()))
     row = Membership.objects.get(user=member.user)
     with pytest.raises(Forbidden):
@@ -131,7 +133,7 @@ def test_only_owners_steer_members_and_strangers_see_no_department(vision):
             call()
 
 
-def test_the_last_owner_stays_unless_an_operator_says_otherwise(owner, vision):
+def test_only_an_operator_can_remove_the_last_owner(owner, vision):
     row = Membership.objects.get(user=owner.user)
     with pytest.raises(members.LastOwner):
         members.change_role(actor=owner, membership=row, role="member")
@@ -144,7 +146,7 @@ def test_the_last_owner_stays_unless_an_operator_says_otherwise(owner, vision):
     assert members.remove_member(actor=operator, membership=last) == 0
 
 
-def test_removing_ends_the_tokens_the_membership_carried(owner, vision):
+def test_removing_a_member_revokes_their_tokens_in_the_department_and_its_teams(owner, vision):
     other = make.department()
     team = make.department(parent=vision)
     boss = make.member(vision, Role.OWNER, "boss")

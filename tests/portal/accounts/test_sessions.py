@@ -1,4 +1,4 @@
-"""What ends a session ends all that was opened through it; and an invitation ends with the right of who made it."""
+"""The end of a session ends all streams opened through it, and an invitation ends with its author's right to invite."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def log_out(client: Client, _user: User, _operator: Actor) -> None:
     client.post("/logout/")
 
 
-def change_the_password(_client: Client, user: User, _operator: Actor) -> None:
-    """In another browser, or in this one: the session that goes on is another one."""
+def change_password_elsewhere(_client: Client, user: User, _operator: Actor) -> None:
+    """In another browser, whose session continues."""
     other, _key = browser(user)
     new = {
         "form": "password",
@@ -65,7 +65,8 @@ def change_the_password(_client: Client, user: User, _operator: Actor) -> None:
     assert other.post("/profile/", new).status_code == 302
 
 
-def change_the_password_here(client: Client, _user: User, _operator: Actor) -> None:
+def change_password_here(client: Client, _user: User, _operator: Actor) -> None:
+    """In this browser, which continues with a new session."""
     new = {
         "form": "password",
         "old_password": PASSWORD,
@@ -76,7 +77,7 @@ def change_the_password_here(client: Client, _user: User, _operator: Actor) -> N
     assert client.get("/profile/").status_code == 200
 
 
-def be_given_a_password(_client: Client, user: User, operator: Actor) -> None:
+def reset_password_by_operator(_client: Client, user: User, operator: Actor) -> None:
     users.reset_password(actor=operator, user=user)
 
 
@@ -85,13 +86,13 @@ def log_out_everywhere(_client: Client, user: User, _operator: Actor) -> None:
     assert other.post("/profile/sessions/end/").status_code == 302
 
 
-def be_logged_out_by_an_operator(_client: Client, user: User, operator: Actor) -> None:
+def log_out_by_operator(_client: Client, user: User, operator: Actor) -> None:
     assert operator.user is not None
-    desk, _key = browser(operator.user)
-    assert desk.post(f"/operator/users/{user.username}/", {"change": "sessions"}).status_code == 302
+    operators_browser, _key = browser(operator.user)
+    assert operators_browser.post(f"/operator/users/{user.username}/", {"change": "sessions"}).status_code == 302
 
 
-def be_locked_and_unlocked(_client: Client, user: User, operator: Actor) -> None:
+def lock_and_unlock(_client: Client, user: User, operator: Actor) -> None:
     users.set_active(actor=operator, user=user, active=False)
     users.set_active(actor=operator, user=user, active=True)
 
@@ -101,13 +102,13 @@ def expire(_client: Client, _user: User, _operator: Actor) -> None:
 
 
 ENDS = [
-    log_out, change_the_password, change_the_password_here, be_given_a_password, log_out_everywhere,
-    be_logged_out_by_an_operator, be_locked_and_unlocked, expire,
+    log_out, change_password_elsewhere, change_password_here, reset_password_by_operator, log_out_everywhere,
+    log_out_by_operator, lock_and_unlock, expire,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_was_opened_through_a_session_ends_with_it(
+def test_stream_ends_when_its_session_ends(
     mia: User, operator: Actor, end: Callable[[Client, User, Actor], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, key = browser(mia)
@@ -134,15 +135,15 @@ def test_what_was_opened_through_a_session_ends_with_it(
     assert Standing(actor, checked=False).actor() is None
 
 
-def test_another_persons_session_is_none_of_theirs(mia: User, operator: Actor) -> None:
+def test_session_is_not_live_for_another_user(mia: User, operator: Actor) -> None:
     assert operator.user is not None
     _client, key = browser(operator.user)
     assert not sessions.is_live(key, mia)
     assert not sessions.is_live("", mia)
 
 
-def test_logging_out_everywhere_ends_every_browser_and_no_token(mia: User, vision: Department) -> None:
-    here, there = browser(mia)[0], browser(mia)[0]
+def test_logging_out_everywhere_ends_all_sessions_but_no_tokens(mia: User, vision: Department) -> None:
+    here, elsewhere = browser(mia)[0], browser(mia)[0]
     token = program(mia, vision)
     dialog = (
         here.get("/profile/").content.decode().partition('action="/profile/sessions/end/"')[2].partition("</form>")[0]
@@ -151,14 +152,14 @@ def test_logging_out_everywhere_ends_every_browser_and_no_token(mia: User, visio
     assert "csrfmiddlewaretoken" in dialog
     page = here.post("/profile/sessions/end/", follow=True)
     assert "You were logged out everywhere." in page.content.decode()
-    for client in (here, there):
+    for client in (here, elsewhere):
         assert client.get("/profile/").headers["Location"].startswith("/login/")
     assert token.get("/api/v1/departments/").status_code == 200
     assert AuditEntry.objects.filter(action="user.sessions_ended", actor=mia).count() == 1
     assert browser(mia)[0].get("/profile/").status_code == 200, "a new login works"
 
 
-def test_nobody_logs_others_out(mia: User) -> None:
+def test_only_operators_can_end_other_users_sessions(mia: User) -> None:
     client, _key = browser(make.member(make.department("nlp"), Role.OWNER))
     assert client.post("/operator/users/mia/", {"change": "sessions"}).status_code == 404
 
@@ -166,25 +167,25 @@ def test_nobody_logs_others_out(mia: User) -> None:
 # Invitations -------------------------------------------------------------------------------------------------------------
 
 
-def _removed(operator: Actor, row: Membership) -> None:
+def _remove(operator: Actor, row: Membership) -> None:
     members.remove_member(actor=operator, membership=row)
 
 
-def _made_member(operator: Actor, row: Membership) -> None:
+def _demote(operator: Actor, row: Membership) -> None:
     members.change_role(actor=operator, membership=row, role="member")
 
 
-def _locked(operator: Actor, row: Membership) -> None:
+def _lock(operator: Actor, row: Membership) -> None:
     users.set_active(actor=operator, user=row.user, active=False)
 
 
-@pytest.mark.parametrize("end", [_removed, _made_member, _locked])
-def test_an_invitation_ends_with_the_right_of_who_made_it(
+@pytest.mark.parametrize("end", [_remove, _demote, _lock])
+def test_invitation_ends_when_its_author_loses_the_right_to_invite(
     vision: Department, operator: Actor, mia: User, end: Callable[[Actor, Membership], None]
 ) -> None:
     olga, otto = make.member(vision, Role.OWNER, "olga"), make.member(vision, Role.OWNER, "otto")
     _row, secret = members.invite(actor=Actor(olga), department=vision, role="owner", email="new@example.org")
-    _row, others = members.invite(actor=Actor(otto), department=vision, role="viewer")
+    _row, ottos_secret = members.invite(actor=Actor(otto), department=vision, role="viewer")
     stranger = make.user("stranger")
     end(operator, Membership.objects.get(user=olga))
     page = Client().get(f"/invite/{secret}/")
@@ -196,18 +197,18 @@ def test_an_invitation_ends_with_the_right_of_who_made_it(
         members.accept_as_new(secret=secret, username="new", password="a long enough one")
     assert not Membership.objects.filter(user=stranger).exists()
     assert "new@example.org" not in browser(otto)[0].get("/d/vision/members/").content.decode()
-    assert members.accept(actor=Actor(stranger), secret=others).role == "viewer"
+    assert members.accept(actor=Actor(stranger), secret=ottos_secret).role == "viewer"
 
 
-def test_the_right_is_looked_at_again_when_the_invitation_is_used(
+def test_authors_right_is_checked_again_when_the_invitation_is_accepted(
     vision: Department, operator: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends between the page and the click."""
+    """The right ends between opening the page and accepting."""
     olga, stranger = make.member(vision, Role.OWNER, "olga"), make.user("stranger")
     _row, secret = members.invite(actor=Actor(olga), department=vision, role="owner")
     known = Invitation.objects.select_related("department", "created_by").get()
     monkeypatch.setattr(members, "invitation_for", lambda _secret: known)
-    _removed(operator, Membership.objects.get(user=olga))
+    _remove(operator, Membership.objects.get(user=olga))
     with pytest.raises(members.InvitationOver):
         members.accept(actor=Actor(stranger), secret=secret)
     assert Invitation.objects.get().accepted_at is None

@@ -1,4 +1,4 @@
-"""What a token may not: more than what made it, longer than the right it rests on, or outside of its department."""
+"""Limits of a token: no more rights than its parent, no longer than the right it depends on, only in its department."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def works(client: APIClient) -> bool:
     return bool(client.get("/api/v1/departments/").status_code == 200)
 
 
-# Made and ended with a token -------------------------------------------------------------------------------------------
+# Created and revoked with a token --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scopes", [["read"], ["read", "submit", "quota"]])
-def test_without_the_scope_tokens_none_are_made_and_no_others_ended(
+def test_token_without_the_tokens_scope_cannot_create_or_revoke_tokens(
     vision: Department, olga: User, scopes: list[str]
 ) -> None:
     client = program(olga, vision, scopes)
-    made = client.post(URL, body(scopes=["read"], expires_at=soon()))
-    assert (made.status_code, made.json()["code"], made.json()["scope"]) == (403, "scope_missing", "tokens")
+    refused = client.post(URL, body(scopes=["read"], expires_at=soon()))
+    assert (refused.status_code, refused.json()["code"], refused.json()["scope"]) == (403, "scope_missing", "tokens")
     make.user("vision.ci", service_of=vision)
     assert client.post(URL, body(scopes=["read"], expires_at=soon(), holder="vision.ci")).status_code == 403
     other, secret = token_of(olga, vision)
@@ -63,19 +63,19 @@ def test_without_the_scope_tokens_none_are_made_and_no_others_ended(
     assert works(with_secret(secret))
 
 
-def test_a_token_may_always_end_itself(vision: Department, olga: User) -> None:
+def test_token_can_always_revoke_itself(vision: Department, olga: User) -> None:
     row, secret = token_of(olga, vision, ["read"])
     assert with_secret(secret).delete(f"{URL}{row.prefix}/").status_code == 204
     assert not works(with_secret(secret))
 
 
-def test_a_child_is_bound_as_its_parent_is_and_ends_with_it(vision: Department, olga: User) -> None:
+def test_child_token_is_limited_to_its_parents_addresses_and_ends_with_it(vision: Department, olga: User) -> None:
     parent, secret = token_of(olga, vision, TOKENS, addresses=["10.0.0.0/8"])
     client = with_secret(secret, REMOTE_ADDR="10.1.2.3")
-    made = client.post(URL, body(scopes=["read"], expires_at=soon()))
-    assert made.status_code == 201, made.content
-    assert (made.json()["addresses"], made.json()["parent"]) == (["10.0.0.0/8"], parent.prefix)
-    child = made.json()["token"]
+    created = client.post(URL, body(scopes=["read"], expires_at=soon()))
+    assert created.status_code == 201, created.content
+    assert (created.json()["addresses"], created.json()["parent"]) == (["10.0.0.0/8"], parent.prefix)
+    child = created.json()["token"]
     assert works(with_secret(child, REMOTE_ADDR="10.1.2.3"))
     assert not works(with_secret(child, REMOTE_ADDR="192.0.2.1"))
     narrower = client.post(URL, body(scopes=["read"], expires_at=soon(), addresses=["10.5.0.0/16"]))
@@ -88,7 +88,7 @@ def test_a_child_is_bound_as_its_parent_is_and_ends_with_it(vision: Department, 
     assert not ApiToken.objects.filter(revoked_at=None).exists()
 
 
-def test_a_child_ends_with_its_parent_also_where_only_the_parents_row_says_so(vision: Department, olga: User) -> None:
+def test_child_token_ends_when_its_parent_expires(vision: Department, olga: User) -> None:
     parent, _secret = token_of(olga, vision, TOKENS)
     _child, secret = token_of(olga, vision, ["read"], parent=parent)
     assert works(with_secret(secret))
@@ -96,7 +96,7 @@ def test_a_child_ends_with_its_parent_also_where_only_the_parents_row_says_so(vi
     assert not works(with_secret(secret))
 
 
-def test_a_child_makes_no_children(vision: Department, olga: User) -> None:
+def test_child_token_cannot_create_tokens(vision: Department, olga: User) -> None:
     client = program(olga, vision, TOKENS)
     refused = client.post(URL, body(scopes=["read", "tokens"], expires_at=soon()))
     assert [each["attr"] for each in refused.json()["errors"]] == ["scopes"]
@@ -112,11 +112,11 @@ def test_a_child_makes_no_children(vision: Department, olga: User) -> None:
 # A department's token acts in its department -----------------------------------------------------------------------------
 
 
-def test_an_operators_token_of_a_department_changes_nothing_outside_of_it(vision: Department) -> None:
+def test_operators_token_of_a_department_cannot_act_outside_it(vision: Department) -> None:
     operator, pool = make.user("root", is_operator=True), make.pool("a100")
     nlp, node = make.department("nlp"), pool.group.cluster.nodes.get()
     client = program(operator, vision)
-    asked: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
+    requests: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
         ("post", "departments/", {"id": "new", "name": "New"}, {}),
         ("patch", "pools/a100/", {"notice": 60}, {"If-Match": '"1"'}),
         ("patch", f"nodes/{node.pk}/", {"drained": True}, {"If-Match": '"1"'}),
@@ -124,7 +124,7 @@ def test_an_operators_token_of_a_department_changes_nothing_outside_of_it(vision
         ("post", "clusters/", {"name": "c", "kind": "embedded"}, {}),
         ("post", f"nodes/{node.pk}/mode/", {"mode": "whole"}, {}),
     ]
-    for method, path, data, headers in asked:
+    for method, path, data, headers in requests:
         answer = getattr(client, method)(f"/api/v1/{path}", data or None, headers=headers)
         assert answer.status_code == 403, (path, answer.content)
         assert answer.json()["code"] == "token_of_department"
@@ -139,23 +139,23 @@ def test_an_operators_token_of_a_department_changes_nothing_outside_of_it(vision
     assert nlp.quotas.count() == 0
 
 
-def test_a_token_for_the_whole_installation_is_an_operators_and_ends_with_that(vision: Department, olga: User) -> None:
+def test_installation_wide_token_needs_operator_rights_and_ends_with_them(vision: Department, olga: User) -> None:
     operator, _pool = make.user("root", is_operator=True), make.pool("a100")
     make.user("second", is_operator=True)
     whole = body(department=None, scopes=["read", "admin"])
     assert person(olga).post(URL, whole).status_code == 404
-    assert program(operator, vision).post(URL, whole).status_code == 404, "a department's token makes none"
-    made = person(operator).post(URL, whole)
-    assert (made.status_code, made.json()["department"]) == (201, None)
-    client = with_secret(made.json()["token"])
+    assert program(operator, vision).post(URL, whole).status_code == 404, "a department's token cannot create one"
+    created = person(operator).post(URL, whole)
+    assert (created.status_code, created.json()["department"]) == (201, None)
+    client = with_secret(created.json()["token"])
     assert client.patch("/api/v1/pools/a100/", {"notice": 60}, headers={"If-Match": '"1"'}).status_code == 200
     assert client.get("/api/v1/departments/vision/").status_code == 200
     users.set_operator(actor=Actor(make.user("third", is_operator=True)), user=operator, operator=False)
     assert not works(client)
-    assert person(olga).get(f"{URL}{made.json()['id']}/").status_code == 404
+    assert person(olga).get(f"{URL}{created.json()['id']}/").status_code == 404
 
 
-def test_an_operators_token_promises_nothing_and_jumps_no_queue_without_the_scope_admin(vision: Department) -> None:
+def test_operators_token_without_the_admin_scope_cannot_set_quotas(vision: Department) -> None:
     operator, _pool = make.user("root", is_operator=True), make.pool("a100")
     client = program(operator, vision, ["read", "submit", "quota"])
     numbers = {"guaranteed": 1, "borrow_limit": None, "lend_limit": None}
@@ -163,41 +163,41 @@ def test_an_operators_token_promises_nothing_and_jumps_no_queue_without_the_scop
     assert (refused.status_code, refused.json()["scope"]) == (403, "admin")
 
 
-# A service account's token rests on a person's right ---------------------------------------------------------------------
+# A service account's token depends on a person's right -------------------------------------------------------------------
 
 
-def _removed(operator: Actor, membership: Membership) -> None:
+def _remove(operator: Actor, membership: Membership) -> None:
     members.remove_member(actor=operator, membership=membership)
 
 
-def _made_member(operator: Actor, membership: Membership) -> None:
+def _demote(operator: Actor, membership: Membership) -> None:
     members.change_role(actor=operator, membership=membership, role="member")
 
 
-def _locked(operator: Actor, membership: Membership) -> None:
+def _lock(operator: Actor, membership: Membership) -> None:
     users.set_active(actor=operator, user=membership.user, active=False)
 
 
-@pytest.mark.parametrize("end", [_removed, _made_member, _locked])
-def test_it_ends_with_the_right_of_who_made_it_and_the_other_owners_are_told(
+@pytest.mark.parametrize("end", [_remove, _demote, _lock])
+def test_token_ends_with_its_creators_right_and_other_owners_are_notified(
     vision: Department, olga: User, end: Callable[[Actor, Membership], None]
 ) -> None:
     other, operator = make.member(vision, Role.OWNER, "otto"), Actor(make.user("root", is_operator=True))
     assert person(olga).post("/api/v1/departments/vision/service_accounts/", {"name": "ci"}).status_code == 201
-    secrets = [person(who).post(URL, body(holder="vision.ci")).json()["token"] for who in (olga, other)]
+    secrets = [person(user).post(URL, body(holder="vision.ci")).json()["token"] for user in (olga, other)]
     children = [token_of(olga, vision, ["read"])[1]]
     assert all(works(with_secret(secret)) for secret in secrets + children)
     end(operator, Membership.objects.get(user=olga))
     assert [works(with_secret(secret)) for secret in secrets] == [False, True]
-    [line] = InboxItem.objects.filter(kind="token.ended")
-    assert (line.user, line.data["tokens"]) == (other, "vision.ci: ci")
+    [item] = InboxItem.objects.filter(kind="token.ended")
+    assert (item.user, item.data["tokens"]) == (other, "vision.ci: ci")
     Membership.objects.update_or_create(user=olga, department=vision, defaults={"role": Role.OWNER})
     User.objects.filter(pk=olga.pk).update(is_active=True)
-    assert not works(with_secret(secrets[0])), "what has ended does not come back with the right"
+    assert not works(with_secret(secrets[0])), "a revoked token stays revoked when the right returns"
 
 
-def test_it_ends_where_the_right_ends_by_itself(olga: User, vision: Department) -> None:
-    """An owner of the parent makes it; the team is moved away: no row of theirs has changed."""
+def test_token_ends_when_its_creators_right_ends_indirectly(olga: User, vision: Department) -> None:
+    """An owner of the parent creates the token, then the team gets another parent: no membership row has changed."""
     lab = make.department("lab")
     Department.objects.filter(pk=vision.pk).update(parent=lab)
     lou = make.member(lab, Role.OWNER, "lou")
@@ -209,32 +209,30 @@ def test_it_ends_where_the_right_ends_by_itself(olga: User, vision: Department) 
     assert not works(with_secret(secret))
 
 
-def test_a_service_account_with_the_scope_tokens_makes_children_that_rest_on_the_same_person(
-    vision: Department, olga: User
-) -> None:
+def test_child_tokens_of_a_service_account_depend_on_the_same_person(vision: Department, olga: User) -> None:
     make.member(vision, Role.OWNER, "otto")
     assert person(olga).post("/api/v1/departments/vision/service_accounts/", {"name": "ci"}).status_code == 201
     secret = person(olga).post(URL, body(holder="vision.ci", scopes=["read", "tokens"])).json()["token"]
-    made = with_secret(secret).post(URL, body(scopes=["read"], expires_at=soon()))
-    assert made.json()["made_by"] == "olga"
-    assert works(with_secret(made.json()["token"]))
-    _removed(Actor(make.user("root", is_operator=True)), Membership.objects.get(user=olga))
-    assert not works(with_secret(made.json()["token"]))
+    created = with_secret(secret).post(URL, body(scopes=["read"], expires_at=soon()))
+    assert created.json()["made_by"] == "olga"
+    assert works(with_secret(created.json()["token"]))
+    _remove(Actor(make.user("root", is_operator=True)), Membership.objects.get(user=olga))
+    assert not works(with_secret(created.json()["token"]))
 
 
 # Limits are the holder's -------------------------------------------------------------------------------------------------
 
 
-def test_a_second_token_is_no_second_budget(vision: Department, olga: User, settings: Any) -> None:
+def test_tokens_of_one_holder_share_one_rate_limit(vision: Department, olga: User, settings: Any) -> None:
     settings.API_RATE_PER_MINUTE = 4
     clients = [program(olga, vision), program(olga, vision), person(olga)]
     answers = [client.get("/api/v1/departments/").status_code for client in clients for _again in range(2)]
     assert answers == [200] * 4 + [429] * 2
-    assert works(program(make.member(vision, Role.MEMBER, "mia"), vision)), "others have their own"
+    assert works(program(make.member(vision, Role.MEMBER, "mia"), vision)), "other holders have their own limit"
 
 
-def test_the_upgrade_finds_out_who_made_a_service_accounts_token(vision: Department, olga: User) -> None:
-    """From the audit log; one that nobody is known to have made ends."""
+def test_migration_finds_the_creator_of_a_service_accounts_token(vision: Department, olga: User) -> None:
+    """From the audit log; a token whose creator is unknown is revoked."""
     robot = make.user("vision.ci", service_of=vision)
     known, secret = token_of(robot, vision, ["read"])
     unknown, lost = token_of(robot, vision, ["read"])

@@ -25,7 +25,7 @@ def olga(vision: Department) -> User:
     return make.member(vision, Role.OWNER, "olga")
 
 
-def test_each_sees_their_departments_and_what_they_may_do_there(vision: Department, olga: User, root: User) -> None:
+def test_users_see_their_departments_and_their_rights_there(vision: Department, olga: User, root: User) -> None:
     team = make.department("vision-lab", parent=vision)
     make.department("nlp")
     mia = make.member(team, Role.MEMBER)
@@ -38,13 +38,13 @@ def test_each_sees_their_departments_and_what_they_may_do_there(vision: Departme
     assert [d["id"] for d in person(root).get(URL + "?parent=vision").json()["results"]] == ["vision-lab"]
 
 
-def test_an_operator_makes_changes_and_removes_departments(root: User) -> None:
+def test_operator_creates_changes_and_removes_departments(root: User) -> None:
     client = person(root)
-    made = client.post(URL, {"id": "nlp", "name": "NLP", "weight": 2})
-    assert (made.status_code, made["Location"], made["ETag"]) == (201, "/api/v1/departments/nlp/", '"1"')
-    changed = client.patch(f"{URL}nlp/", {"name": "Language"}, headers={"If-Match": made["ETag"]})
+    created = client.post(URL, {"id": "nlp", "name": "NLP", "weight": 2})
+    assert (created.status_code, created["Location"], created["ETag"]) == (201, "/api/v1/departments/nlp/", '"1"')
+    changed = client.patch(f"{URL}nlp/", {"name": "Language"}, headers={"If-Match": created["ETag"]})
     assert (changed.status_code, changed.json()["name"], changed["ETag"]) == (200, "Language", '"2"')
-    stale = client.patch(f"{URL}nlp/", {"weight": 5}, headers={"If-Match": made["ETag"]})
+    stale = client.patch(f"{URL}nlp/", {"weight": 5}, headers={"If-Match": created["ETag"]})
     assert (stale.status_code, stale.json()["code"]) == (412, "stale")
     assert client.patch(f"{URL}nlp/", {"weight": 5}).status_code == 428
     assert client.patch(f"{URL}nlp/", {"weight": 5}, headers={"If-Match": "yesterday"}).status_code == 422
@@ -54,7 +54,7 @@ def test_an_operator_makes_changes_and_removes_departments(root: User) -> None:
     ]  # fmt: skip
 
 
-def test_a_department_with_a_history_cannot_be_removed(root: User, vision: Department) -> None:
+def test_department_in_use_cannot_be_removed(root: User, vision: Department) -> None:
     make.quota(vision, make.pool("a100"), 1)
     assert person(root).delete(f"{URL}vision/").json()["code"] == "in_use"
     assert Department.objects.filter(slug="vision").exists()
@@ -71,12 +71,14 @@ def test_a_department_with_a_history_cannot_be_removed(root: User, vision: Depar
         ({"name": "x"}, "id"),
     ],
 )
-def test_a_department_that_makes_no_sense_is_refused(root: User, vision: Department, body: Any, field: str) -> None:
+def test_invalid_department_is_refused_with_the_field_at_fault(
+    root: User, vision: Department, body: Any, field: str
+) -> None:
     answer = person(root).post(URL, body)
     assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, field)
 
 
-def test_owners_pause_but_do_not_rename(vision: Department, olga: User) -> None:
+def test_owners_can_pause_but_not_rename_their_department(vision: Department, olga: User) -> None:
     client = person(olga)
     paused = client.patch(f"{URL}vision/", {"paused": True}, headers={"If-Match": '"1"'})
     assert (paused.status_code, paused.json()["paused"]) == (200, True)
@@ -100,7 +102,7 @@ def test_owners_add_change_and_remove_members(vision: Department, olga: User) ->
     assert Membership.objects.get().user == olga
 
 
-PLACES = [
+OPERATIONS = [
     ("get", "departments/vision/"),
     ("patch", "departments/vision/"),
     ("delete", "departments/vision/"),
@@ -117,8 +119,8 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), PLACES)
-def test_a_stranger_finds_nothing_and_a_viewer_changes_nothing(
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_strangers_get_404_and_viewers_cannot_change_anything(
     vision: Department, olga: User, method: str, path: str
 ) -> None:
     stranger = make.member(make.department("nlp"), Role.OWNER)

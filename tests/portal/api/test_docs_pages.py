@@ -1,4 +1,4 @@
-"""The API's pages: guide first, then every operation with calls to copy that are whole programs."""
+"""The API's pages: the guide first, then every operation with complete calls to copy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_the_guide_comes_first_and_every_operation_is_listed() -> None:
             assert f"{reverse('api:docs-group', args=[tag])}#{each.name}" in page
 
 
-def test_each_reader_has_the_guide_and_the_reference_in_their_language() -> None:
-    """Whichever language was asked for first: pages are read in turn."""
+def test_guide_and_reference_are_in_the_readers_language() -> None:
+    """Whichever language was requested first: both are requested in turn."""
     english, chinese = Client(headers={"Accept-Language": "en"}), Client(headers={"Accept-Language": "zh-hans"})
     for _turn in range(2):
         page = chinese.get("/api/v1/docs/").content.decode()
@@ -42,13 +42,13 @@ def test_each_reader_has_the_guide_and_the_reference_in_their_language() -> None
         assert "Say what would happen; change nothing." in page
 
 
-def test_the_schema_is_in_english_for_everybody() -> None:
+def test_schema_is_always_in_english() -> None:
     schema = Client(headers={"Accept-Language": "zh-hans"}).get("/api/v1/schema/").content.decode()
     assert "Submit a workload" in schema
     assert "提交任务" not in schema
 
 
-def test_each_part_shows_its_operations_with_calls_to_copy() -> None:
+def test_each_group_page_shows_its_operations_with_calls_to_copy() -> None:
     for tag, rows in operations().items():
         answer = Client().get(reverse("api:docs-group", args=[tag]))
         page = answer.content.decode()
@@ -61,8 +61,8 @@ def test_each_part_shows_its_operations_with_calls_to_copy() -> None:
     assert Client().get("/api/v1/docs/nothing/").status_code == 404
 
 
-def test_what_is_copied_can_be_run() -> None:
-    seen = 0
+def test_calls_to_copy_are_valid_programs() -> None:
+    count = 0
     for rows in operations().values():
         for each in rows:
             by_name = {sample.name: sample.text for sample in each.samples}
@@ -71,5 +71,5 @@ def test_what_is_copied_can_be_run() -> None:
             assert words[0] == "curl"
             assert words[-1].startswith("$GPUQ_URL/api/v1/")
             assert "{" not in words[-1]
-            seen += 1
-    assert seen > 100
+            count += 1
+    assert count > 100

@@ -1,4 +1,4 @@
-"""The event stream: commit order, resuming, what a reader may see, and how it ends."""
+"""The event stream: commit order, resuming, what a reader can see, and how it ends."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def alice(vision: Department) -> User:
     return make.member(vision, Role.MEMBER, "alice")
 
 
-def happen(kind: str, department: Department | None, **data: Any) -> Event:
+def create_event(kind: str, department: Department | None, **data: Any) -> Event:
     with transaction.atomic():
         row = emit(kind, department=department, **data)
     row.refresh_from_db()
     return row
 
 
-def feed_of(who: User, token: ApiToken | None = None) -> stream.Feed:
-    return stream.Feed(Standing(Actor(who, token)))
+def feed_of(user: User, token: ApiToken | None = None) -> stream.Feed:
+    return stream.Feed(Standing(Actor(user, token)))
 
 
 def messages(raw: bytes) -> list[dict[str, str]]:
@@ -50,17 +50,17 @@ def messages(raw: bytes) -> list[dict[str, str]]:
     return found
 
 
-def heard(client: Any, **headers: str) -> list[dict[str, str]]:
-    """What a server that cannot hold requests gives at once."""
+def read_stream(client: Any, **headers: str) -> list[dict[str, str]]:
+    """The messages that a server that cannot hold requests sends at once."""
     answer = client.get("/api/v1/events/", headers={"Accept": "text/event-stream", **headers})
     assert answer["Content-Type"] == "text/event-stream"
     return messages(b"".join(answer.streaming_content))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_list_shows_the_newest_first_and_filters(alice: User, vision: Department) -> None:
-    first = happen("workload.queued", vision, workload="w1")
-    last = happen("quota.changed", vision, pool="a100")
+def test_event_list_is_newest_first_and_can_be_filtered(alice: User, vision: Department) -> None:
+    first = create_event("workload.queued", vision, workload="w1")
+    last = create_event("quota.changed", vision, pool="a100")
     page = person(alice).get("/api/v1/events/").json()["results"]
     assert [each["kind"] for each in page] == ["quota.changed", "workload.queued"]
     assert page[0]["id"] == f"{last.tx}-{last.pk}"
@@ -73,11 +73,11 @@ def test_the_list_shows_the_newest_first_and_filters(alice: User, vision: Depart
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nobody_hears_of_other_departments(alice: User, vision: Department) -> None:
+def test_events_of_other_departments_are_hidden(alice: User, vision: Department) -> None:
     nlp = make.department("nlp")
-    happen("workload.queued", nlp, workload="theirs")
-    happen("cluster.changed", None)
-    happen("workload.queued", vision, workload="ours")
+    create_event("workload.queued", nlp, workload="theirs")
+    create_event("cluster.changed", None)
+    create_event("workload.queued", vision, workload="ours")
     assert [e["workload"] for e in person(alice).get("/api/v1/events/").json()["results"]] == ["ours"]
     operator = make.user("root", is_operator=True)
     assert len(person(operator).get("/api/v1/events/").json()["results"]) == 3
@@ -87,56 +87,56 @@ def test_nobody_hears_of_other_departments(alice: User, vision: Department) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_resumes_behind_its_last_event(alice: User, vision: Department) -> None:
-    rows = [happen("a", vision, n=n) for n in range(3)]
-    told = heard(person(alice), **{"Last-Event-ID": f"{rows[0].tx}-{rows[0].pk}"})
-    assert told[0]["event"] == "open"
-    assert [json.loads(each["data"])["data"]["n"] for each in told[1:]] == [1, 2]
-    assert [each["id"] for each in told[1:]] == [f"{row.tx}-{row.pk}" for row in rows[1:]]
+def test_stream_resumes_after_the_last_event_id(alice: User, vision: Department) -> None:
+    rows = [create_event("a", vision, n=n) for n in range(3)]
+    received = read_stream(person(alice), **{"Last-Event-ID": f"{rows[0].tx}-{rows[0].pk}"})
+    assert received[0]["event"] == "open"
+    assert [json.loads(each["data"])["data"]["n"] for each in received[1:]] == [1, 2]
+    assert [each["id"] for each in received[1:]] == [f"{row.tx}-{row.pk}" for row in rows[1:]]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_new_stream_begins_now_and_can_be_resumed_from_its_opening(alice: User, vision: Department) -> None:
-    happen("old", vision)
-    [opening] = heard(person(alice))
-    happen("new", vision)
-    told = heard(person(alice), **{"Last-Event-ID": opening["id"]})
-    assert [each["event"] for each in told] == ["open", "new"]
+def test_new_stream_starts_now_and_can_be_resumed_from_its_opening(alice: User, vision: Department) -> None:
+    create_event("old", vision)
+    [opening] = read_stream(person(alice))
+    create_event("new", vision)
+    received = read_stream(person(alice), **{"Last-Event-ID": opening["id"]})
+    assert [each["event"] for each in received] == ["open", "new"]
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("given", ["1-999999", "x", "5", "-", "99999999999999999999-1", "²-1"])
-def test_an_id_that_is_gone_or_none_gives_reset(alice: User, vision: Department, given: str) -> None:
-    row = happen("a", vision)
-    told = stream.opening(*stream.start(given))
-    assert messages(told)[0] == {"id": f"{row.tx}-{row.pk}", "event": "reset", "data": "{}"}
+def test_unknown_or_invalid_last_event_id_resets_the_stream(alice: User, vision: Department, given: str) -> None:
+    row = create_event("a", vision)
+    received = stream.opening(*stream.start(given))
+    assert messages(received)[0] == {"id": f"{row.tx}-{row.pk}", "event": "reset", "data": "{}"}
 
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_an_event_waits_for_older_transactions_that_are_still_at_work(alice: User, vision: Department) -> None:
-    """Without it a reader that has seen the younger one would never hear of the older one."""
-    written, seen = threading.Event(), threading.Event()
+def test_event_is_withheld_while_an_older_transaction_is_open(alice: User, vision: Department) -> None:
+    """Otherwise a reader that has received the younger event would never receive the older one."""
+    written, checked = threading.Event(), threading.Event()
 
     def slow() -> None:
         try:
             with transaction.atomic():
                 emit("older", department=vision)
                 written.set()
-                assert seen.wait(20)
+                assert checked.wait(20)
         finally:
             connections.close_all()
 
     thread = threading.Thread(target=slow)
     thread.start()
     assert written.wait(20)
-    happen("younger", vision)
+    create_event("younger", vision)
     feed = feed_of(alice)
     found = feed.after((0, 0))
     assert found is not None
-    assert ([row.kind for row in found[0]], found[2]) == ([], True), "not yet, but soon"
-    assert Event.objects.filter(kind="younger").exists(), "a reader by id would have seen the younger one"
-    seen.set()
+    assert ([row.kind for row in found[0]], found[2]) == ([], True), "withheld for now"
+    assert Event.objects.filter(kind="younger").exists(), "a reader that goes by ID would have received the younger one"
+    checked.set()
     thread.join()
     found = feed.after((0, 0))
     assert found is not None
@@ -154,10 +154,10 @@ async def collect(feed: stream.Feed, given: str, until: Any) -> bytes:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, vision: Department) -> None:
+def test_held_stream_delivers_events_created_after_it_was_opened(alice: User, vision: Department) -> None:
     def later() -> None:
         try:
-            happen("news", vision, text="héllo\n\ndata: not a new message")
+            create_event("news", vision, text="héllo\n\ndata: not a new message")
         finally:
             connections.close_all()
 
@@ -165,9 +165,9 @@ def test_a_held_stream_tells_what_happens_after_it_was_opened(alice: User, visio
     timer.start()
     raw = asyncio.run(collect(feed_of(alice), "", lambda raw: b"news" in raw))
     timer.join()
-    told = messages(raw)
-    assert [each["event"] for each in told] == ["open", "news"]
-    assert json.loads(told[1]["data"])["data"]["text"] == "héllo\n\ndata: not a new message"
+    received = messages(raw)
+    assert [each["event"] for each in received] == ["open", "news"]
+    assert json.loads(received[1]["data"])["data"]["text"] == "héllo\n\ndata: not a new message"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -192,7 +192,7 @@ def test_a_held_stream_ends_when_its_token_is_revoked(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_held_stream_ends_by_itself_when_the_process_closes(
+def test_held_stream_ends_when_the_process_shuts_down(
     alice: User, vision: Department, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_bell, "closing", threading.Event())
@@ -204,7 +204,7 @@ def test_a_held_stream_ends_by_itself_when_the_process_closes(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_quiet_stream_says_that_it_is_alive(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_stream_sends_keep_alive_comments(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.server.streams.KEEP_ALIVE", 0.1)
     monkeypatch.setattr("portal.server.streams.LOOK_EVERY", 0.1)
     raw = asyncio.run(collect(feed_of(alice), "", lambda raw: b": still here" in raw))
@@ -212,8 +212,8 @@ def test_a_quiet_stream_says_that_it_is_alive(alice: User, monkeypatch: pytest.M
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_is_read_in_few_queries(alice: User, vision: Department) -> None:
-    happen("a", vision)
+def test_reading_the_feed_takes_few_queries(alice: User, vision: Department) -> None:
+    create_event("a", vision)
     feed = feed_of(alice)
     feed.after((0, 0))
     with connection.execute_wrapper(counter := Counter()):

@@ -1,6 +1,6 @@
-"""What schemathesis makes of the schema is answered as the schema says, for a member and for an operator.
+"""Requests that schemathesis generates from the schema get responses that conform to it, as a member and as an operator.
 
-FUZZ_EXAMPLES=100 tries more of each operation, and others every time.
+FUZZ_EXAMPLES=100 tries more requests of each operation, and different ones every time.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ LEFT_OUT = [positive_data_acceptance]
 @pytest.fixture
 def world(settings: Any, tmp_path: Path) -> Iterator[World]:
     settings.DATA_DIR, settings.DEBUG, settings.API_RATE_PER_MINUTE = tmp_path, True, 10**6
-    for signal in (request_started, request_finished):  # as Django's test client does: the test's transaction goes on
+    for signal in (request_started, request_finished):  # as Django's test client does, to keep the transaction open
         signal.disconnect(close_old_connections)
     yield build()
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
 
 
-@pytest.mark.parametrize("who", ["member", "operator"])
-def test_every_operation_answers_as_the_schema_says(world: World, who: str) -> None:
-    _row, secret = token_of(world.people[who], world.vision)
+@pytest.mark.parametrize("role", ["member", "operator"])
+def test_every_operation_conforms_to_the_schema(world: World, role: str) -> None:
+    _row, secret = token_of(world.people[role], world.vision)
     headers = {"Authorization": f"Bearer {secret}", "Host": "localhost"}
     schema = schemathesis.openapi.from_wsgi("/api/v1/schema/?format=json", get_wsgi_application())
     operations = [found.ok() for found in schema.get_all_operations()]

@@ -1,4 +1,4 @@
-"""A POST that is sent twice happens once, also when its process dies at the worst moment."""
+"""A POST that is sent twice is carried out once, even if its process dies at the worst moment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_same_key_and_body_get_the_stored_answer(alice: User) -> None:
     assert Workload.objects.count() == 1
 
 
-def test_without_a_key_every_post_counts(alice: User) -> None:
+def test_every_post_without_a_key_is_carried_out(alice: User) -> None:
     client = person(alice)
     assert [client.post(URL, JOB).status_code for _ in range(2)] == [202, 202]
     assert Workload.objects.count() == 2
@@ -66,7 +66,7 @@ def test_the_same_key_with_another_body_is_refused(alice: User) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
 
 
-def test_keys_of_two_holders_have_nothing_to_do_with_each_other(alice: User, vision: Department) -> None:
+def test_keys_of_different_holders_are_independent(alice: User, vision: Department) -> None:
     bob = make.member(vision, Role.MEMBER, "bob")
     clients = [person(alice), person(bob), program(alice, vision), program(alice, vision)]
     assert len({submit(client).json()["id"] for client in clients}) == 4
@@ -81,7 +81,7 @@ def test_a_refusal_is_stored_like_any_answer(alice: User, pool: Pool) -> None:
     assert again["Idempotency-Replayed"] == "true"
 
 
-def test_an_answer_500_is_not_stored(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_error_is_not_stored(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(**_: Any) -> None:
         raise ZeroDivisionError
 
@@ -94,7 +94,7 @@ def test_an_answer_500_is_not_stored(alice: User, monkeypatch: pytest.MonkeyPatc
     assert submit(client).status_code == 202
 
 
-def test_a_key_in_flight_is_409_with_the_time_to_wait(alice: User) -> None:
+def test_key_in_flight_gets_409_with_the_time_to_wait(alice: User) -> None:
     submit(person(alice))
     IdempotencyKey.objects.update(status=None)
     answer = submit(person(alice))
@@ -102,25 +102,25 @@ def test_a_key_in_flight_is_409_with_the_time_to_wait(alice: User) -> None:
     assert answer["Retry-After"] == "2"
 
 
-def test_a_process_that_died_before_its_commit_is_taken_over_after_a_minute(alice: User) -> None:
+def test_key_of_a_process_that_died_before_its_commit_expires_after_a_minute(alice: User) -> None:
     submit(person(alice))
     IdempotencyKey.objects.update(status=None, created_at=timezone.now() - dt.timedelta(seconds=61))
     assert submit(person(alice)).status_code == 202
 
 
-def test_keys_are_forgotten_after_a_day(alice: User) -> None:
+def test_keys_expire_after_a_day(alice: User) -> None:
     first = submit(person(alice)).json()["id"]
     IdempotencyKey.objects.update(created_at=timezone.now() - dt.timedelta(hours=24, seconds=1))
     assert submit(person(alice)).json()["id"] != first
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "schlüssel"])
-def test_a_key_that_is_none_is_refused(alice: User, key: str) -> None:
+def test_invalid_key_is_refused(alice: User, key: str) -> None:
     assert submit(person(alice), key).status_code == 422
     assert not Workload.objects.exists()
 
 
-def test_a_secret_in_an_answer_is_not_kept_in_the_open(alice: User) -> None:
+def test_secret_in_a_stored_answer_is_not_kept_in_plain_text(alice: User) -> None:
     soon = (timezone.now() + dt.timedelta(days=1)).isoformat()
     body = {"department": "vision", "name": "ci", "scopes": ["read"], "expires_at": soon}
     first = person(alice).post("/api/v1/tokens/", body, headers={"Idempotency-Key": "k"})
@@ -148,7 +148,7 @@ def in_threads(count: int, work: Any) -> list[Any]:
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_twelve_at_once_make_one_workload(alice: User) -> None:
+def test_twelve_concurrent_posts_with_one_key_create_one_workload(alice: User) -> None:
     client = person(alice)
     for round in range(3):
         answers = in_threads(12, lambda n, key=f"race-{round}": submit(client, key))
@@ -160,7 +160,8 @@ def test_twelve_at_once_make_one_workload(alice: User) -> None:
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_without_keys_twelve_at_once_make_twelve_which_shows_that_the_race_is_real(alice: User) -> None:
+def test_twelve_concurrent_posts_without_keys_create_twelve_workloads(alice: User) -> None:
+    """The negative control: the race in the test above is real."""
     client = person(alice)
     answers = in_threads(12, lambda n: client.post(URL, JOB))
     assert [answer.status_code for answer in answers] == [202] * 12
@@ -168,8 +169,10 @@ def test_without_keys_twelve_at_once_make_twelve_which_shows_that_the_race_is_re
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_process_that_dies_after_its_commit_has_left_its_answer(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The death is an exception that nothing in the view can catch, right behind the commit."""
+def test_answer_is_stored_even_if_the_process_dies_after_its_commit(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The death is simulated by an exception that nothing in the view can catch, right after the commit."""
 
     class Killed(BaseException):
         pass
@@ -178,8 +181,8 @@ def test_a_process_that_dies_after_its_commit_has_left_its_answer(alice: User, m
 
     real = actions.submit
 
-    def submit_and_die(**asked: Any) -> None:
-        real(**asked)
+    def submit_and_die(**arguments: Any) -> None:
+        real(**arguments)
         raise Killed
 
     client = person(alice)
@@ -194,19 +197,19 @@ def test_a_process_that_dies_after_its_commit_has_left_its_answer(alice: User, m
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_was_too_slow_cannot_commit_after_another_took_over(
+def test_slow_request_cannot_commit_after_another_took_over_its_key(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slow one is stopped between taking the key and writing the workload; meanwhile its minute passes."""
+    """The slow request is held between taking the key and writing the workload; meanwhile its minute passes."""
     from workloads import actions
 
     real, client, answers = actions.submit, person(alice), []
 
-    def slow(**asked: Any) -> Any:
+    def slow(**arguments: Any) -> Any:
         monkeypatch.setattr(actions, "submit", real)
         IdempotencyKey.objects.update(created_at=timezone.now() - dt.timedelta(seconds=61))
         answers.append(submit(client))
-        return real(**asked)
+        return real(**arguments)
 
     monkeypatch.setattr(actions, "submit", slow)
     late = submit(client)
@@ -217,7 +220,7 @@ def test_whoever_was_too_slow_cannot_commit_after_another_took_over(
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_members_added_at_once_are_added_once(vision: Department) -> None:
+def test_concurrent_additions_of_one_member_add_it_once(vision: Department) -> None:
     owner = make.member(vision, Role.OWNER)
     make.user("carol")
     client = person(owner)

@@ -1,4 +1,4 @@
-"""Every operation of the API says what it does, and shows it: summary, text, examples that are valid, gpuq's command."""
+"""Every operation of the API is documented: summary, text, valid examples, and the command of gpuq."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HAN = re.compile(r"[\u3400-\u9fff]")
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     with translation.override("en"):
-        made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return made
+        generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return generated
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -35,7 +35,7 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What it takes and answers, as (where, media type's part of the document)."""
+    """The request body and the responses of an operation, as (where, the media type's part of the document)."""
     for media, content in operation.get("requestBody", {}).get("content", {}).items():
         yield f"request {media}", content
     for status, response in operation["responses"].items():
@@ -62,7 +62,7 @@ def test_no_two_operations_have_the_same_summary(document: dict[str, Any]) -> No
     assert sorted(summaries) == sorted(set(summaries))
 
 
-def test_examples_are_what_the_schema_allows(document: dict[str, Any]) -> None:
+def test_examples_are_valid_against_the_schema(document: dict[str, Any]) -> None:
     wrong = []
     for each in operations(document):
         for where, content in contents(each):
@@ -72,14 +72,14 @@ def test_examples_are_what_the_schema_allows(document: dict[str, Any]) -> None:
     assert wrong == []
 
 
-def test_what_takes_a_body_has_one_of_its_own(document: dict[str, Any]) -> None:
-    """An example with every field is no help: the one shown is what somebody would send."""
+def test_every_operation_with_a_body_has_its_own_example_body(document: dict[str, Any]) -> None:
+    """A generated example with every field is no help: the one shown is what a user would send."""
     bodies = {each["operationId"] for each in operations(document)
               if "application/json" in each.get("requestBody", {}).get("content", {})}  # fmt: skip
     assert sorted(bodies) == sorted(name for name, own in words().items() if "body" in own)
 
 
-def test_words_are_of_operations_that_there_are(document: dict[str, Any]) -> None:
+def test_texts_exist_for_exactly_the_operations_of_the_schema(document: dict[str, Any]) -> None:
     assert sorted(words()) == sorted(each["operationId"] for each in operations(document))
 
 
@@ -102,8 +102,8 @@ def test_the_chinese_texts_have_the_same_code_as_the_english_ones(document: dict
     assert [chinese for english, chinese in pairs if not set(code.findall(english)) <= set(code.findall(chinese))] == []
 
 
-def test_tags_and_parameters_are_all_in_chinese(document: dict[str, Any]) -> None:
-    """And nothing is, that the page does not show."""
+def test_all_tags_and_parameters_are_translated_to_chinese(document: dict[str, Any]) -> None:
+    """And only terms that the page shows are translated."""
     shown = {tag for each in operations(document) for tag in each["tags"]} | {"required"}
     for each in operations(document):
         for parameter in each.get("parameters", ()):
@@ -112,10 +112,10 @@ def test_tags_and_parameters_are_all_in_chinese(document: dict[str, Any]) -> Non
     assert [name for name, term in chinese_terms().items() if not HAN.search(term)] == ["webhooks"]
 
 
-def test_commands_of_gpuq_are_what_it_understands() -> None:
+def test_gpuq_can_parse_every_documented_command() -> None:
     commands = [own["gpuq"] for own in words().values() if "gpuq" in own]
     assert len(commands) > 20
     for command in commands:
         program, *arguments = shlex.split(command)
         assert program == "gpuq"
-        parser().parse_args(arguments)  # ends the program where it does not understand them
+        parser().parse_args(arguments)  # exits if it cannot parse them

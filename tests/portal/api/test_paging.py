@@ -1,4 +1,4 @@
-"""Every list of the API is walked to its end, two rows a page."""
+"""Every list of the API is read to its end, two rows a page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def world(settings: Any, tmp_path: Path) -> World:
         make.holding(make.department(f"borrower-{n}"), pool, borrowed={vision: 1})
         AuditEntry.objects.create(actor_name="olivia", action="quota.changed", department=vision, target=pool.slug)
     day = timezone.localdate() + dt.timedelta(days=9)
-    Budget.objects.update(starts_on=day, ends_on=day)  # not begun: what is used of it does not change with each second
+    Budget.objects.update(starts_on=day, ends_on=day)  # not begun: the hours used do not change every second
     world.values["workload"] = first.public_id
     return world
 
@@ -75,7 +75,7 @@ def lists() -> list[str]:
     ]
 
 
-def test_every_list_is_the_same_page_by_page(world: World) -> None:
+def test_every_list_read_page_by_page_equals_the_whole_list(world: World) -> None:
     client, short = person(world.people["operator"]), []
     for template in lists():
         path = re.sub(r"\{(\w+)\}", lambda found: world.values[found[1]], template)

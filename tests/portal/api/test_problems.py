@@ -30,25 +30,25 @@ def check(answer: Any, status: int, code: str) -> dict[str, Any]:
     return document
 
 
-def test_no_token_is_401_wherever_one_asks() -> None:
+def test_request_without_a_token_gets_401_at_every_address() -> None:
     for path in ("departments/", "departments/vision/", "departments/nothing/", "workloads/x/", "clusters/"):
         check(APIClient().get(f"/api/v1/{path}"), 401, "not_authenticated")
 
 
-def test_what_one_may_not_see_does_not_exist(olga: User) -> None:
+def test_hidden_department_gets_the_same_404_as_a_missing_one(olga: User) -> None:
     builders.department("secret")
     hidden = check(person(olga).get("/api/v1/departments/secret/"), 404, "not_found")
     absent = check(person(olga).get("/api/v1/departments/absent/"), 404, "not_found")
     assert {k: v for k, v in hidden.items() if k != "instance"} == {k: v for k, v in absent.items() if k != "instance"}
 
 
-def test_an_address_that_does_not_exist_is_a_problem_too() -> None:
+def test_unknown_address_gets_a_problem_document() -> None:
     check(Client().get("/api/v1/nothing/here/"), 404, "not_found")
 
 
 @pytest.mark.parametrize("debug", [True, False])
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_a_change_at_an_address_without_its_slash_is_refused_and_not_redirected(
+def test_change_without_the_trailing_slash_is_refused_and_not_redirected(
     olga: User, settings: Any, method: str, debug: bool
 ) -> None:
     settings.DEBUG = debug
@@ -59,7 +59,7 @@ def test_a_change_at_an_address_without_its_slash_is_refused_and_not_redirected(
     assert getattr(Client(), method)("/login").status_code == 404
 
 
-def test_a_missing_role_is_named(olga: User) -> None:
+def test_problem_names_the_missing_role(olga: User) -> None:
     viewer = builders.member(Department.objects.get(), Role.VIEWER)
     answer = person(viewer).post("/api/v1/departments/vision/members/", {"username": "x"})
     assert check(answer, 403, "forbidden")["role"] == "owner"
@@ -70,16 +70,16 @@ def test_malformed_json_is_400(olga: User) -> None:
     check(answer, 400, "parse_error")
 
 
-def test_another_media_type_is_415(olga: User) -> None:
+def test_unsupported_media_type_is_415(olga: User) -> None:
     answer = person(olga).post("/api/v1/departments/vision/members/", "a=b", content_type="text/csv")
     check(answer, 415, "unsupported_media_type")
 
 
-def test_another_method_is_405(olga: User) -> None:
+def test_unsupported_method_is_405(olga: User) -> None:
     check(person(olga).put("/api/v1/departments/vision/members/", {}), 405, "method_not_allowed")
 
 
-def test_every_field_at_fault_is_named(olga: User) -> None:
+def test_problem_names_every_field_at_fault(olga: User) -> None:
     answer = person(olga).post("/api/v1/departments/vision/members/", {"role": "king", "colour": "red"})
     assert [each["attr"] for each in check(answer, 422, "invalid")["errors"]] == ["colour"]
     answer = person(olga).post("/api/v1/departments/vision/members/", {"role": "king"})
@@ -87,27 +87,27 @@ def test_every_field_at_fault_is_named(olga: User) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "cursor=nonsense", "cursor=cD0lMDA="])
-def test_a_wrong_limit_or_cursor_is_422(olga: User, query: str) -> None:
+def test_invalid_limit_or_cursor_is_422(olga: User, query: str) -> None:
     answer = person(olga).get(f"/api/v1/departments/?{query}")
     assert check(answer, 422, "invalid")["errors"][0]["attr"] == query.split("=")[0]
 
 
-def test_zero_bytes_in_an_address_are_400(olga: User) -> None:
+def test_null_character_in_an_address_is_400(olga: User) -> None:
     check(person(olga).get("/api/v1/audit/?actor=a%00b"), 400, "null_character")
 
 
-def test_lists_go_on_by_cursor_until_the_end(olga: User) -> None:
+def test_list_is_read_by_cursor_to_its_end(olga: User) -> None:
     for n in range(7):
         Department.objects.create(slug=f"team-{n}", name="T", parent=Department.objects.get(slug="vision"))
-    seen: list[str] = []
+    ids: list[str] = []
     url: str | None = "/api/v1/departments/?limit=3"
     while url:
         page = person(olga).get(url).json()
         assert set(page) == {"results", "next"}
-        seen += [each["id"] for each in page["results"]]
+        ids += [each["id"] for each in page["results"]]
         url = page["next"]
-    assert seen == sorted(seen)
-    assert len(seen) == 8
+    assert ids == sorted(ids)
+    assert len(ids) == 8
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_lists_go_on_by_cursor_until_the_end(olga: User) -> None:
         (IntegrityError("FOREIGN KEY constraint failed"), 409, "in_use"),
     ],
 )
-def test_what_the_database_refuses_is_never_500(
+def test_database_error_is_never_500(
     olga: User, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
     def fails(**_: Any) -> None:
@@ -131,20 +131,20 @@ def test_what_the_database_refuses_is_never_500(
     assert (answer.headers.get("Retry-After") is not None) == (status == 503)
 
 
-def test_a_database_that_is_away_is_503_even_before_the_view(olga: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_database_is_503_even_before_the_view(olga: User, monkeypatch: pytest.MonkeyPatch) -> None:
     client = person(olga)
     client.raise_request_exception = False
 
-    def away(*_: Any, **__: Any) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
         raise OperationalError("connection refused") from psycopg.OperationalError("connection refused")
 
-    with connection.execute_wrapper(away):
+    with connection.execute_wrapper(unreachable):
         answer = client.get("/api/v1/departments/")
     check(answer, 503, "busy")
     assert answer["Retry-After"] == "3"
 
 
-def test_an_error_nobody_foresaw_is_a_problem_with_the_request_id(olga: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_is_a_problem_with_the_request_id(olga: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(**_: Any) -> None:
         raise ZeroDivisionError
 
@@ -157,12 +157,12 @@ def test_an_error_nobody_foresaw_is_a_problem_with_the_request_id(olga: User, mo
     assert "ZeroDivision" not in answer.content.decode()
 
 
-def test_the_sentence_is_in_the_readers_language(olga: User) -> None:
+def test_problem_is_in_the_readers_language(olga: User) -> None:
     answer = person(olga).get("/api/v1/departments/nothing/", headers={"Accept-Language": "zh-hans"})
     assert answer["Content-Language"] == "zh-hans"
 
 
-def test_calls_above_the_rate_get_429_with_the_time_to_wait(olga: User, settings: Any) -> None:
+def test_requests_above_the_rate_limit_get_429_with_the_time_to_wait(olga: User, settings: Any) -> None:
     from django.core.cache import cache
 
     cache.clear()
@@ -174,5 +174,5 @@ def test_calls_above_the_rate_get_429_with_the_time_to_wait(olga: User, settings
     check(answers[3], 429, "throttled")
     assert 1 <= int(answers[3]["Retry-After"]) <= 61
     other = builders.member(Department.objects.get(), Role.MEMBER)
-    assert person(other).get("/api/v1/departments/").status_code == 200, "another holder has a budget of its own"
+    assert person(other).get("/api/v1/departments/").status_code == 200, "another holder has a limit of its own"
     cache.clear()

@@ -29,7 +29,7 @@ def test_the_schema_is_openapi_3_1_and_valid(document: dict[str, Any]) -> None:
     validate(document)
 
 
-def test_every_operation_says_how_it_fails_and_who_may_call_it(document: dict[str, Any]) -> None:
+def test_every_operation_documents_its_errors_and_its_security(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert "application/problem+json" in operation["responses"]["default"]["content"], (method, path)
@@ -47,8 +47,8 @@ def test_every_list_is_paged(document: dict[str, Any]) -> None:
     assert all(names >= {"limit", "cursor"} for names in lists.values()), lists
 
 
-def test_the_resources_of_the_contract_are_there(document: dict[str, Any]) -> None:
-    here = {path.removeprefix("/api/v1/"): set(each) for path, each in document["paths"].items()}
+def test_schema_has_the_resources_of_the_contract(document: dict[str, Any]) -> None:
+    found = {path.removeprefix("/api/v1/"): set(each) for path, each in document["paths"].items()}
     for path, methods in {
         "departments/": {"get", "post"},
         "departments/{department}/": {"get", "patch", "delete"},
@@ -78,10 +78,10 @@ def test_the_resources_of_the_contract_are_there(document: dict[str, Any]) -> No
         "clusters/": {"get", "post"},
         "clusters/{cluster}/": {"get", "patch"},
     }.items():
-        assert here.get(path, set()) >= methods, path
+        assert found.get(path, set()) >= methods, path
 
 
-def test_the_page_to_try_it_runs_no_inline_script() -> None:
+def test_page_to_try_the_api_has_no_inline_scripts() -> None:
     page = Client().get("/api/v1/docs/try/")
     assert page.status_code == 200
     policy = page["Content-Security-Policy"]
@@ -91,15 +91,15 @@ def test_the_page_to_try_it_runs_no_inline_script() -> None:
     assert "cdn" not in html
 
 
-WHATEVER_IS_SENT = {"workloads_ready"}  # from inside a container, often by a shell's one-liner: only its token counts
+IGNORES_ITS_BODY = {"workloads_ready"}  # called inside a container, often by a shell's one-liner: only its token counts
 
 
-def test_what_takes_no_body_refuses_one_by_its_fields(document: dict[str, Any]) -> None:
+def test_operation_without_a_body_refuses_every_field_of_one(document: dict[str, Any]) -> None:
     client, ignored, tried = person(make.user("root", is_operator=True)), [], 0
     for path, operations in document["paths"].items():
         for method in {"post", "put", "patch", "delete"} & set(operations):
             name = operations[method]["operationId"]
-            if "requestBody" in operations[method] or name in WHATEVER_IS_SENT:
+            if "requestBody" in operations[method] or name in IGNORES_ITS_BODY:
                 continue
             tried += 1
             address = re.sub(r"{\w+}", "x1", path)

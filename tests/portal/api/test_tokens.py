@@ -29,21 +29,21 @@ def body(**changes: Any) -> dict[str, Any]:
     return {"department": "vision", "name": "ci", "scopes": ["read", "submit"], "expires_at": soon, **changes}
 
 
-def test_a_token_is_shown_once_and_kept_as_a_digest(alice: User) -> None:
-    made = person(alice).post(URL, body())
-    assert made.status_code == 201
-    whole = made.json()["token"]
-    assert whole.startswith(f"gqp_{made.json()['id']}_")
+def test_token_is_shown_once_and_stored_as_a_digest(alice: User) -> None:
+    created = person(alice).post(URL, body())
+    assert created.status_code == 201
+    secret = created.json()["token"]
+    assert secret.startswith(f"gqp_{created.json()['id']}_")
     row = ApiToken.objects.get()
-    assert whole not in (row.digest, row.prefix)
+    assert secret not in (row.digest, row.prefix)
     assert len(row.digest) == 64
     listed = person(alice).get(URL).json()["results"]
     assert [each["id"] for each in listed] == [row.prefix]
     assert "token" not in listed[0]
-    assert whole not in str(list(AuditEntry.objects.values()))
+    assert secret not in str(list(AuditEntry.objects.values()))
 
 
-def test_a_token_opens_the_api_until_it_is_revoked(alice: User, vision: Department) -> None:
+def test_token_gives_access_to_the_api_until_it_is_revoked(alice: User, vision: Department) -> None:
     client = program(alice, vision)
     assert client.get("/api/v1/departments/").json()["results"][0]["id"] == "vision"
     row = ApiToken.objects.get()
@@ -57,12 +57,12 @@ def test_a_token_opens_the_api_until_it_is_revoked(alice: User, vision: Departme
 
 
 @pytest.mark.parametrize("given", ["gqp_", "gqp_nope_nope", "gqp__x", "x", "gqp_000000000000_é", "gqp_" + "a" * 500])
-def test_every_bad_token_gets_the_same_401(given: str) -> None:
+def test_every_invalid_token_gets_the_same_401(given: str) -> None:
     answer = APIClient(HTTP_AUTHORIZATION=f"Bearer {given}").get("/api/v1/departments/")
     assert (answer.status_code, answer.json()["code"]) == (401, "authentication_failed")
 
 
-def test_an_expired_token_and_one_of_a_locked_account_are_not_valid(alice: User, vision: Department) -> None:
+def test_expired_token_and_token_of_a_locked_account_are_refused(alice: User, vision: Department) -> None:
     expired = program(alice, vision, expires_at=timezone.now() - dt.timedelta(seconds=1))
     assert expired.get(URL).status_code == 401
     live = program(alice, vision)
@@ -78,12 +78,12 @@ def test_a_token_works_only_from_its_addresses(alice: User, vision: Department) 
     assert client.get(URL, REMOTE_ADDR="10.2.2.3").status_code == 401
 
 
-def test_addresses_are_kept_once_each_and_ipv4_as_such_however_it_is_written(alice: User, vision: Department) -> None:
+def test_addresses_are_stored_once_and_ipv4_mapped_ones_as_ipv4(alice: User, vision: Department) -> None:
     client = person(alice)
     given = ["10.0.0.0/8", "::ffff:192.0.2.7", "10.0.0.0/8", "::ffff:10.0.0.0/104", "2001:db8::/32"]
-    made = client.post(URL, body(addresses=given)).json()
-    assert made["addresses"] == ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]
-    secret = {"Authorization": f"Bearer {made['token']}"}
+    created = client.post(URL, body(addresses=given)).json()
+    assert created["addresses"] == ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]
+    secret = {"Authorization": f"Bearer {created['token']}"}
     for address, status in (("192.0.2.7", 200), ("::ffff:192.0.2.7", 200), ("192.0.2.8", 401)):
         assert Client().get("/api/v1/workloads/", headers=secret, REMOTE_ADDR=address).status_code == status, address
     refused = client.post(URL, body(addresses=["10.1.2.3/8"])).json()["detail"]
@@ -118,7 +118,9 @@ def test_last_use_is_written_at_most_once_a_minute(alice: User, vision: Departme
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_token_that_makes_no_sense_is_refused_by_field(alice: User, changes: dict[str, Any], field: str) -> None:
+def test_invalid_token_request_is_refused_with_the_field_at_fault(
+    alice: User, changes: dict[str, Any], field: str
+) -> None:
     answer = person(alice).post(URL, body(**changes))
     assert answer.status_code == 422, answer.content
     assert answer["Content-Type"] == "application/problem+json"
@@ -126,7 +128,7 @@ def test_a_token_that_makes_no_sense_is_refused_by_field(alice: User, changes: d
     assert not ApiToken.objects.exists()
 
 
-def test_a_token_cannot_make_a_stronger_or_longer_one(alice: User, vision: Department) -> None:
+def test_token_cannot_create_one_with_more_scopes_or_a_later_expiry(alice: User, vision: Department) -> None:
     until = timezone.now() + dt.timedelta(hours=1)
     client = program(alice, vision, ["read", "tokens"], expires_at=until)
     assert client.post(URL, body(scopes=["submit"], expires_at=until)).json()["errors"][0]["attr"] == "scopes"
@@ -144,7 +146,7 @@ def test_a_token_sees_only_its_department(alice: User, vision: Department) -> No
     assert person(alice).get("/api/v1/departments/nlp/").status_code == 200
 
 
-def test_a_missing_scope_is_named(alice: User, vision: Department) -> None:
+def test_problem_names_the_missing_scope(alice: User, vision: Department) -> None:
     owner = builders.member(vision, Role.OWNER)
     client = program(owner, vision, ["read"])
     answer = client.post("/api/v1/departments/vision/members/", {"username": alice.username})
@@ -152,12 +154,12 @@ def test_a_missing_scope_is_named(alice: User, vision: Department) -> None:
     assert (answer.json()["code"], answer.json()["scope"]) == ("scope_missing", "quota")
 
 
-def test_owners_keep_service_accounts_and_their_tokens(alice: User, vision: Department) -> None:
+def test_owners_manage_service_accounts_and_their_tokens(alice: User, vision: Department) -> None:
     owner = builders.member(vision, Role.OWNER, "olga")
     accounts = "/api/v1/departments/vision/service_accounts/"
     assert person(alice).post(accounts, {"name": "nightly"}).status_code == 403
-    made = person(owner).post(accounts, {"name": "nightly"})
-    assert (made.status_code, made.json()["username"]) == (201, "vision.nightly")
+    created = person(owner).post(accounts, {"name": "nightly"})
+    assert (created.status_code, created.json()["username"]) == (201, "vision.nightly")
     assert person(owner).post(accounts, {"name": "nightly"}).status_code == 422
     token = person(owner).post(URL, body(holder="vision.nightly"))
     assert token.status_code == 201
@@ -168,7 +170,7 @@ def test_owners_keep_service_accounts_and_their_tokens(alice: User, vision: Depa
     assert robot.get("/api/v1/departments/vision/").status_code == 401
 
 
-def test_a_department_has_so_many_service_accounts_and_a_removed_name_says_that_it_was_removed(
+def test_service_accounts_are_limited_and_a_removed_ones_name_stays_taken(
     vision: Department, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("portal.accounts.tokens.MOST_ACCOUNTS", 2)
@@ -183,7 +185,7 @@ def test_a_department_has_so_many_service_accounts_and_a_removed_name_says_that_
     assert "of a removed service account" in client.post(url, {"name": "one"}).json()["detail"]
 
 
-def test_another_persons_token_does_not_exist_for_a_member(alice: User, vision: Department) -> None:
+def test_member_cannot_see_or_revoke_another_persons_token(alice: User, vision: Department) -> None:
     bob = builders.member(vision, Role.MEMBER, "bob")
     row, _secret = token_of(bob, vision)
     assert person(alice).get(f"{URL}{row.prefix}/").status_code == 404

@@ -54,15 +54,15 @@ def attrs(answer: Any) -> list[str]:
     return [each["attr"] for each in answer.json()["errors"]]
 
 
-def test_one_is_added_with_a_secret_that_is_shown_once_and_signs_what_arrives(
+def test_new_webhook_shows_its_secret_once_and_signs_deliveries_with_it(
     client: Any, vision: Department, receiver: Receiver
 ) -> None:
-    made = add(client, receiver, kinds=["workload.failed"])
-    assert made.status_code == 201, made.content
-    secret = made.json()["secret"]
-    whole = client.get(URL).content + client.get(made.headers["Location"]).content
+    created = add(client, receiver, kinds=["workload.failed"])
+    assert created.status_code == 201, created.content
+    secret = created.json()["secret"]
+    whole = client.get(URL).content + client.get(created.headers["Location"]).content
     [listed] = client.get(URL).json()["results"]
-    assert listed == {name: value for name, value in made.json().items() if name != "secret"}
+    assert listed == {name: value for name, value in created.json().items() if name != "secret"}
     assert (listed["host"], listed["signed"], listed["version"]) == ("127.0.0.1", True, 1)
     assert not any(text in whole for text in (secret.encode(), b"k3y"))
     notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
@@ -71,7 +71,9 @@ def test_one_is_added_with_a_secret_that_is_shown_once_and_signs_what_arrives(
     assert standardwebhooks.Webhook(secret).verify(body, headers)["kind"] == "workload.failed"
 
 
-def test_the_same_key_adds_one_and_tells_the_same_secret(client: Any, vision: Department, receiver: Receiver) -> None:
+def test_same_idempotency_key_adds_one_webhook_and_returns_the_same_secret(
+    client: Any, vision: Department, receiver: Receiver
+) -> None:
     client.credentials(HTTP_IDEMPOTENCY_KEY="k1")
     first, second = add(client, receiver), add(client, receiver)
     assert (second.status_code, second.json()) == (201, first.json())
@@ -79,21 +81,23 @@ def test_the_same_key_adds_one_and_tells_the_same_secret(client: Any, vision: De
     assert Webhook.objects.count() == 1
 
 
-def test_only_what_is_sent_changes_and_only_with_the_version_that_was_seen(
+def test_patch_changes_only_the_given_fields_and_needs_the_current_version(
     client: Any, vision: Department, receiver: Receiver
 ) -> None:
-    made = add(client, receiver, kinds=["workload.failed"], language="zh-hans")
-    path, seen = made.headers["Location"], tag(made)
+    created = add(client, receiver, kinds=["workload.failed"], language="zh-hans")
+    path, etag = created.headers["Location"], tag(created)
     assert client.patch(path, {"name": "x"}, format="json").status_code == 428
-    changed = client.patch(path, {"name": "nightly", "active": False}, format="json", headers=seen)
+    changed = client.patch(path, {"name": "nightly", "active": False}, format="json", headers=etag)
     assert changed.status_code == 200, changed.content
-    kept = {name: value for name, value in made.json().items() if name not in ("name", "active", "version", "secret")}
+    kept = {
+        name: value for name, value in created.json().items() if name not in ("name", "active", "version", "secret")
+    }
     assert changed.json() == kept | {"name": "nightly", "active": False, "version": 2}
     row = Webhook.objects.get()
-    assert (row.url, decrypt(row.secret)) == (f"{receiver.rule}/hook?key=k3y", made.json()["secret"])
-    late = client.patch(path, {"active": True}, format="json", headers=seen)
+    assert (row.url, decrypt(row.secret)) == (f"{receiver.rule}/hook?key=k3y", created.json()["secret"])
+    late = client.patch(path, {"active": True}, format="json", headers=etag)
     assert (late.status_code, late.json()["code"]) == (412, "stale")
-    assert client.delete(path, headers=seen).status_code == 412
+    assert client.delete(path, headers=etag).status_code == 412
     assert not Webhook.objects.get().active
     assert client.delete(path, headers=tag(changed)).status_code == 204
     assert client.delete(path, headers=tag(changed)).status_code == 404
@@ -111,22 +115,24 @@ def test_only_what_is_sent_changes_and_only_with_the_version_that_was_seen(
         ({"name": None}, "name"), ({"active": "perhaps"}, "active"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_named_and_nothing_else_is_changed(
+def test_invalid_field_is_named_and_nothing_is_changed(
     client: Any, vision: Department, receiver: Receiver, change: dict[str, Any], field: str
 ) -> None:
-    made = add(client, receiver)
-    answer = client.patch(made.headers["Location"], {"language": "zh-hans", **change}, format="json", headers=tag(made))
+    created = add(client, receiver)
+    answer = client.patch(
+        created.headers["Location"], {"language": "zh-hans", **change}, format="json", headers=tag(created)
+    )
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert attrs(answer) == [field]
     row = Webhook.objects.get()
     assert (row.language, row.version) == ("en", 1)
 
 
-def test_a_new_secret_signs_from_now_on_and_the_receiver_gets_what_it_had_refused(
+def test_replaced_secret_signs_from_then_on_and_is_not_in_the_audit_log(
     client: Any, vision: Department, receiver: Receiver
 ) -> None:
-    made = add(client, receiver)
-    path, old = made.headers["Location"], made.json()["secret"]
+    created = add(client, receiver)
+    path, old = created.headers["Location"], created.json()["secret"]
     rotated = client.post(f"{path}secret/", {}, format="json")
     assert rotated.status_code == 200, rotated.content
     new = rotated.json()["secret"]
@@ -149,21 +155,19 @@ def test_a_new_secret_signs_from_now_on_and_the_receiver_gets_what_it_had_refuse
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"), [("slack", "no secret"), ("wecom", "no secret"), ("feishu", "Enter the secret")]
+    ("shape", "reason"), [("slack", "no secret"), ("wecom", "no secret"), ("feishu", "Enter the secret")]
 )
-def test_a_secret_that_cannot_be_made_is_refused_with_why(
-    client: Any, vision: Department, receiver: Receiver, shape: str, said: str
+def test_secret_of_a_chat_service_cannot_be_generated(
+    client: Any, vision: Department, receiver: Receiver, shape: str, reason: str
 ) -> None:
-    made = add(client, receiver, shape=shape)
-    assert made.json()["secret"] == ""
-    answer = client.post(f"{made.headers['Location']}secret/", {}, format="json")
+    created = add(client, receiver, shape=shape)
+    assert created.json()["secret"] == ""
+    answer = client.post(f"{created.headers['Location']}secret/", {}, format="json")
     assert (answer.status_code, attrs(answer)) == (422, ["secret"])
-    assert said in answer.json()["errors"][0]["detail"]
+    assert reason in answer.json()["errors"][0]["detail"]
 
 
-def test_a_test_is_sent_and_the_deliveries_say_what_became_of_each(
-    client: Any, vision: Department, receiver: Receiver
-) -> None:
+def test_deliveries_list_the_outcome_of_tests_and_notices(client: Any, vision: Department, receiver: Receiver) -> None:
     path = add(client, receiver).headers["Location"]
     queued = client.post(f"{path}test/", {}, format="json")
     assert (queued.status_code, queued.json()["state"]) == (202, "waiting")
@@ -183,22 +187,20 @@ def test_a_test_is_sent_and_the_deliveries_say_what_became_of_each(
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
-def test_members_are_refused_and_strangers_find_nothing(
-    client: Any, vision: Department, receiver: Receiver, role: Role
-) -> None:
+def test_members_get_403_and_strangers_404(client: Any, vision: Department, receiver: Receiver, role: Role) -> None:
     path = add(client, receiver).headers["Location"]
     other = make.department("biology")
     member, stranger = make.member(vision, role, "max"), make.member(other, Role.OWNER, "sven")
     paths = [("get", URL), ("get", path), ("get", f"{path}deliveries/"), ("delete", path), ("patch", path),
              ("post", f"{path}secret/"), ("post", f"{path}test/"), ("post", URL)]  # fmt: skip
     for method, each in paths:
-        for who, status in ((member, 403), (stranger, 404)):
-            answer = getattr(person(who), method)(each, **({} if method in ("get", "delete") else {"format": "json"}))
-            assert answer.status_code == status, (method, each, who)
+        for user, status in ((member, 403), (stranger, 404)):
+            answer = getattr(person(user), method)(each, **({} if method in ("get", "delete") else {"format": "json"}))
+            assert answer.status_code == status, (method, each, user)
     elsewhere = path.replace("/vision/", "/biology/")
     assert person(stranger).get(elsewhere).status_code == 404  # the number alone opens nothing
 
 
-def test_a_token_needs_the_scope_of_owners(owner: User, vision: Department, receiver: Receiver) -> None:
+def test_token_needs_the_quota_scope(owner: User, vision: Department, receiver: Receiver) -> None:
     assert program(owner, vision, ["read", "submit"]).get(URL).status_code == 403
     assert program(owner, vision, ["read", "quota"]).get(URL).status_code == 200
