@@ -24,7 +24,7 @@ def operator(client):
 
 
 @pytest.mark.parametrize("model", list(site._registry), ids=lambda model: model.__name__)
-def test_every_list_opens_and_nothing_can_be_added(client, operator, model):
+def test_operators_can_open_every_list_but_add_nothing(client, operator, model):
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
     assert client.get(reverse(f"{name}_changelist") + "?q=x").status_code == 200
     assert client.get(reverse(f"{name}_add")).status_code == 403
@@ -33,7 +33,7 @@ def test_every_list_opens_and_nothing_can_be_added(client, operator, model):
     assert not shown & SECRETS
 
 
-def test_a_record_is_shown_but_not_changed_or_deleted(client, operator):
+def test_record_can_be_viewed_but_not_changed_or_deleted(client, operator):
     vision, pool = make.department("vision"), make.pool("a100")
     for row in (
         make.quota(vision, pool, 4),
@@ -46,7 +46,7 @@ def test_a_record_is_shown_but_not_changed_or_deleted(client, operator):
         assert client.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
 
 
-def test_no_digest_of_a_token_is_on_its_page(client, operator):
+def test_page_of_a_token_does_not_show_its_digest(client, operator):
     vision = make.department("vision")
     token = ApiToken.objects.create(
         holder=make.member(vision),
@@ -61,7 +61,7 @@ def test_no_digest_of_a_token_is_on_its_page(client, operator):
     assert "dddd" not in text
 
 
-def test_others_are_sent_to_the_login_of_everybody(client):
+def test_admin_uses_the_portals_login_and_is_hidden_from_owners(client):
     owner = make.member(make.department("vision"), Role.OWNER, is_staff=True)
     assert client.get("/admin/").headers["Location"] == "/admin/login/?next=/admin/"
     assert client.get("/admin/login/?next=/admin/").headers["Location"] == "/login/?next=/admin/"

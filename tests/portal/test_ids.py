@@ -3,7 +3,7 @@ import time
 from portal.ids import ALPHABET, new_id
 
 
-def test_ids_are_26_letters_that_sort_by_time() -> None:
+def test_ids_are_26_characters_and_sort_by_time() -> None:
     first = new_id()
     time.sleep(0.002)
     second = new_id()
@@ -12,7 +12,7 @@ def test_ids_are_26_letters_that_sort_by_time() -> None:
     assert first < second
 
 
-def test_an_id_in_place_of_another_sorts_where_that_one_did() -> None:
+def test_replacement_id_sorts_in_the_place_of_the_original() -> None:
     first = new_id()
     time.sleep(0.002)
     second = new_id()

@@ -10,7 +10,7 @@ def test_migrations_match_the_models() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_carries_the_transaction_that_wrote_it() -> None:
+def test_event_records_the_transaction_that_wrote_it() -> None:
     first, second = Event.objects.create(kind="a"), Event.objects.create(kind="b")
     first.refresh_from_db()
     second.refresh_from_db()

@@ -1,4 +1,4 @@
-"""What cannot be seen or looks like another name is refused wherever a text of one line is typed."""
+"""Invisible characters and names that look like others are refused in every single-line text field."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ from tests import builders as make
 from tests.clients import person
 
 HIDDEN = [
-    "\x00", "\x07", "\x1b[31m", "\n", "\r", "\r\n", "\t", "\x7f", "\x85", "\u2028", "\u2029",  # controls and line breaks
-    "\u200e", "\u200f", "\u061c", "\u202a", "\u202e", "\u2066", "\u2069",  # directions
-    "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u3164", "\u2800", "\U000e0041",  # nothing to see
-    "\ud800", "\udfff", "\ufffd", "\ue000", "\ufe0f", "\U000e0100",  # half letters, letters of nobody, variants
+    "\x00", "\x07", "\x1b[31m", "\n", "\r", "\r\n", "\t", "\x7f", "\x85", "\u2028", "\u2029",  # control characters, line breaks
+    "\u200e", "\u200f", "\u061c", "\u202a", "\u202e", "\u2066", "\u2069",  # writing directions
+    "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u3164", "\u2800", "\U000e0041",  # invisible
+    "\ud800", "\udfff", "\ufffd", "\ue000", "\ufe0f", "\U000e0100",  # surrogates, private use, variation selectors
 ]  # fmt: skip
-FINE = ["train", "训练任务-1", "A 组（视觉）", "Zoë Ångström", "Yılmaz Işık", "λ=0.1", "βVAE", "Иван Петров", "Nguyễn Văn A",
+VALID = ["train", "训练任务-1", "A 组（视觉）", "Zoë Ångström", "Yılmaz Işık", "λ=0.1", "βVAE", "Иван Петров", "Nguyễn Văn A",
         "東京タワー", "서울", "❤️", "1️⃣", "α", "Müller & Söhne", "résumé", "محمد", "ประเทศ", "GPU一号"]  # fmt: skip
-ALIKE = ["раураl", "оlivia", "vіsion", "Αlpha", "сорру", "ｖіsion", "tоken-ci"]  # Cyrillic о, і, с…, Greek Α
+LOOKALIKES = ["раураl", "оlivia", "vіsion", "Αlpha", "сорру", "ｖіsion", "tоken-ci"]  # Cyrillic о, і, с…, Greek Α
 
 
-def modules() -> None:
+def import_all_modules() -> None:
     for package in (portal, quotas, workloads):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".migrations" not in found.name and ".management" not in found.name and "asgi" not in found.name:
                 importlib.import_module(found.name)
 
 
-def below(kind: type) -> Iterator[Any]:
+def subclasses(kind: type) -> Iterator[Any]:
     for each in kind.__subclasses__():
         yield each
-        yield from below(each)
+        yield from subclasses(each)
 
 
 def ours(kind: type) -> list[Any]:
-    modules()
-    found = {each for each in below(kind) if each.__module__.split(".")[0] in {"portal", "quotas", "workloads"}}
+    import_all_modules()
+    found = {each for each in subclasses(kind) if each.__module__.split(".")[0] in {"portal", "quotas", "workloads"}}
     return sorted(found, key=lambda each: f"{each.__module__}.{each.__qualname__}")
 
 
 @pytest.mark.parametrize("sign", HIDDEN, ids=ascii)
-def test_what_cannot_be_seen_is_no_part_of_a_line(sign: str) -> None:
+def test_invisible_character_is_refused_with_its_position(sign: str) -> None:
     with pytest.raises(ValidationError) as error:
         names.line(f"ab{sign}cd")
     assert "3" in error.value.messages[0]
 
 
-@pytest.mark.parametrize("text", FINE)
-def test_what_people_write_in_their_languages_is_taken(text: str) -> None:
+@pytest.mark.parametrize("text", VALID)
+def test_names_in_many_languages_are_accepted(text: str) -> None:
     assert names.checked(text) == names.tidy(text)
 
 
-@pytest.mark.parametrize("text", ALIKE, ids=ascii)
-def test_a_word_that_looks_like_a_latin_one_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", LOOKALIKES, ids=ascii)
+def test_word_that_looks_like_a_latin_one_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as error:
         names.checked(text)
     assert (error.value.code, error.value.field) == ("look_alike", "name")
 
 
-def test_full_width_letters_are_plain_ones() -> None:
+def test_full_width_letters_are_normalised() -> None:
     assert names.checked("\u3000ＧＰＵ１\u00a0 组 ") == "GPU1 组"
 
 
@@ -98,47 +98,47 @@ def test_any_text_is_either_refused_or_one_visible_line(text: str) -> None:
 # Every field ---------------------------------------------------------------------------------------------------------
 
 LINES = {forms.TextInput, forms.HiddenInput, forms.Select}
-OF_DJANGO = (forms.EmailField, forms.URLField, forms.SlugField, forms.JSONField, forms.RegexField)  # rules of their own
+WITH_OWN_RULES = (forms.EmailField, forms.URLField, forms.SlugField, forms.JSONField, forms.RegexField)
 
 
-OF_A_LINK = {"uidb36", "key"}  # of a mailed link, which nobody types: what is not one opens nothing
+IN_A_LINK = {"uidb36", "key"}  # parts of a mailed link, which nobody types: an invalid one opens nothing
 
 
-def test_every_forms_text_of_one_line_refuses_them() -> None:
-    open_doors, seen = [], 0
+def test_every_single_line_form_field_refuses_hidden_characters() -> None:
+    accepted, count = [], 0
     for form in ours(forms.BaseForm):
         for name, field in getattr(form, "base_fields", {}).items():
-            if not isinstance(field, forms.CharField) or isinstance(field, OF_DJANGO) or name in OF_A_LINK:
+            if not isinstance(field, forms.CharField) or isinstance(field, WITH_OWN_RULES) or name in IN_A_LINK:
                 continue
             if isinstance(field.widget, forms.Textarea | forms.PasswordInput):
                 continue
-            seen += 1
+            count += 1
             for sign in HIDDEN:
                 try:
                     field.clean(f"ab{sign}cd"[: field.max_length])
                 except ValidationError:
                     continue
-                open_doors.append(f"{form.__qualname__}.{name} {sign!a}")
-    assert open_doors == []
-    assert seen > 20
+                accepted.append(f"{form.__qualname__}.{name} {sign!a}")
+    assert accepted == []
+    assert count > 20
 
 
-def test_every_text_in_a_body_of_the_api_refuses_them() -> None:
-    open_doors, seen = [], 0
+def test_every_text_field_of_the_api_refuses_hidden_characters() -> None:
+    accepted, count = [], 0
     for shape in ours(Strict):
         for name, field in shape().fields.items():
             text = getattr(field, "child", field)
             if not isinstance(text, serializers.CharField) or isinstance(text, FreeText) or field.read_only:
                 continue
-            seen += 1
+            count += 1
             for sign in HIDDEN:
                 try:
                     text.run_validation(f"ab{sign}cd")
                 except serializers.ValidationError:
                     continue
-                open_doors.append(f"{shape.__qualname__}.{name} {sign!a}")
-    assert open_doors == []
-    assert seen > 20
+                accepted.append(f"{shape.__qualname__}.{name} {sign!a}")
+    assert accepted == []
+    assert count > 20
 
 
 MACHINES = {  # columns that no person types: ids, codes, what clusters tell, and the audit's copies
@@ -161,7 +161,7 @@ NAMED_BY_MACHINES |= {
 NAMED_ELSEWHERE = {"GroupRule.provider", "GroupRule.pattern", "DirectoryReading.provider", "MissingProvider.provider"}
 
 
-def test_every_column_for_a_name_has_the_rule() -> None:
+def test_every_column_for_a_name_is_a_line_field() -> None:
     known = set().union(*MACHINES.values())
     without = [
         f"{model.__name__}.{field.name}"
@@ -174,7 +174,7 @@ def test_every_column_for_a_name_has_the_rule() -> None:
     assert set(without) == NAMED_BY_MACHINES | NAMED_ELSEWHERE
 
 
-# The doors -----------------------------------------------------------------------------------------------------------
+# Where names are entered ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,10 +190,10 @@ def refused(field: str, act: Any, *args: Any, **values: Any) -> Invalid:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_login_names_are_compared_in_one_form(oscar: User) -> None:
+def test_login_names_are_compared_in_normalised_form(oscar: User) -> None:
     actor = Actor(oscar)
-    made, _password = users.create_user(actor=actor, username="ｂｏｂ")
-    assert made.username == "bob"
+    created, _password = users.create_user(actor=actor, username="ｂｏｂ")
+    assert created.username == "bob"
     for taken in ("bob", "BOB", "ｂｏｂ", "\u212cob"):  # script capital B
         refused("username", users.create_user, actor=actor, username=taken)
     for odd in (".", "..", "...", "@", "-_-", "bo\u200bb", "bo\nb", "bоb", "\u0131an"):
@@ -203,7 +203,7 @@ def test_login_names_are_compared_in_one_form(oscar: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_joins_by_a_link_cannot_pass_for_somebody_else(oscar: User) -> None:
+def test_person_who_joins_by_a_link_cannot_imitate_another_user(oscar: User) -> None:
     make.user("olivia")
     _row, secret = members.invite(actor=Actor(oscar), department=make.department("vision"), role="member")
     for name in ("Olivia", "ｏｌｉｖｉａ", "оlivia", ".."):
@@ -216,7 +216,7 @@ def test_who_joins_by_a_link_cannot_pass_for_somebody_else(oscar: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_reserved_department_names_are_refused_at_once(oscar: User) -> None:
+def test_reserved_department_ids_are_refused(oscar: User) -> None:
     for slug in ("x-unrestricted", "vision-unrestricted", "kube-system", "default", "-", "a" * 41, "Ｖ", "vіsion"):
         refused("slug", departments.create_department, actor=Actor(oscar), slug=slug, name="X")
     answer = person(oscar).post("/api/v1/departments/", {"id": "x-unrestricted", "name": "X"}, format="json")
@@ -225,7 +225,7 @@ def test_reserved_department_names_are_refused_at_once(oscar: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_department_passes_for_another(oscar: User) -> None:
+def test_department_cannot_imitate_the_name_of_another(oscar: User) -> None:
     actor = Actor(oscar)
     departments.create_department(actor=actor, slug="robots", name="人工智能")
     assert "人工智能" in str(refused("name", departments.create_department, actor=actor, slug="other", name="人エ智能"))
@@ -236,7 +236,7 @@ def test_no_department_passes_for_another(oscar: User) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_service_accounts_have_plain_names_at_every_door(oscar: User) -> None:
+def test_service_account_cannot_have_a_reserved_or_malformed_name(oscar: User) -> None:
     vision = make.department("vision")
     for name in ("..", "CI", "a.b", "c\ni", "", "x" * 41):
         refused("name", tokens.create_service_account, actor=Actor(oscar), department=vision, name=name)
@@ -246,8 +246,8 @@ def test_service_accounts_have_plain_names_at_every_door(oscar: User) -> None:
 
 
 @pytest.mark.django_db
-def test_a_message_that_cannot_be_sent_holds_no_other(mailoutbox: list[mail.EmailMessage]) -> None:
-    """A name with a line break, kept before there was a rule; facts that do not fit the sentence; no address."""
+def test_mail_that_cannot_be_sent_does_not_hold_up_others(mailoutbox: list[mail.EmailMessage]) -> None:
+    """A name with a line break, stored before the rule existed; facts that do not fit the sentence; an invalid address."""
     vision, now = make.department("vision"), timezone.now()
     reader = make.member(vision, Role.MEMBER, "mia")
     User.objects.filter(pk=reader.pk).update(email="mia@example.org")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 TOKENS = Prepared(lambda prefix: ApiToken.objects.select_related("holder", "department").filter(prefix=prefix))
 
 
-def test_each_call_asks_the_database_anew_with_its_own_value() -> None:
+def test_each_call_queries_the_database_again_with_its_own_value() -> None:
     vision = make.department("vision")
     one, _text = token_of(make.member(vision, username="alice"), vision, ["read"])
     other, _text = token_of(make.member(vision, username="bob"), vision, ["submit"])
@@ -31,7 +31,7 @@ def test_each_call_asks_the_database_anew_with_its_own_value() -> None:
     assert TOKENS.first("nobody's") is None
 
 
-def test_every_thread_has_its_own() -> None:
+def test_prepared_query_can_be_used_by_several_threads() -> None:
     vision = make.department("vision")
     tokens = [token_of(make.member(vision), vision, ["read"])[0] for _ in range(8)]
 
@@ -50,7 +50,7 @@ def test_every_thread_has_its_own() -> None:
         assert all(threads.map(look, tokens))
 
 
-def test_a_row_is_written_as_save_writes_it() -> None:
+def test_insert_writes_the_same_row_as_save() -> None:
     vision = make.department("vision")
 
     def entry(target: str) -> AuditEntry:
@@ -67,12 +67,12 @@ def test_a_row_is_written_as_save_writes_it() -> None:
         assert [getattr(found, name) for name in same] == [getattr(saved, name) for name in same]
         assert (found.target, found.at) == (target, written.at)
         written.target = "changed"
-        written.save()  # it is there: an update
+        written.save()  # the row exists: an update
         assert AuditEntry.objects.get(pk=written.pk).target == "changed"
     assert AuditEntry.objects.count() == 3
 
 
-def test_what_the_database_fills_in_comes_back() -> None:
+def test_insert_returns_the_values_that_the_database_fills_in() -> None:
     with transaction.atomic():
         first, second = insert(Event(kind="one")), insert(Event(kind="two"))
     third = insert(Event(kind="three"))
@@ -80,7 +80,7 @@ def test_what_the_database_fills_in_comes_back() -> None:
     assert (third.tx > second.tx) is (connection.vendor == "postgresql")
 
 
-def test_a_row_that_is_refused_takes_its_transaction_along() -> None:
+def test_refused_insert_marks_its_transaction_for_rollback() -> None:
     make.department("vision")
     with transaction.atomic():
         with pytest.raises(IntegrityError):

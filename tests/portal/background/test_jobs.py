@@ -1,4 +1,4 @@
-"""Scheduled jobs: one run a slot, and rest for those that take long."""
+"""Scheduled jobs: one run per slot, and a rest after a long run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.django_db
 
 
 def ticks(at: dt.datetime, *, takes: dt.timedelta = dt.timedelta(0)) -> bool:
-    """Whether the job runs at a tick of that time."""
+    """Whether the job runs at a tick at that time."""
     with time_machine.travel(at, tick=False) as clock, claimed_tick(JOB, tick=True, rest=4) as runs:
         clock.shift(takes if runs else 0)
         return runs
 
 
-def test_a_job_that_is_done_at_once_runs_at_every_tick() -> None:
+def test_quick_job_runs_at_every_tick() -> None:
     assert [ticks(NOON + 5 * n * SECOND, takes=SECOND / 10) for n in range(3)] == [True, True, True]
 
 
-def test_one_that_takes_long_rests_four_times_as_long_and_leaves_no_row_meanwhile() -> None:
+def test_long_job_rests_four_times_its_duration_and_writes_no_row_meanwhile() -> None:
     assert ticks(NOON, takes=4 * SECOND)
     assert [ticks(NOON + s * SECOND) for s in (5, 10, 15)] == [False, False, False]
     assert ticks(NOON + 20 * SECOND)
@@ -44,13 +44,13 @@ def test_no_rest_is_longer_than_half_a_minute() -> None:
     assert ticks(NOON + 60 * SECOND + LONGEST_REST)
 
 
-def test_two_never_run_side_by_side_unless_the_first_is_no_more() -> None:
+def test_unfinished_run_blocks_the_next_one_until_it_counts_as_killed() -> None:
     JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=NOON)  # killed before its end
     assert not ticks(NOON + LONGEST_REST - SECOND)
     assert ticks(NOON + LONGEST_REST)
 
 
-def test_one_that_says_so_is_under_way_however_long_but_not_for_ever(with_redis: Any) -> None:
+def test_run_that_reports_being_alive_blocks_the_next_one_up_to_a_limit(with_redis: Any) -> None:
     with time_machine.travel(NOON, tick=False), claimed_tick(JOB, tick=True, rest=4) as runs:
         assert runs
         end = time.monotonic() + 10
@@ -61,17 +61,17 @@ def test_one_that_says_so_is_under_way_however_long_but_not_for_ever(with_redis:
         assert ticks(NOON + LONGEST_RUN)
 
 
-def test_a_run_whose_clock_was_ahead_keeps_nobody_waiting() -> None:
+def test_run_whose_clock_was_ahead_does_not_delay_the_next_one() -> None:
     ahead = NOON + 60 * SECOND
     JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=ahead, finished_at=ahead + 4 * SECOND)
     assert ticks(NOON + 5 * SECOND)
 
 
-def test_a_job_is_due_an_interval_after_its_last_tick_however_often_the_process_began_anew(monkeypatch: Any) -> None:
-    """Else one that runs each hour never runs in a demo that is stopped within the hour."""
+def test_job_is_due_an_interval_after_its_last_tick_despite_restarts(monkeypatch: Any) -> None:
+    """Otherwise an hourly job would never run in a demo that is stopped within the hour."""
     JobRun.objects.create(job=JOB, slot=NOON.timestamp(), started_at=NOON)
     assert ticked()[JOB] == ticked()["quotas.monthly"] == NOON
-    seen: dict[str, dt.datetime] = {}
+    last_runs: dict[str, dt.datetime] = {}
 
     class Beat:
         def __init__(self, app: Any) -> None:
@@ -80,7 +80,7 @@ def test_a_job_is_due_an_interval_after_its_last_tick_however_often_the_process_
             }
 
         def tick(self) -> float:
-            seen.update({job: entry.last_run_at for job, entry in self.schedule.items()})
+            last_runs.update({job: entry.last_run_at for job, entry in self.schedule.items()})
             runtime.stopping.set()
             return 0
 
@@ -88,4 +88,4 @@ def test_a_job_is_due_an_interval_after_its_last_tick_however_often_the_process_
     runtime = Runtime.__new__(Runtime)  # without a worker
     runtime.stopping, runtime.since = threading.Event(), ticked()
     runtime.beat()
-    assert seen == {JOB: NOON, "strange": NOON + 3600 * SECOND}
+    assert last_runs == {JOB: NOON, "strange": NOON + 3600 * SECOND}

@@ -1,4 +1,4 @@
-"""LDAP_DIRECTORIES: every mistake is told with the variable, the directory and what to do."""
+"""LDAP_DIRECTORIES: every mistake is reported with the variable, the directory and what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
 
-def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
+def test_omitted_settings_get_defaults(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hidden\n")
     (found,) = read(
@@ -35,7 +35,7 @@ def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (GOOD.replace("server_url", "server_ulr"), "did you mean server_url?"),
         ('[corp]\nserver_url = "ldaps://x"\n', "has no user_base for corp: add it to [corp]"),
@@ -55,32 +55,32 @@ def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
         (GOOD + "nested_groups = true", "needs a group_base"),
     ],
 )
-def test_a_mistake_stops_the_start_and_says_where(text: str, told: str) -> None:
+def test_invalid_setting_stops_the_start_and_is_named_with_the_variable(text: str, message: str) -> None:
     with pytest.raises(ImproperlyConfigured) as error:
         read(text)
     assert str(error.value).startswith("LDAP_DIRECTORIES ")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_starttls_is_tls() -> None:
+def test_ldap_without_tls_needs_starttls_or_localhost() -> None:
     assert read(GOOD.replace("ldaps:", "ldap:") + "start_tls = true")[0].start_tls
     assert read(GOOD.replace("ldaps://ldap.example.org", "ldap://localhost:389"))
 
 
-def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_stops_the_start_and_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert read("") == (), "nobody else needs it"
+    assert read("") == (), "not needed without a directory"
     with pytest.raises(ImproperlyConfigured, match=r"requirements/ldap\.txt"):
         read(GOOD)
 
 
-def test_one_key_is_one_provider() -> None:
+def test_two_providers_cannot_share_a_key() -> None:
     both: list[Any] = [*identity_providers.read(OPENID), *directories.read(GOOD)]
     with pytest.raises(ImproperlyConfigured, match="the key 'corp'"):
         identity_providers.distinct(both)
 
 
-def test_an_id_of_bytes_is_kept_as_a_uuid() -> None:
+def test_binary_id_is_stored_as_a_uuid() -> None:
     """Active Directory's objectGUID, whose first three parts are little-endian."""
     value = bytes.fromhex("78563412bc9af0de" + "0102030405060708")
     assert ldap_client._subject("objectGUID", {"objectGUID": [value]}) == "12345678-9abc-def0-0102-030405060708"

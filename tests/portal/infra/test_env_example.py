@@ -1,4 +1,4 @@
-"""`.env.example` is complete and true: every variable that is read, with the default it has."""
+"""`.env.example` is complete and correct: every variable that is read, with its default."""
 
 from __future__ import annotations
 
@@ -42,37 +42,37 @@ def default_of(reader: str, node: ast.expr | None) -> str | None:
     if node is None:
         return "false" if reader == "boolean" else ""
     if not isinstance(node, ast.Constant):
-        return None  # made from other settings
+        return None  # derived from other settings
     return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
 
 
-def test_every_variable_that_is_read_stands_there_and_no_other() -> None:
+def test_example_has_exactly_the_variables_that_are_read() -> None:
     assert set(named()) == set(read())
 
 
-def test_the_defaults_shown_are_the_defaults() -> None:
-    shown = {name: value for name, (must, value) in named().items() if not must}
+def test_example_shows_the_actual_defaults() -> None:
+    shown = {name: value for name, (required, value) in named().items() if not required}
     wrong = {name: (shown[name], default) for name, default in read().items() if name in shown and default is not None}
     assert {name: pair for name, pair in wrong.items() if pair[0] != pair[1]} == {}
 
 
-def test_nobody_reads_the_environment_past_the_one_reader() -> None:
+def test_environment_is_read_through_env_py_only() -> None:
     allowed = {"portal/infra/env.py", "portal/celery.py", "portal/wsgi.py", "portal/asgi.py"}
-    guilty = [
+    violations = [
         f"{sources.name(path)}:{node.lineno}"
         for path in sources.files("portal", "quotas", "workloads")
         if sources.name(path) not in allowed and "/demo/programs/" not in sources.name(path)
         for node in ast.walk(sources.tree(path))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.environ", "os.getenv"}
     ]
-    assert guilty == []
+    assert violations == []
 
 
-def test_an_installation_starts_with_what_must_be_set_and_nothing_else(tmp_path: Path) -> None:
-    must = {name: value or "x" * 44 for name, (required, value) in named().items() if required}
+def test_installation_starts_with_only_the_required_variables(tmp_path: Path) -> None:
+    required = {name: value or "x" * 44 for name, (is_required, value) in named().items() if is_required}
     code = "from portal import settings as s; print(s.DEBUG, s.SECURE_HSTS_SECONDS > 0, sorted(s.ALLOWED_HOSTS))"
     ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=sources.ROOT, env={"PATH": os.environ["PATH"], **must}, capture_output=True,
+        [sys.executable, "-c", code], cwd=sources.ROOT, env={"PATH": os.environ["PATH"], **required}, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
     assert ran.stdout.strip() == "False True ['127.0.0.1', 'gpu.example.org', 'localhost']"

@@ -1,4 +1,4 @@
-"""OIDC_PROVIDERS: every mistake is told with the variable, the provider and what to do."""
+"""OIDC_PROVIDERS: every mistake is reported with the variable, the provider and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.architecture import sources
 GOOD = '[keycloak]\nserver_url = "https://sso.example.org/realms/company/"\nclient_id = "portal"\nclient_secret = "x"\n'
 
 
-def test_what_is_left_out_has_a_usual_value() -> None:
+def test_omitted_settings_get_defaults() -> None:
     (found,) = read(GOOD)
     assert (found.key, found.label, found.groups_claim) == ("keycloak", "Keycloak", "groups")
     assert found.scopes == ("openid", "profile", "email")
@@ -26,7 +26,7 @@ def test_what_is_left_out_has_a_usual_value() -> None:
     assert read("") == ()
 
 
-def test_several_stand_in_their_order_on_one_line_too(tmp_path: Path) -> None:
+def test_several_providers_keep_their_order_also_as_inline_tables(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("from a file\n")
     inline = f'b = {{server_url="https://b/", client_id="1", client_secret_file="{secret}"}}\n'
@@ -36,7 +36,7 @@ def test_several_stand_in_their_order_on_one_line_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[keycloak", "is not TOML"),
         ('keycloak = "x"', "outside of a table"),
@@ -56,11 +56,11 @@ def test_several_stand_in_their_order_on_one_line_too(tmp_path: Path) -> None:
         (GOOD + 'sign_in_origins = ["javascript:1"]', "no address"),
     ],
 )
-def test_a_mistake_stops_the_start_and_says_where(text: str, told: str) -> None:
+def test_invalid_setting_stops_the_start_and_is_named_with_the_variable(text: str, message: str) -> None:
     with pytest.raises(ImproperlyConfigured) as error:
         read(text)
     assert str(error.value).startswith("OIDC_PROVIDERS ")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def check(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -73,13 +73,13 @@ def check(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_the_check_at_start_names_the_variable_and_the_next_step(tmp_path: Path) -> None:
     file = tmp_path / "providers.toml"
     file.write_text(GOOD)
-    well = check(OIDC_PROVIDERS_FILE=str(file), PASSWORD_SIGN_IN="false")
-    assert well.returncode == 0, well.stderr
-    nobody = check(PASSWORD_SIGN_IN="false")
-    assert nobody.returncode != 0
+    valid = check(OIDC_PROVIDERS_FILE=str(file), PASSWORD_SIGN_IN="false")
+    assert valid.returncode == 0, valid.stderr
+    locked_out = check(PASSWORD_SIGN_IN="false")
+    assert locked_out.returncode != 0
     assert (
         "PASSWORD_SIGN_IN=false without OIDC_PROVIDERS, WORKPLACE_PROVIDERS, SAML_PROVIDERS or LDAP_DIRECTORIES lets nobody in"
-        in nobody.stderr
+        in locked_out.stderr
     )
     file.write_text("[keycloak]")
     assert "OIDC_PROVIDERS needs client_secret_file" in check(OIDC_PROVIDERS_FILE=str(file)).stderr

@@ -1,4 +1,4 @@
-"""SAML_PROVIDERS: every mistake is told with the variable, the provider and what to do."""
+"""SAML_PROVIDERS: every mistake is reported with the variable, the provider and what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
 
-def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
+def test_omitted_settings_get_defaults(tmp_path: Path) -> None:
     file = tmp_path / "idp.pem"
     file.write_text(PEM)
     first, second = read(
@@ -31,7 +31,7 @@ def test_what_is_left_out_has_a_usual_value(tmp_path: Path) -> None:
     assert (second.certificate, second.groups_attribute) == ("MIIBAAA=", "")
 
 
-def test_keys_of_our_own_make_encryption_a_must_and_the_key_is_not_shown(tmp_path: Path) -> None:
+def test_own_key_makes_encryption_mandatory_and_is_not_shown(tmp_path: Path) -> None:
     certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
     certificate.write_text(PEM)
     key.write_text(PEM.replace("CERTIFICATE", "PRIVATE KEY").replace("MIIB", "SECR"))
@@ -50,7 +50,7 @@ def test_keys_of_our_own_make_encryption_a_must_and_the_key_is_not_shown(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (GOOD.replace("entity_id", "entityid"), "did you mean entity_id?"),
         (GOOD.replace('entity_id = "https://idp"\n', ""), "has no entity_id for sso"),
@@ -67,15 +67,15 @@ def test_keys_of_our_own_make_encryption_a_must_and_the_key_is_not_shown(tmp_pat
         (GOOD + 'own_certificate_file = "/no/such"', "which cannot be read"),
     ],
 )
-def test_a_mistake_stops_the_start_and_says_where(text: str, told: str) -> None:
+def test_invalid_setting_stops_the_start_and_is_named_with_the_variable(text: str, message: str) -> None:
     with pytest.raises(ImproperlyConfigured) as error:
         read(text)
     assert str(error.value).startswith("SAML_PROVIDERS ")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_stops_the_start_and_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert read("") == (), "nobody else needs it"
+    assert read("") == (), "not needed without a provider"
     with pytest.raises(ImproperlyConfigured, match=r"requirements/saml\.txt"):
         read(GOOD)

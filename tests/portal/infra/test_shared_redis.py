@@ -9,10 +9,10 @@ import pytest
 from portal.infra import shared_redis
 
 
-def test_threads_that_ask_first_at_the_same_moment_get_the_same_client(
+def test_threads_that_make_the_first_call_at_once_get_the_same_client(
     with_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two made at once would be one too many: when it is dropped it closes the connections that a thread still reads."""
+    """A second client would be discarded, which closes connections that a thread still reads."""
     together = threading.Barrier(8)
 
     def ask(_: int) -> int:

@@ -1,4 +1,4 @@
-"""What switches traces and error reports on, and what of them leaves."""
+"""What switches traces and error reports on, and which data they send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def set_to(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_nothing_is_sent_unless_somebody_says_where_to() -> None:
+def test_nothing_is_sent_without_a_destination() -> None:
     assert (destinations.collector(), destinations.sentry()) == (None, None)
     assert switch.trace_of() == {}
     with switch.work("anything", [{destinations.CARRIED: "nonsense"}]):
@@ -30,39 +30,39 @@ def test_nothing_is_sent_unless_somebody_says_where_to() -> None:
 @pytest.mark.parametrize(("variable", "read", "file"), [
     (destinations.ENDPOINT, destinations.collector, "tracing.txt"), (destinations.DSN, destinations.sentry, "sentry.txt"),
 ])  # fmt: skip
-def test_without_the_library_the_start_says_what_to_install(
+def test_missing_library_stops_the_start_and_names_what_to_install(
     variable: str, read: Any, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name)
 
     set_to(monkeypatch, **{variable: NEEDED[variable]})
-    for gone in (missing, lambda name: None):
-        monkeypatch.setattr(importlib.util, "find_spec", gone)
+    for lookup in (missing, lambda name: None):
+        monkeypatch.setattr(importlib.util, "find_spec", lookup)
         with pytest.raises(ImproperlyConfigured, match=rf"{variable} needs .*requirements/{file}"):
             read()
 
 
-@pytest.mark.parametrize(("values", "told"), [
+@pytest.mark.parametrize(("values", "message"), [
     ({destinations.ENDPOINT: "collector:4318"}, "'collector:4318'"),
     ({destinations.ENDPOINT: "http://"}, "'http://'"),
     ({"OTEL_TRACES_SAMPLER_ARG": "2"}, "0 to 1, not '2'"),
     ({"OTEL_TRACES_SAMPLER_ARG": "all"}, "not 'all'"),
     ({destinations.HEADERS: "s3cret"}, "name=value"),
 ])  # fmt: skip
-def test_a_mistake_stops_the_start_and_tells_no_secret(
-    values: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_setting_stops_the_start_and_reveals_no_secret(
+    values: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     set_to(monkeypatch, **{destinations.ENDPOINT: NEEDED[destinations.ENDPOINT], **values})
     with pytest.raises(ImproperlyConfigured) as error:
         destinations.collector()
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("dsn", ["s3cret", "https://sentry.example.org/7", "ftp://s3cret@host/7"])
-def test_an_address_of_sentry_that_is_none_stops_the_start(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_sentry_address_stops_the_start(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_to(monkeypatch, **{destinations.DSN: dsn})
     with pytest.raises(ImproperlyConfigured) as error:
         destinations.sentry()
@@ -70,7 +70,7 @@ def test_an_address_of_sentry_that_is_none_stops_the_start(dsn: str, monkeypatch
     assert "s3cret" not in str(error.value)
 
 
-def test_headers_are_decoded_and_stay_out_of_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_decoded_and_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     set_to(
         monkeypatch,
@@ -84,7 +84,7 @@ def test_headers_are_decoded_and_stay_out_of_what_is_printed(monkeypatch: pytest
     assert "s3cret" not in repr(read)
 
 
-def test_a_span_leaves_with_what_is_listed_and_nothing_else() -> None:
+def test_span_is_exported_with_allowed_attributes_only() -> None:
     pytest.importorskip("opentelemetry.instrumentation.django", reason="the extra tracing is not installed")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import SpanKind, Status, StatusCode
@@ -98,21 +98,21 @@ def test_a_span_leaves_with_what_is_listed_and_nothing_else() -> None:
         span.set_attribute("tomorrow", "s3cret")
         span.record_exception(ValueError("s3cret"))
         span.set_status(Status(StatusCode.ERROR, "s3cret"))
-    left = scrubbed(span)  # type: ignore[arg-type]
-    assert dict(left.attributes or {}) == {
+    exported = scrubbed(span)  # type: ignore[arg-type]
+    assert dict(exported.attributes or {}) == {
         "http.url": "https://cluster.example.org/api/v1/pods",
         "http.status_code": 500,
     }
-    assert [dict(event.attributes or {}) for event in left.events] == [{"exception.type": "ValueError"}]
-    assert (left.status.status_code, left.status.description) == (StatusCode.ERROR, None)
-    assert "s3cret" not in left.to_json()
+    assert [dict(event.attributes or {}) for event in exported.events] == [{"exception.type": "ValueError"}]
+    assert (exported.status.status_code, exported.status.description) == (StatusCode.ERROR, None)
+    assert "s3cret" not in exported.to_json()
 
-    with tracer.start_as_current_span("GET invite", kind=SpanKind.SERVER) as asked:
-        asked.set_attribute("http.url", "https://gpu.example.org/invite/s3cret/")
-    assert "s3cret" not in scrubbed(asked).to_json()  # type: ignore[arg-type]
+    with tracer.start_as_current_span("GET invite", kind=SpanKind.SERVER) as request_span:
+        request_span.set_attribute("http.url", "https://gpu.example.org/invite/s3cret/")
+    assert "s3cret" not in scrubbed(request_span).to_json()  # type: ignore[arg-type]
 
 
-def test_a_background_process_that_only_looks_makes_no_traces() -> None:
+def test_polling_by_background_processes_is_not_traced() -> None:
     pytest.importorskip("opentelemetry.instrumentation.django", reason="the extra tracing is not installed")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ParentBased
@@ -129,7 +129,7 @@ def test_a_background_process_that_only_looks_makes_no_traces() -> None:
         assert tracer.start_span("SELECT", kind=SpanKind.CLIENT).is_recording()
 
 
-def test_an_exception_in_the_log_is_reported_without_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logged_exception_is_reported_without_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
     sentry_sdk = pytest.importorskip("sentry_sdk", reason="the extra sentry is not installed")
     from portal.infra.telemetry import error_reports
 
@@ -163,5 +163,5 @@ def test_an_exception_in_the_log_is_reported_without_what_it_says(monkeypatch: p
     assert thrown["type"] == "ValueError"
     assert thrown["stacktrace"]["frames"][-1]["context_line"].strip() == "raise ValueError(user)"
     lines = [frame.pop(name) for frame in thrown["stacktrace"]["frames"] for name in ("pre_context", "post_context")]
-    assert any("s3cret" in line for part in lines for line in part), "source code, which is public"
+    assert any("s3cret" in line for part in lines for line in part), "only in the source code, which is public"
     assert "s3cret" not in str(event)

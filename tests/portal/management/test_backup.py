@@ -35,25 +35,25 @@ def server() -> psycopg.Connection[Any]:
 
 
 @pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
-    """A database of its own, with all tables: what is dropped and restored is not the one of the other tests."""
+def separate_database() -> Iterator[None]:
+    """A separate database with all tables: the one of the other tests is neither dropped nor restored."""
     if connection.vendor != "postgresql" or shutil.which("pg_dump") is None:
         cannot("needs PostgreSQL and its programs")
     own = str(connection.settings_dict["NAME"])
-    _leave()
+    _disconnect()
     with server() as admin:
         admin.execute(f'CREATE DATABASE "{own}_apart" TEMPLATE "{own}"')
     connection.settings_dict["NAME"] = f"{own}_apart"
     try:
         yield
     finally:
-        _leave()
+        _disconnect()
         connection.settings_dict["NAME"] = own
         with server() as admin:
             admin.execute(f'DROP DATABASE "{own}_apart" WITH (FORCE)')
 
 
-def _leave() -> None:
+def _disconnect() -> None:
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
 
@@ -69,8 +69,8 @@ def rows() -> dict[str, str]:
     return digests
 
 
-def planned(now: Any) -> str:
-    """What the planner makes of what is there, as a digest."""
+def plan_digest(now: Any) -> str:
+    """A digest of the plan for the current state."""
     group = Pool.objects.get(slug="a100").group
     return hashlib.sha256(repr(decide(load_snapshot(group, now=now))).encode()).hexdigest()
 
@@ -90,22 +90,22 @@ def drop_everything() -> None:
         cursor.execute(f"DROP TABLE {names} CASCADE")
 
 
-def test_what_was_dropped_is_back_with_every_row_and_plans_the_same(file: Path) -> None:
+def test_restore_brings_back_every_row_and_the_same_plan(file: Path) -> None:
     before, now = rows(), timezone.now()
-    plan = planned(now)
+    plan = plan_digest(now)
     assert AuditEntry.objects.get(action="backup.made").target == "portal.backup"
     drop_everything()
     call_command("restore", str(file))
     assert rows() == before
-    assert planned(now) == plan
+    assert plan_digest(now) == plan
     assert decrypt(Cluster.objects.get().connection) == "kubeconfig"
     assert AuditEntry.objects.get(action="backup.restored").target == "portal.backup"
-    Department.objects.create(slug="new", name="New")  # its number is a free one
+    Department.objects.create(slug="new", name="New")  # its primary key is not taken
     assert not subprocess.run(["grep", "-c", "kubeconfig", file], capture_output=True, text=True).stdout.startswith("1")
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_there_is_replaced_on_demand_only(file: Path) -> None:
+def test_existing_data_is_replaced_only_with_force(file: Path) -> None:
     before = rows()
     Department.objects.create(slug="new", name="New")
     with pytest.raises(CommandError, match="not empty"):
@@ -115,7 +115,7 @@ def test_what_is_there_is_replaced_on_demand_only(file: Path) -> None:
     assert rows() == before
 
 
-def test_an_installation_in_which_nobody_is_yet_counts_as_empty(file: Path) -> None:
+def test_migrated_database_without_users_counts_as_empty(file: Path) -> None:
     before = rows()
     drop_everything()
     call_command("migrate", verbosity=0)
@@ -123,41 +123,41 @@ def test_an_installation_in_which_nobody_is_yet_counts_as_empty(file: Path) -> N
     assert rows() == before
 
 
-def damaged(file: Path, how: str) -> Path:
+def damaged(file: Path, damage: str) -> Path:
     content = file.read_bytes()
     bad = file.with_name("bad.backup")
     head, _, body = content.partition(b"\n")
     half = len(body) // 2
     bad.write_bytes({
         "cut off": content[:-2000],
-        "nothing behind the first line": head + b"\n",
-        "other bytes in the middle": head + b"\n" + body[:half] + b"x" * 200 + body[half + 200 :],
-        "something else": b"hello\n" + body,
+        "first line only": head + b"\n",
+        "overwritten in the middle": head + b"\n" + body[:half] + b"x" * 200 + body[half + 200 :],
+        "another kind of file": b"hello\n" + body,
         "empty": b"",
-    }[how])  # fmt: skip
+    }[damage])  # fmt: skip
     return bad
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"),
+    ("damage", "sentence"),
     [
         ("cut off", "nothing was changed"),
-        ("nothing behind the first line", "nothing was changed"),
-        ("other bytes in the middle", "nothing was changed"),
-        ("something else", "no backup of the portal"),
+        ("first line only", "nothing was changed"),
+        ("overwritten in the middle", "nothing was changed"),
+        ("another kind of file", "no backup of the portal"),
         ("empty", "no backup of the portal"),
     ],
 )
-def test_a_broken_file_changes_nothing(file: Path, how: str, sentence: str) -> None:
+def test_damaged_or_missing_file_changes_nothing(file: Path, damage: str, sentence: str) -> None:
     before = rows()
     with pytest.raises(CommandError, match=sentence):
-        call_command("restore", str(damaged(file, how)), force=True)
+        call_command("restore", str(damaged(file, damage)), force=True)
     assert rows() == before
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         call_command("restore", str(file.with_name("nowhere")), force=True)
 
 
-def test_without_its_keys_it_is_refused_and_says_which(file: Path, settings: Any) -> None:
+def test_restore_without_the_encryption_keys_is_refused_and_names_them(file: Path, settings: Any) -> None:
     key = backups.fingerprints()[0]
     settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
     with pytest.raises(CommandError, match=rf"not in ENCRYPTION_KEYS: {key}"):
@@ -175,7 +175,7 @@ def test_a_backup_of_a_newer_version_is_refused(file: Path) -> None:
         call_command("restore", str(file), force=True)
 
 
-def test_while_somebody_uses_the_database_it_is_not_replaced(file: Path) -> None:
+def test_database_in_use_is_not_replaced(file: Path) -> None:
     own = connection.settings_dict
     with (
         psycopg.connect(host=own["HOST"], port=own["PORT"], user=own["USER"], dbname=own["NAME"]),
@@ -184,7 +184,7 @@ def test_while_somebody_uses_the_database_it_is_not_replaced(file: Path) -> None
         call_command("restore", str(file), force=True)
 
 
-def test_a_folder_keeps_so_many(file: Path, tmp_path: Path) -> None:
+def test_folder_keeps_the_given_number_of_backups(file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
     for hour in range(3):
@@ -193,16 +193,16 @@ def test_a_folder_keeps_so_many(file: Path, tmp_path: Path) -> None:
     kept = sorted(path.name for path in folder.iterdir())
     assert kept[0] == "gpu-quota-portal-20260101T020000Z.backup"
     assert len(kept) == 2
-    for wrong in ({"keep": 0}, {"keep": -1}):
+    for invalid in ({"keep": 0}, {"keep": -1}):
         with pytest.raises(CommandError, match="at least 1"):
-            call_command("backup", str(folder), **wrong)
+            call_command("backup", str(folder), **invalid)
     with pytest.raises(CommandError, match="there already"):
         call_command("backup", str(file))
     with pytest.raises(CommandError, match="cannot be written: No such file"):
         call_command("backup", str(tmp_path / "nowhere" / "a.backup"))
 
 
-def test_without_postgresqls_programs_it_says_what_is_missing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_postgresql_program_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backups.shutil, "which", lambda _name: None)
     with pytest.raises(CommandError, match="pg_dump is not installed"):
         call_command("backup", str(file.with_name("other.backup")))

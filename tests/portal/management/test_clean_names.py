@@ -1,4 +1,4 @@
-"""Names from before the rule are listed and cleaned, each apart from every other."""
+"""Names stored before the rule existed are listed and cleaned, and stay distinct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import builders as make
 
 
 @given(st.text(max_size=30))
-def test_a_cleaned_text_is_one_that_the_rule_takes_and_stays_so(text: str) -> None:
+def test_cleaned_text_satisfies_the_rule_and_is_not_cleaned_further(text: str) -> None:
     name, line = names.cleaned(text), names.cleaned(text, name=False)
     names.plain(name)
     names.line(line)
@@ -34,12 +34,12 @@ def test_a_cleaned_text_is_one_that_the_rule_takes_and_stays_so(text: str) -> No
         ("\u2066\u2069", ""),
     ],
 )
-def test_what_becomes_of_a_name(old: str, new: str) -> None:
+def test_name_is_cleaned(old: str, new: str) -> None:
     assert names.cleaned(old) == new
 
 
 @pytest.mark.django_db(transaction=True)
-def test_stored_names_are_listed_then_cleaned_and_nobody_passes_for_another() -> None:
+def test_stored_names_are_listed_then_cleaned_and_stay_distinct() -> None:
     kept = make.department("kept", name="Vision team")
     evil = make.department("evil", name="Vision\nteam")
     more = make.department("more", name="Vision\u200b team")

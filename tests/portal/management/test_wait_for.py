@@ -1,4 +1,4 @@
-"""`manage.py wait_for`, before the processes of an installation begin."""
+"""`manage.py wait_for`, which runs before the processes of an installation start."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.concurrency.test_planning import in_thread
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("what", ["database", "migrations"])
-def test_it_ends_at_once_where_all_is_there(what: str) -> None:
-    said = io.StringIO()
-    call_command("wait_for", what, stderr=said)
-    assert said.getvalue() == ""
+@pytest.mark.parametrize("requirement", ["database", "migrations"])
+def test_command_ends_at_once_when_nothing_is_missing(requirement: str) -> None:
+    output = io.StringIO()
+    call_command("wait_for", requirement, stderr=output)
+    assert output.getvalue() == ""
 
 
-def test_it_says_each_reason_once_and_ends_when_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_each_reason_once_and_ends_when_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = NotMigrated("3 migrations are not applied")
     reasons = [OperationalError("connection refused\n\tIs it running?")] * 3 + [missing] * 2 + [None]
 
@@ -31,18 +31,18 @@ def test_it_says_each_reason_once_and_ends_when_none_is_left(monkeypatch: pytest
 
     monkeypatch.setitem(CHECKS, "migrations", check)
     monkeypatch.setattr(wait_for, "EVERY", 0)
-    said = io.StringIO()
-    call_command("wait_for", "migrations", stderr=said)
-    assert said.getvalue().splitlines() == ["connection refused Is it running?", "3 migrations are not applied"]
+    output = io.StringIO()
+    call_command("wait_for", "migrations", stderr=output)
+    assert output.getvalue().splitlines() == ["connection refused Is it running?", "3 migrations are not applied"]
 
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_it_does_not_keep_a_connection_that_the_database_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_reconnects_when_the_database_has_dropped_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons, backends = list[str](), list[int]()
 
     def check() -> None:
-        """Never ends by itself while the connection stays a broken one."""
+        """Fails after 20 attempts, as a command that keeps the broken connection would never end."""
         assert len(reasons) < 20
         try:
             with connection.cursor() as cursor:

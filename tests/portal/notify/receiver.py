@@ -14,7 +14,7 @@ from typing import Any
 SLOW_BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 
 
-def gone(connection: socket.socket) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     """Whether the other side has closed the connection."""
     try:
         return connection.recv(1) == b""
@@ -27,7 +27,7 @@ class Receiver:
         self.received: list[tuple[str, dict[str, str], bytes]] = []  # path, headers, body
         self.status, self.answer = 200, b'{"errcode":0,"code":0}'
         self.location = self.packed = ""
-        self.manner = ""  # silent: never answers; head, body: sends it byte by byte without end
+        self.manner = ""  # silent: never responds; head, body: sends this part byte by byte endlessly
         self.at_once = self.most_at_once = 0
         self.counting = threading.Lock()
         self.over = threading.Event()
@@ -63,7 +63,7 @@ class Receiver:
                 while not receiver.over.wait(0.1) and receiver.manner:
                     if receiver.manner != "silent":
                         self.wfile.write(b"1")
-                    elif gone(self.connection):
+                    elif is_closed(self.connection):
                         break
                 raise OSError("no answer")
 

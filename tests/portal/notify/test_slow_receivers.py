@@ -1,4 +1,4 @@
-"""Receivers that are slow in every way: they keep nobody waiting but themselves, and their owners hear of it."""
+"""Slow receivers: they delay no deliveries but their own, and their owners are notified."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests import builders as make
 from tests.portal.notify.receiver import Receiver, listening
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHORT = 1.0  # s: the deadline where a receiver is to miss it
-LONG = 100.0  # s: where it is to answer, or to be slow still, however busy the machine is
+SHORT = 1.0  # s: a deadline that the receiver misses
+LONG = 100.0  # s: a deadline that does not pass during the test, however busy the machine is
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.fixture
 def receivers(settings: Any, deadline: Callable[[float], None]) -> Iterator[list[Receiver]]:
-    """Two on hosts of their own, with all the time they need."""
+    """Two receivers on different hosts, with a long deadline."""
     deadline(LONG)
     with ExitStack() as stack:
         found = [stack.enter_context(listening(address)) for address in ("127.0.0.1", "127.0.0.2")]
@@ -42,7 +42,7 @@ def receivers(settings: Any, deadline: Callable[[float], None]) -> Iterator[list
         yield found
         for receiver in found:
             receiver.over.set()
-        finished()
+        wait_for_senders()
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def hook(olga: User, vision: Department, receiver: Receiver, name: str = "ci") -
     return webhooks.add_webhook(actor=Actor(olga), department=vision, name=name, url=url, shape="generic")
 
 
-def happens(vision: Department) -> None:
+def send_notice(vision: Department) -> None:
     notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
 
 
-def finished() -> None:
-    """Every thread that sends has ended."""
+def wait_for_senders() -> None:
+    """Waits until every sending thread has ended."""
     for thread in threading.enumerate():
         if thread.name.startswith("sender "):
             thread.join(30)
@@ -73,38 +73,38 @@ def finished() -> None:
 
 
 @pytest.mark.parametrize("manner", ["silent", "head", "body"])
-def test_the_whole_of_a_delivery_has_one_deadline(
+def test_one_deadline_covers_the_whole_delivery(
     receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department, manner: str
 ) -> None:
     deadline(SHORT)
-    receivers[0].manner = manner  # for ever: without a deadline of the whole it would never come back
+    receivers[0].manner = manner  # endless: without a deadline for the whole delivery it would never return
     hook(olga, vision, receivers[0])
-    happens(vision)
-    begun = time.monotonic()
+    send_notice(vision)
+    started = time.monotonic()
     assert outbox.send_due() == 0
-    assert time.monotonic() - begun >= SHORT
+    assert time.monotonic() - started >= SHORT
     assert WebhookDelivery.objects.get().error == f"TooSlow: no complete answer within {SHORT:g} s"
 
 
 def packed_twice(size: int) -> bytes:
-    """So many zeros in some hundred bytes, as `Content-Encoding: gzip, gzip`."""
+    """`size` zeros packed into some hundred bytes, for `Content-Encoding: gzip, gzip`."""
     return gzip.compress(gzip.compress(bytes(size)))
 
 
-def test_an_answer_is_not_unpacked(receivers: list[Receiver], olga: User, vision: Department) -> None:
-    """A kilobyte that was gigabytes held the memory of every sender."""
+def test_compressed_response_is_not_unpacked(receivers: list[Receiver], olga: User, vision: Department) -> None:
+    """Unpacked, a kilobyte can become gigabytes and exhaust the memory of the sender."""
     receivers[0].packed, receivers[0].answer = "gzip, gzip", packed_twice(200 << 20)
     hook(olga, vision, receivers[0])
-    happens(vision)
+    send_notice(vision)
     tracemalloc.start()
     assert outbox.send_due() == 1
-    _now, most = tracemalloc.get_traced_memory()
+    _now, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 20 << 20
+    assert peak < 20 << 20
     assert receivers[0].received[0][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_name_that_is_not_found_in_time_holds_nobody_either(
+def test_deadline_also_covers_the_resolution_of_the_host_name(
     receivers: list[Receiver], deadline: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
@@ -115,66 +115,66 @@ def test_a_name_that_is_not_found_in_time_holds_nobody_either(
     over.set()
 
 
-def is_at_it(receiver: Receiver) -> bool:
-    """Whether a thread sends to it now."""
+def is_being_sent_to(receiver: Receiver) -> bool:
+    """Whether a thread is sending to the receiver now."""
     host = receiver.rule.split("/")[2].split(":")[0]
     return any(thread.name == f"sender {host}" for thread in threading.enumerate())
 
 
-def test_the_job_returns_at_once_and_other_hosts_get_theirs_meanwhile(
+def test_job_returns_at_once_and_other_hosts_get_their_deliveries_meanwhile(
     receivers: list[Receiver], olga: User, vision: Department
 ) -> None:
     slow, quick = receivers
     slow.manner = "body"
     hook(olga, vision, slow, "slow")
     fine = hook(olga, vision, quick, "fine")
-    happens(vision)
+    send_notice(vision)
     tasks.deliver()
-    assert is_at_it(slow), "the job is back before it"
+    assert is_being_sent_to(slow), "the job returns before the delivery ends"
     end = time.monotonic() + LONG / 2
     while not WebhookDelivery.objects.filter(webhook=fine).exclude(sent_at=None).exists():
         assert time.monotonic() < end
-    assert is_at_it(slow)
+    assert is_being_sent_to(slow)
     tasks.deliver()
     tasks.deliver()
     while not slow.most_at_once:
         assert time.monotonic() < end
     assert slow.most_at_once == 1
     slow.manner = ""
-    finished()
+    wait_for_senders()
 
 
-def test_one_delivery_at_a_time_goes_to_a_host_whichever_process_sends(
+def test_host_gets_one_delivery_at_a_time_from_all_processes_together(
     receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department
 ) -> None:
     deadline(SHORT)
     receivers[0].manner = "silent"
     for name in ("one", "two", "three"):
         hook(olga, vision, receivers[0], name)
-    happens(vision)
+    send_notice(vision)
     threads = [threading.Thread(target=sender._send, args=("127.0.0.1",), name=f"sender {n}") for n in range(3)]
     for thread in threads:
         thread.start()
-    finished()
+    wait_for_senders()
     assert len(receivers[0].received) == 3
     assert receivers[0].most_at_once == 1
 
 
-def test_after_failures_in_a_row_it_is_left_alone_its_owners_are_told_and_what_waits_goes_out_when_it_is_back(
+def test_failing_webhook_is_paused_its_owners_are_notified_and_waiting_deliveries_follow(
     receivers: list[Receiver], olga: User, vision: Department
 ) -> None:
     failing, fine = hook(olga, vision, receivers[0], "failing"), hook(olga, vision, receivers[1], "fine")
     receivers[0].status = 503
     now = timezone.now()
     for _again in range(8):
-        happens(vision)
-    assert outbox.send_due(now=now + dt.timedelta(seconds=1)) == 8, "those of the other"
-    assert len(receivers[0].received) == outbox.OPENS_AFTER, "not one more"
+        send_notice(vision)
+    assert outbox.send_due(now=now + dt.timedelta(seconds=1)) == 8, "the deliveries of the other webhook"
+    assert len(receivers[0].received) == outbox.OPENS_AFTER, "no further attempts"
     failing.refresh_from_db()
     assert failing.failures == outbox.OPENS_AFTER
     assert failing.open_until is not None
-    [line] = InboxItem.objects.filter(user=olga, kind="webhook.failing")
-    assert notices.sentence(line.kind, line.data).startswith(
+    [item] = InboxItem.objects.filter(user=olga, kind="webhook.failing")
+    assert notices.sentence(item.kind, item.data).startswith(
         "The webhook failing of Vision has failed 5 times in a row (HTTP 503)"
     )
     assert not WebhookDelivery.objects.filter(kind="webhook.failing").exists()
@@ -182,7 +182,7 @@ def test_after_failures_in_a_row_it_is_left_alone_its_owners_are_told_and_what_w
     assert (fine.failures, fine.open_until) == (0, None)
 
     assert outbox.send_due(now=failing.open_until) == 0
-    assert len(receivers[0].received) == outbox.OPENS_AFTER + 1, "one try, and it is left alone again"
+    assert len(receivers[0].received) == outbox.OPENS_AFTER + 1, "one attempt, then it is paused again"
     failing.refresh_from_db()
     receivers[0].status = 200
     assert outbox.send_due(now=failing.open_until) == 8
@@ -191,49 +191,51 @@ def test_after_failures_in_a_row_it_is_left_alone_its_owners_are_told_and_what_w
     assert InboxItem.objects.filter(kind="webhook.failing").count() == 1
 
 
-def test_try_answers_at_once_and_the_page_tells_later(
+def test_test_button_returns_at_once_and_the_page_shows_the_result_later(
     receivers: list[Receiver], deadline: Callable[[float], None], olga: User, vision: Department
 ) -> None:
     receivers[0].manner = "body"
-    made = hook(olga, vision, receivers[0])
+    webhook = hook(olga, vision, receivers[0])
     client = Client()
     client.force_login(olga, backend="django.contrib.auth.backends.ModelBackend")
     for _again in range(3):
-        page = client.post(f"/d/vision/webhooks/{made.pk}/try/", follow=True)
-    assert receivers[0].received == [], "the page does not wait for it"
+        page = client.post(f"/d/vision/webhooks/{webhook.pk}/try/", follow=True)
+    assert receivers[0].received == [], "the page does not wait for the delivery"
     assert 'hx-trigger="every 2s"' in page.content.decode()
     deadline(SHORT)
     tasks.deliver()
-    finished()
+    wait_for_senders()
     assert len(receivers[0].received) == 1, "one test at a time"
     part = client.get("/d/vision/webhooks/", headers={"HX-Request": "true"}).content.decode()
     assert "no complete answer within" in part
     assert "hx-trigger" not in part
     assert "<html" not in part
-    made.refresh_from_db()
-    assert made.failures == 0, "a test does not count"
+    webhook.refresh_from_db()
+    assert webhook.failures == 0, "a test does not count"
 
 
-def test_a_test_goes_out_while_it_is_left_alone_and_brings_it_back(
+def test_test_delivery_is_sent_to_a_paused_webhook_and_resumes_it(
     receivers: list[Receiver], olga: User, vision: Department
 ) -> None:
-    made = hook(olga, vision, receivers[0])
+    webhook = hook(olga, vision, receivers[0])
     now = timezone.now()
-    Webhook.objects.filter(pk=made.pk).update(failures=9, failing_since=now, open_until=now + dt.timedelta(hours=1))
-    happens(vision)
+    Webhook.objects.filter(pk=webhook.pk).update(failures=9, failing_since=now, open_until=now + dt.timedelta(hours=1))
+    send_notice(vision)
     assert outbox.send_due() == 0
     client = Client()
     client.force_login(olga, backend="django.contrib.auth.backends.ModelBackend")
     assert "Failed 9 times in a row since" in client.get("/d/vision/webhooks/").content.decode()
-    webhooks.try_webhook(actor=Actor(olga), webhook=made)
+    webhooks.try_webhook(actor=Actor(olga), webhook=webhook)
     assert outbox.send_due() == 2
 
 
-@pytest.mark.parametrize(("ahead", "sent"), [(0, 1), (20, 0), (3600, 1)])  # s; the last: a clock was ahead
-def test_a_lane_is_anothers_no_longer_than_a_lease(
-    receivers: list[Receiver], olga: User, vision: Department, ahead: int, sent: int
+@pytest.mark.parametrize(
+    ("busy_for", "sent"), [(0, 1), (20, 0), (3600, 1)]
+)  # s; the last: written by a clock that was ahead
+def test_busy_lane_blocks_sending_no_longer_than_its_lease(
+    receivers: list[Receiver], olga: User, vision: Department, busy_for: int, sent: int
 ) -> None:
     hook(olga, vision, receivers[0])
-    happens(vision)
-    SendingLane.objects.create(lane="127.0.0.1", busy_until=timezone.now() + dt.timedelta(seconds=ahead))
+    send_notice(vision)
+    SendingLane.objects.create(lane="127.0.0.1", busy_until=timezone.now() + dt.timedelta(seconds=busy_for))
     assert outbox.send_due() == sent

@@ -1,4 +1,4 @@
-"""Webhooks against a real HTTP server: shapes, signatures, retries, and where no request may go."""
+"""Webhooks against a real HTTP server: shapes, signatures, retries, and addresses that are never requested."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def hook(
     )
 
 
-def fail(vision: Department) -> WebhookDelivery:
+def send_notice(vision: Department) -> WebhookDelivery:
     notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
     return WebhookDelivery.objects.latest("id")
 
 
-def tried(owner: Actor, made: Webhook) -> WebhookDelivery:
-    row = webhooks.try_webhook(actor=owner, webhook=made)
+def send_test(owner: Actor, webhook: Webhook) -> WebhookDelivery:
+    row = webhooks.try_webhook(actor=owner, webhook=webhook)
     outbox.send_due()
     row.refresh_from_db()
     return row
 
 
-def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Department, receiver: Receiver) -> None:
+def test_signed_notice_is_delivered_once(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver)
-    row = fail(vision)
+    row = send_notice(vision)
     assert outbox.send_due() == 1
     assert outbox.send_due() == 0
     [(path, headers, body)] = receiver.received
@@ -90,13 +90,13 @@ def test_a_signed_notice_arrives_and_is_sent_once(owner: Actor, vision: Departme
 @pytest.mark.parametrize(
     "secret",
     [webhooks.new_secret(), "whsec_" + base64.b64encode(b"k" * 24).decode(), SECRET],
-    ids=["new", "a key", "words"],
+    ids=["generated", "key", "text"],
 )
-def test_the_library_of_standard_webhooks_verifies_what_arrives(
+def test_standard_webhooks_library_verifies_deliveries(
     owner: Actor, vision: Department, receiver: Receiver, secret: str
 ) -> None:
     hook(owner, vision, receiver, secret=secret)
-    row = fail(vision)
+    row = send_notice(vision)
     receiver.status = 500
     outbox.send_due()
     receiver.status = 200
@@ -115,7 +115,7 @@ def test_the_library_of_standard_webhooks_verifies_what_arrives(
 @pytest.mark.parametrize(
     "secret", ["whsec_", "whsec_short", "whsec_" + base64.b64encode(b"k" * 23).decode(), "whsec_ä"]
 )
-def test_a_secret_that_promises_a_key_must_have_one(
+def test_whsec_secret_without_a_valid_key_is_refused(
     owner: Actor, vision: Department, receiver: Receiver, secret: str
 ) -> None:
     with pytest.raises(Invalid, match="24 to 64 bytes") as refused:
@@ -123,7 +123,7 @@ def test_a_secret_that_promises_a_key_must_have_one(
     assert refused.value.field == "secret"
 
 
-def test_slack_gets_text_in_which_only_our_link_is_one(
+def test_slack_text_is_escaped_except_for_the_portals_link(
     owner: Actor, vision: Department, receiver: Receiver, settings: Any
 ) -> None:
     hook(owner, vision, receiver, "slack", language="zh-hans")
@@ -146,13 +146,13 @@ def test_teams_gets_a_card_with_a_button(owner: Actor, vision: Department, recei
     card = attachment["content"]
     assert receiver.last["type"] == "message"
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
-    assert card["body"][0]["type"] == "RichTextBlock"  # without markup, whatever somebody is called
+    assert card["body"][0]["type"] == "RichTextBlock"  # plain text: a name cannot add markup
     assert card["actions"] == [
         {"type": "Action.OpenUrl", "title": "Open in the portal", "url": f"{settings.BASE_URL}/d/vision/budgets/"}
     ]
 
 
-def test_every_message_leads_to_its_page_in_its_language(
+def test_every_message_is_in_the_webhooks_language_and_links_to_its_page(
     owner: Actor, vision: Department, receiver: Receiver, settings: Any
 ) -> None:
     hook(owner, vision, receiver, "feishu")
@@ -170,7 +170,7 @@ def test_every_message_leads_to_its_page_in_its_language(
 
 def test_feishu_signs_with_time_and_secret_as_the_key(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver, "feishu")
-    fail(vision)
+    send_notice(vision)
     assert outbox.send_due() == 1
     sent = receiver.last
     key = f"{sent['timestamp']}\n{SECRET}".encode()
@@ -181,7 +181,7 @@ def test_feishu_signs_with_time_and_secret_as_the_key(owner: Actor, vision: Depa
 
 def test_dingtalk_signs_in_the_query(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver, "dingtalk")
-    fail(vision)
+    send_notice(vision)
     assert outbox.send_due() == 1
     query = parse_qs(urlsplit(receiver.received[-1][0]).query)
     [stamp], [sign] = query["timestamp"], query["sign"]
@@ -193,13 +193,13 @@ def test_dingtalk_signs_in_the_query(owner: Actor, vision: Department, receiver:
 
 def test_wecom_gets_plain_text(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver, "wecom")
-    fail(vision)
+    send_notice(vision)
     assert outbox.send_due() == 1
     assert receiver.last["msgtype"] == "text"
     assert "train" in receiver.last["text"]["content"]
 
 
-def test_signatures_agree_with_values_computed_apart() -> None:
+def test_signatures_agree_with_independently_computed_values() -> None:
     """Feishu: openssl dgst -sha256 -hmac $'1599360473\\nabc' of nothing; DingTalk: of '1599360473000\\nabc' with the key abc."""
     message = Message("1", "workload.failed", "x", {}, 1599360473.0)
     feishu = json.loads(shaped("feishu", "https://f/", "abc", message).body)
@@ -209,7 +209,7 @@ def test_signatures_agree_with_values_computed_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "status", "body", "said"),
+    ("shape", "status", "body", "message"),
     [
         ("generic", 204, b"", ""),
         ("generic", 500, b"", "HTTP 500"),
@@ -224,16 +224,16 @@ def test_signatures_agree_with_values_computed_apart() -> None:
         ("wecom", 200, b"[]", "the answer is not an object"),
     ],
 )
-def test_a_refusal_is_seen_also_behind_a_200(shape: str, status: int, body: bytes, said: str) -> None:
-    assert refusal(shape, status, body) == said
+def test_refusal_is_recognised_even_with_status_200(shape: str, status: int, body: bytes, message: str) -> None:
+    assert refusal(shape, status, body) == message
 
 
-def test_a_failed_delivery_says_why_and_is_tried_again_with_growing_pauses(
+def test_failed_delivery_records_the_error_and_is_retried_with_growing_pauses(
     owner: Actor, vision: Department, receiver: Receiver
 ) -> None:
     hook(owner, vision, receiver)
     receiver.status = 503
-    row = fail(vision)
+    row = send_notice(vision)
     now = timezone.now()
     for tries, pause in enumerate(outbox.PAUSES, start=1):
         assert outbox.send_due(now=now) == 0
@@ -246,18 +246,18 @@ def test_a_failed_delivery_says_why_and_is_tried_again_with_growing_pauses(
     assert outbox.send_due(now=now) == 1
 
 
-def test_two_workers_do_not_send_the_same_one(owner: Actor, vision: Department, receiver: Receiver) -> None:
+def test_two_workers_do_not_send_the_same_delivery(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver)
-    seen_by_both = WebhookDelivery.objects.select_related("webhook__department").get(pk=fail(vision).pk)
+    delivery = WebhookDelivery.objects.select_related("webhook__department").get(pk=send_notice(vision).pk)
     now = timezone.now()
-    assert [outbox.deliver(seen_by_both, now=now), outbox.deliver(seen_by_both, now=now)] == [True, False]
+    assert [outbox.deliver(delivery, now=now), outbox.deliver(delivery, now=now)] == [True, False]
     assert len(receiver.received) == 1
 
 
 def test_redirects_are_not_followed(owner: Actor, vision: Department, receiver: Receiver) -> None:
     hook(owner, vision, receiver)
     receiver.status, receiver.location = 302, f"{receiver.rule}/elsewhere"
-    fail(vision)
+    send_notice(vision)
     assert outbox.send_due() == 0
     assert [path for path, *_ in receiver.received] == ["/hook?key=k"]
 
@@ -278,7 +278,7 @@ def test_redirects_are_not_followed(owner: Actor, vision: Department, receiver: 
         "",
     ],
 )
-def test_no_request_leaves_for_an_address_the_operator_did_not_allow(settings: Any, url: str) -> None:
+def test_request_to_an_address_the_operator_did_not_allow_is_refused(settings: Any, url: str) -> None:
     settings.WEBHOOK_HOSTS = ["qyapi.weixin.qq.com", ".hooks.example.org"]
     with pytest.raises(Invalid) as refused:
         safe_http.post(url, b"", {})
@@ -286,7 +286,7 @@ def test_no_request_leaves_for_an_address_the_operator_did_not_allow(settings: A
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.8", "169.254.169.254", "::1", "fd00::1", "0.0.0.0"])
-def test_a_name_below_an_allowed_domain_must_not_lead_inside(
+def test_subdomain_of_an_allowed_domain_cannot_resolve_to_an_internal_address(
     settings: Any, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     settings.WEBHOOK_HOSTS = [".hooks.example.org"]
@@ -295,7 +295,7 @@ def test_a_name_below_an_allowed_domain_must_not_lead_inside(
         safe_http.post("https://a.hooks.example.org/", b"", {})
 
 
-def test_an_allowed_domain_does_not_allow_itself_or_its_neighbours(settings: Any) -> None:
+def test_allowing_subdomains_does_not_allow_the_domain_itself_or_similar_names(settings: Any) -> None:
     settings.WEBHOOK_HOSTS = [".example.org"]
     assert safe_http.check("https://a.example.org/").below
     for url in ("https://example.org/", "https://badexample.org/"):
@@ -303,70 +303,70 @@ def test_an_allowed_domain_does_not_allow_itself_or_its_neighbours(settings: Any
             safe_http.check(url)
 
 
-def test_the_test_button_tells_what_came_back(owner: Actor, vision: Department, receiver: Receiver) -> None:
-    made = hook(owner, vision, receiver)
-    row = tried(owner, made)
+def test_test_delivery_records_the_response_and_is_not_repeated(
+    owner: Actor, vision: Department, receiver: Receiver
+) -> None:
+    webhook = hook(owner, vision, receiver)
+    row = send_test(owner, webhook)
     assert (row.status, row.error) == (200, "")
     receiver.status = 404
-    row = tried(owner, made)
+    row = send_test(owner, webhook)
     assert (row.status, row.error, row.sent_at) == (404, "HTTP 404", None)
     assert outbox.send_due(now=timezone.now() + dt.timedelta(days=400)) == 0  # a test is not repeated
 
 
-def test_nobody_listening_is_an_error_in_words(owner: Actor, vision: Department, receiver: Receiver) -> None:
-    made = hook(owner, vision, receiver)
+def test_unreachable_receiver_is_recorded_as_an_error(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    webhook = hook(owner, vision, receiver)
     receiver.server.shutdown()
     receiver.server.server_close()
-    assert "ConnectError" in tried(owner, made).error
+    assert "ConnectError" in send_test(owner, webhook).error
 
 
-def test_members_may_not_touch_webhooks(owner: Actor, vision: Department, receiver: Receiver) -> None:
-    made = hook(owner, vision, receiver)
+def test_members_cannot_test_or_remove_webhooks(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    webhook = hook(owner, vision, receiver)
     member = User.objects.create_user("member")
     Membership.objects.create(user=member, department=vision, role=Role.MEMBER)
     with pytest.raises(Forbidden):
-        webhooks.try_webhook(actor=Actor(member), webhook=made)
+        webhooks.try_webhook(actor=Actor(member), webhook=webhook)
     with pytest.raises(Forbidden):
-        webhooks.remove_webhook(actor=Actor(member), webhook=made)
+        webhooks.remove_webhook(actor=Actor(member), webhook=webhook)
     assert receiver.received == []
 
 
-def test_secret_and_address_are_nowhere_in_the_audit_log(owner: Actor, vision: Department, receiver: Receiver) -> None:
-    made = hook(owner, vision, receiver)
+def test_audit_log_contains_neither_secret_nor_address(owner: Actor, vision: Department, receiver: Receiver) -> None:
+    webhook = hook(owner, vision, receiver)
     webhooks.change_webhook(
-        actor=owner, webhook=made, name="new", url=made.url, shape="generic", secret=None, kinds=[], active=True
+        actor=owner, webhook=webhook, name="new", url=webhook.url, shape="generic", secret=None, kinds=[], active=True
     )
-    made.refresh_from_db()
-    assert decrypt(made.secret) == SECRET
-    assert SECRET not in made.secret
-    webhooks.remove_webhook(actor=owner, webhook=made)
+    webhook.refresh_from_db()
+    assert decrypt(webhook.secret) == SECRET
+    assert SECRET not in webhook.secret
+    webhooks.remove_webhook(actor=owner, webhook=webhook)
     rows = [json.dumps([row.before, row.after]) for row in AuditEntry.objects.all()]
     assert len(rows) == 3
     assert not any(SECRET in row or "key=k" in row for row in rows)
 
 
-def test_a_secret_does_not_go_along_to_another_host(
+def test_secret_must_be_entered_again_for_another_host(
     owner: Actor, vision: Department, receiver: Receiver, settings: Any
 ) -> None:
-    made = hook(owner, vision, receiver)
+    webhook = hook(owner, vision, receiver)
     settings.WEBHOOK_HOSTS = [receiver.rule, "other.example.org"]
     with pytest.raises(Invalid) as refused:
         webhooks.change_webhook(
-            actor=owner, webhook=made, name="x", url="https://other.example.org/", shape="generic", secret=None,
+            actor=owner, webhook=webhook, name="x", url="https://other.example.org/", shape="generic", secret=None,
             kinds=[], active=True,
         )  # fmt: skip
     assert refused.value.field == "secret"
 
 
-def test_a_kind_is_kept_once_however_often_it_is_asked_for(
-    owner: Actor, vision: Department, receiver: Receiver
-) -> None:
+def test_repeated_kinds_are_stored_once(owner: Actor, vision: Department, receiver: Receiver) -> None:
     url = f"{receiver.rule}/x"
     kinds = ["quota.changed", "workload.failed"] * 1000
-    hook = webhooks.add_webhook(actor=owner, department=vision, name="ci", url=url, shape="generic", kinds=kinds)
-    assert hook.kinds == list(dict.fromkeys(kinds))
+    webhook = webhooks.add_webhook(actor=owner, department=vision, name="ci", url=url, shape="generic", kinds=kinds)
+    assert webhook.kinds == list(dict.fromkeys(kinds))
     webhooks.change_webhook(
-        actor=owner, webhook=hook, name="ci", url=url, shape="generic", secret=None, kinds=kinds, active=True
+        actor=owner, webhook=webhook, name="ci", url=url, shape="generic", secret=None, kinds=kinds, active=True
     )
     assert len(Webhook.objects.get().kinds) == len(set(kinds)) > 0
 
@@ -375,7 +375,7 @@ def test_a_kind_is_kept_once_however_often_it_is_asked_for(
     ("change", "field"),
     [({"name": " "}, "name"), ({"shape": "fax"}, "shape"), ({"kinds": ["nope"]}, "kinds"), ({"url": "x"}, "url")],
 )
-def test_a_wrong_field_is_named(
+def test_invalid_field_is_named(
     owner: Actor, vision: Department, receiver: Receiver, change: dict[str, object], field: str
 ) -> None:
     given = {"name": "ci", "url": f"{receiver.rule}/", "shape": "generic", "kinds": [], **change}
@@ -385,12 +385,12 @@ def test_a_wrong_field_is_named(
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example.org", "hooks..example.org", "é" * 60 + ".example.org"])
-def test_what_is_no_name_of_a_host_is_refused_before_anything_is_looked_up(host: str) -> None:
-    """Looking it up fails, too, but in the words of Python's codec."""
+def test_invalid_host_name_is_refused_before_it_is_resolved(host: str) -> None:
+    """Resolving it would fail, too, but with the message of Python's codec."""
     with pytest.raises(Invalid, match="not a valid address"):
         safe_http.checked_parts(f"https://{host}/")
 
 
-def test_an_address_says_which_schemes_there_are() -> None:
+def test_error_for_an_unknown_scheme_names_the_allowed_ones() -> None:
     with pytest.raises(Invalid, match="https:// or http://"):
         safe_http.checked_parts("ftp://example.org/")

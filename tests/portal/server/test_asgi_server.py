@@ -25,33 +25,33 @@ def site() -> Iterator[WebServer]:
 
 
 def open_stream(server: WebServer, path: str = "/held/") -> socket.socket:
-    """Returns once the first line of the body is here: the request is held."""
+    """Returns once the first line of the body has arrived: the request is held."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    seen = b""
-    while b"open\n" not in seen:
+    received = b""
+    while b"open\n" not in received:
         part = connection.recv(4096)
-        assert part, seen
-        seen += part
+        assert part, received
+        received += part
     return connection
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    seen = b""
+    received = b""
     while part := connection.recv(4096):
-        seen += part
+        received += part
     connection.close()
-    return seen
+    return received
 
 
 class TestAnswers:
-    def test_a_page_comes_from_a_page_thread_with_all_its_cookies(self, site: WebServer) -> None:
+    def test_page_is_served_by_a_page_thread_with_all_its_cookies(self, site: WebServer) -> None:
         answer = httpx.get(f"{site.url}/page/", params={"name": "贺"})
         assert re.fullmatch(r"page for 贺 in page_\d", answer.text)
         assert answer.headers.get_list("set-cookie") == ["one=1; Path=/", "two=2; Path=/"]
         assert answer.headers["x-request-id"]
 
-    def test_request_line_headers_and_body_arrive_whole(self, site: WebServer) -> None:
+    def test_request_line_headers_and_body_arrive_complete(self, site: WebServer) -> None:
         answer = httpx.post(
             f"{site.url}/echo/文件/a%20b",
             content=b"x" * 3_000_000,
@@ -69,11 +69,11 @@ class TestAnswers:
         assert answer["headers"]["HTTP_X_TWO"] == "1,2"
         assert "HTTP_X_FORWARDED_PROTO" not in answer["headers"]
 
-    def test_a_body_without_a_length_arrives_too(self, site: WebServer) -> None:
+    def test_body_without_a_content_length_arrives_complete(self, site: WebServer) -> None:
         answer = httpx.post(f"{site.url}/echo/x", content=iter([b"a" * 10, b"b" * 20])).json()
         assert answer["size"] == 30
 
-    def test_a_body_that_is_too_large_is_refused_unless_it_is_a_file(self, site: WebServer) -> None:
+    def test_too_large_body_is_refused_unless_it_is_a_file(self, site: WebServer) -> None:
         known = {"X-Sender": "user:1"}
         for content in (b"x" * 7_000_000, iter([b"x" * 3_500_000] * 2)):
             assert httpx.post(f"{site.url}/echo/form", content=content, headers=known).status_code == 413
@@ -89,25 +89,25 @@ class TestAnswers:
             assert answer.content == file.read()
         assert int(answer.headers["content-length"]) == len(answer.content)
 
-    def test_head_has_headers_and_no_body(self, site: WebServer) -> None:
+    def test_response_to_head_has_no_body(self, site: WebServer) -> None:
         for path in ("/page/", "/file/", "/held/"):
             answer = httpx.head(f"{site.url}{path}")
             assert (answer.status_code, answer.content) == (200, b"")
 
-    def test_an_error_in_a_view_is_500_and_one_in_a_stream_breaks_it_off(self, site: WebServer) -> None:
+    def test_error_in_a_view_is_500_and_one_in_a_stream_aborts_it(self, site: WebServer) -> None:
         assert httpx.get(f"{site.url}/error/").status_code == 500
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.get(f"{site.url}/broken/")
         assert httpx.get(f"{site.url}/page/").status_code == 200
 
 
-class TestTheNotebooksOrigin:
-    def test_it_is_told_apart_by_the_host_and_never_reaches_the_portal(self, site: WebServer) -> None:
+class TestNotebookOrigin:
+    def test_request_to_a_notebook_host_does_not_reach_the_portal(self, site: WebServer) -> None:
         host = f"w1.localhost:{site.port}"
         assert httpx.get(f"{site.url}/page/", headers={"Host": host}).text == f"notebook at {host}"
         assert httpx.get(f"{site.url}/page/", headers={"Host": f"127.0.0.1:{site.port}"}).text.startswith("page")
 
-    def test_one_origin_for_both_is_refused(self) -> None:
+    def test_notebooks_cannot_share_the_portals_origin(self) -> None:
         from django.core.exceptions import ImproperlyConfigured
 
         with pytest.raises(ImproperlyConfigured, match="must not run on the portal's origin"):
@@ -124,32 +124,32 @@ class TestTheNotebooksOrigin:
             ("xnotebooks.example.org", False),
         ],
     )
-    def test_hosts(self, host: str, expected: bool) -> None:
+    def test_notebook_host_is_one_label_below_the_notebook_domain(self, host: str, expected: bool) -> None:
         assert notebook_hosts("https://*.notebooks.example.org", "https://portal.example.org")(host) is expected
 
 
 class TestHeldRequests:
-    def test_200_are_held_while_pages_answer(self, site: WebServer) -> None:
+    def test_200_requests_are_held_while_pages_respond(self, site: WebServer) -> None:
         before = httpx.get(f"{site.url}/state/").json()
         with ThreadPoolExecutor(20) as openers:
             streams = list(openers.map(lambda _: open_stream(site), range(200)))
-        for _ in range(50):  # were a thread held by each, none of them would come
+        for _ in range(50):  # if each held a thread, none would be served
             assert httpx.get(f"{site.url}/page/", timeout=60).status_code == 200
         during = httpx.get(f"{site.url}/state/").json()
         assert during["closed"] == before["closed"]
-        assert during["threads"] - before["threads"] < 10  # not one each
+        assert during["threads"] - before["threads"] < 10  # not one for each
         for stream in streams:
             stream.close()
         end = time.monotonic() + 20
         while httpx.get(f"{site.url}/state/").json()["closed"] < before["closed"] + 200:
-            assert time.monotonic() < end, "readers who left are still held"
+            assert time.monotonic() < end, "closed streams are still held"
             time.sleep(0.05)
 
-    def test_sigterm_ends_them_with_their_last_word_within_5_seconds(self) -> None:
+    def test_sigterm_ends_streams_with_their_last_message_within_5_seconds(self) -> None:
         with web_server(**SITE) as server:
             streams = [open_stream(server) for _ in range(20)]
             deaf = open_stream(server, "/deaf/")
             assert server.terminate() < 5
             for stream in streams:
                 assert b"goodbye\n" in rest_of(stream)
-            assert rest_of(deaf).endswith(b"0\r\n\r\n")  # a whole answer all the same
+            assert rest_of(deaf).endswith(b"0\r\n\r\n")  # nevertheless a complete response

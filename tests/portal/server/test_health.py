@@ -1,4 +1,4 @@
-"""The probes, and what they need not: a host that is allowed, a session, a user."""
+"""The probes, which need no allowed host, session or user."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_migrated", False)
 
 
-def test_live_asks_nothing_of_the_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: Any) -> None:
-        raise OperationalError("away")
+def test_liveness_does_not_need_the_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> None:
+        raise OperationalError("unreachable")
 
-    monkeypatch.setattr(connection, "cursor", away)
+    monkeypatch.setattr(connection, "cursor", unreachable)
     assert client.get("/livez", headers={"host": "10.1.2.3:8000"}).content == b"ok\n"
 
 
 @pytest.mark.django_db
-def test_ready_when_database_and_migrations_are_there(client: Client) -> None:
+def test_ready_when_the_database_is_reachable_and_migrated(client: Client) -> None:
     answer = client.get("/readyz", headers={"host": "10.1.2.3:8000"})
-    told = {"status": "degraded", "failed": [], "watcher_seconds": None, "planned_seconds": None}
-    assert (answer.status_code, answer.json()) == (200, told)
+    expected = {"status": "degraded", "failed": [], "watcher_seconds": None, "planned_seconds": None}
+    assert (answer.status_code, answer.json()) == (200, expected)
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("seconds", "error", "status"), [(10, "", "ok"), (500, "", "degraded"), (10, "KeyError: 'n1'", "degraded")]
 )
-def test_ready_says_when_nothing_plans(client: Client, seconds: int, error: str, status: str) -> None:
+def test_readiness_is_degraded_when_planning_is_overdue_or_fails(
+    client: Client, seconds: int, error: str, status: str
+) -> None:
     ended = timezone.now() - dt.timedelta(seconds=seconds)
     JobRun.objects.create(job="quotas.plan_all", slot=1, started_at=ended, finished_at=ended, error=error)
     JobRun.objects.create(job="quotas.plan_all", slot=2)  # under way, or killed
@@ -50,7 +52,7 @@ def test_ready_says_when_nothing_plans(client: Client, seconds: int, error: str,
 
 
 @pytest.mark.django_db
-def test_ready_tells_since_when_no_watcher_gave_a_sign_of_life(client: Client) -> None:
+def test_readiness_reports_the_seconds_since_the_last_heartbeat_of_a_watcher(client: Client) -> None:
     Heartbeat.objects.create(name="watch:here", at=timezone.now() - dt.timedelta(seconds=90))
     answer = client.get("/readyz")
     assert answer.status_code == 200
@@ -60,10 +62,10 @@ def test_ready_tells_since_when_no_watcher_gave_a_sign_of_life(client: Client) -
 
 @pytest.mark.django_db
 def test_not_ready_without_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: Any) -> None:
+    def unreachable(*_: Any) -> None:
         raise OperationalError("password authentication failed for user portal")
 
-    monkeypatch.setattr(connection, "cursor", away)
+    monkeypatch.setattr(connection, "cursor", unreachable)
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert "database" in answer.json()["failed"]
@@ -79,7 +81,7 @@ def test_not_ready_while_a_migration_is_missing(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_not_ready_while_redis_is_away(client: Client, settings: Any) -> None:
+def test_not_ready_while_redis_is_unreachable(client: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["failed"]) == (503, ["redis"])

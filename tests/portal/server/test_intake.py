@@ -1,4 +1,4 @@
-"""Nobody keeps a web process busy by sending slowly, reading slowly, or asking for much at once."""
+"""No client can keep a web process busy by sending slowly, reading slowly or sending many requests at once."""
 
 from __future__ import annotations
 
@@ -32,66 +32,67 @@ def site() -> Iterator[WebServer]:
         yield server
 
 
-def talk(server: WebServer, text: str) -> socket.socket:
+def send_raw(server: WebServer, text: str) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     connection.sendall(text.replace("\n", "\r\n").encode())
     return connection
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """The head of the answer at least."""
-    seen = b""
-    while b"\r\n\r\n" not in seen and (part := connection.recv(4096)):
-        seen += part
-    return seen
+    """At least the head of the response."""
+    received = b""
+    while b"\r\n\r\n" not in received and (part := connection.recv(4096)):
+        received += part
+    return received
 
 
 class TestBodies:
-    def test_a_strangers_large_body_is_not_read(self, site: WebServer) -> None:
-        """Nothing of it is ever sent here, and the answer comes all the same."""
+    def test_large_body_of_an_unknown_sender_is_not_read(self, site: WebServer) -> None:
+        """The body is never sent here, and the response arrives nevertheless."""
         head = "PUT /echo/files/model.bin HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 400000000\n\n"
-        with talk(site, head) as connection:
-            seen = answer_of(connection)
-        assert seen.startswith(b"HTTP/1.1 200"), seen
+        with send_raw(site, head) as connection:
+            received = answer_of(connection)
+        assert received.startswith(b"HTTP/1.1 200"), received
 
-    def test_a_strangers_body_of_unknown_length_ends_early(self, site: WebServer) -> None:
+    def test_body_of_unknown_length_from_an_unknown_sender_is_cut_off(self, site: WebServer) -> None:
         answer = httpx.put(f"{site.url}/echo/files/x", content=iter([b"x" * 40_000] * 3))
         assert answer.status_code == 413
         assert "64.0 KiB" in answer.text
 
-    def test_who_is_known_sends_files_of_any_size_allowed(self, site: WebServer) -> None:
+    def test_known_sender_can_send_large_files(self, site: WebServer) -> None:
         answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers={"X-Sender": "user:1"})
         assert answer.json()["size"] == 7_000_000
 
-    def test_a_form_that_brings_files_along_may_be_as_large_as_they(self, site: WebServer) -> None:
-        """The form of a new workload, whose address says nothing of files."""
+    def test_form_with_files_can_be_as_large_as_a_file(self, site: WebServer) -> None:
+        """Such as the form for a new workload, whose address does not mention files."""
         known, files = {"X-Sender": "user:1"}, {"files": ("model.bin", b"x" * 7_000_000)}
         answer = httpx.post(f"{site.url}/echo/new/", files=files, headers=known)
         assert answer.json()["size"] > 7_000_000
         assert httpx.post(f"{site.url}/echo/new/", content=b"x" * 7_000_000, headers=known).status_code == 413
 
-    def test_one_person_sends_only_so_many_at_once(self, site: WebServer) -> None:
+    def test_concurrent_large_bodies_of_one_sender_are_limited(self, site: WebServer) -> None:
         head = "PUT /echo/files/x HTTP/1.1\nHost: 127.0.0.1\nX-Sender: user:2\nContent-Length: 200000\n\n"
-        stalled = [talk(site, head) for _ in range(intake.LARGE_EACH + 1)]
+        stalled = [send_raw(site, head) for _ in range(intake.LARGE_EACH + 1)]
         try:
             refused, _, _ = select.select(stalled, [], [], 15)
             assert [answer_of(connection)[:12] for connection in refused] == [b"HTTP/1.1 429"]
-            with talk(site, head.replace("user:2", "user:3")) as other:
+            with send_raw(site, head.replace("user:2", "user:3")) as other:
                 other.sendall(b"x" * 200_000)
                 assert answer_of(other).startswith(b"HTTP/1.1 200")
         finally:
             for connection in stalled:
                 connection.close()
 
-    def test_slow_uploads_of_several_people_give_way_to_others(self, site: WebServer) -> None:
+    def test_slow_uploads_of_several_senders_give_way_to_others(self, site: WebServer) -> None:
         head = "PUT /echo/files/x HTTP/1.1\nHost: 127.0.0.1\nX-Sender: user:{}\nContent-Length: 90000000\n\n"
-        slow = [talk(site, head.format(10 + n % 3)) for n in range(intake.LARGE_ALL)]
+        slow = [send_raw(site, head.format(10 + n % 3)) for n in range(intake.LARGE_ALL)]
         known = {"X-Sender": "user:20"}
         try:
             for connection in slow:
                 connection.sendall(b"x" * 20_000)
             end, answer = time.monotonic() + 30, httpx.Response(503)
-            while answer.status_code == 503 and time.monotonic() < end:  # until they have had their time to begin
+            # until the slow ones have had their time to begin
+            while answer.status_code == 503 and time.monotonic() < end:
                 answer = httpx.put(f"{site.url}/echo/files/x", content=b"x" * 7_000_000, headers=known)
             assert answer.json()["size"] == 7_000_000
             gave_way, _, _ = select.select(slow, [], [], 15)
@@ -100,16 +101,16 @@ class TestBodies:
             for connection in slow:
                 connection.close()
 
-    def test_what_is_refused_before_django_is_a_page_in_a_browser(self, site: WebServer) -> None:
+    def test_refusal_before_django_is_a_page_in_a_browser(self, site: WebServer) -> None:
         browser = {"Accept": "text/html,*/*", "Accept-Language": "zh-CN", "X-Sender": "user:1"}
         answer = httpx.post(f"{site.url}/echo/new/", content=b"x" * 7_000_000, headers=browser)
         assert (answer.status_code, answer.headers["Content-Type"]) == (413, "text/html; charset=utf-8")
         assert "6.0 MiB" in answer.text
         assert "返回" in answer.text
 
-    def test_strangers_of_the_same_address_keep_nobody_known_from_sending(self, site: WebServer) -> None:
+    def test_unknown_senders_do_not_block_known_ones_at_the_same_address(self, site: WebServer) -> None:
         head = "POST /echo/x HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 100\n\n"
-        stalled = [talk(site, head) for _ in range(intake.MOST_BODIES + 1)]
+        stalled = [send_raw(site, head) for _ in range(intake.MOST_BODIES + 1)]
         try:
             refused, _, _ = select.select(stalled, [], [], 15)
             assert [answer_of(connection)[:12] for connection in refused] == [b"HTTP/1.1 429"]
@@ -124,7 +125,7 @@ class TestBodies:
                 connection.close()
 
     @pytest.mark.parametrize("parts", [[], [b"x" * 10]])
-    def test_a_body_that_stops_arriving_is_given_up(self, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
+    def test_body_that_stops_arriving_is_given_up(self, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
         monkeypatch.setattr(intake, "START", 0.2)
         coming = iter(parts)
 
@@ -141,16 +142,16 @@ class TestBodies:
 
 class TestPasswords:
     @pytest.mark.parametrize("name", ["account_login", "portal:profile", "admin:login", "portal:invite"])
-    def test_no_page_thread_hashes_one(self, name: str) -> None:
+    def test_requests_with_a_password_are_kept_off_the_page_threads(self, name: str) -> None:
         assert PASSWORDS.fullmatch(reverse(name, args=["token"] if name == "portal:invite" else []))
 
-    def test_pages_answer_while_passwords_are_hashed_and_a_queue_of_them_has_an_end(self) -> None:
-        """One address fills half of the queue; who is somewhere else signs in."""
+    def test_pages_respond_while_passwords_are_hashed_and_their_queue_is_limited(self) -> None:
+        """One address fills half of the queue; a client at another address can still log in."""
         most = PASSWORDS_WAITING // 2
-        there = httpx.HTTPTransport(local_address="127.0.0.2")
+        second_address = httpx.HTTPTransport(local_address="127.0.0.2")
         with (
             web_server(**SITE) as site,
-            httpx.Client(transport=there, timeout=60) as elsewhere,
+            httpx.Client(transport=second_address, timeout=60) as elsewhere,
             ThreadPoolExecutor(most + 5) as threads,
         ):
             tries = [threads.submit(httpx.post, f"{site.url}/login/", timeout=60) for _ in range(most + 4)]
@@ -158,7 +159,7 @@ class TestPasswords:
             assert {(answer.status_code, answer.headers["retry-after"]) for answer in refused} == {(503, "3")}
             assert httpx.get(f"{site.url}/page/").status_code == 200
             other = threads.submit(elsewhere.post, f"{site.url}/login/")
-            with pytest.raises(TimeoutError):  # it waits, where the address of the many is refused
+            with pytest.raises(TimeoutError):  # it waits, while the first address is refused
                 other.result(timeout=0.5)
             httpx.post(f"{site.url}/let-in/")
             answers = [one.result() for one in tries]
@@ -168,7 +169,7 @@ class TestPasswords:
 
 
 class TestFiles:
-    def test_one_person_has_half_of_the_threads_whatever_else_they_send(self) -> None:
+    def test_one_sender_gets_at_most_half_of_the_file_threads(self) -> None:
         most = FILE_THREADS // 2
         with web_server(**SITE) as site, ThreadPoolExecutor(most + 2) as threads:
 
@@ -185,9 +186,9 @@ class TestFiles:
 
 
 class TestReaders:
-    def test_slow_downloads_of_one_person_leave_the_others_theirs(self, site: WebServer) -> None:
+    def test_slow_downloads_of_one_client_are_limited_and_do_not_block_pages(self, site: WebServer) -> None:
         head = "GET /endless/ HTTP/1.1\nHost: 127.0.0.1\n\n"
-        slow = [talk(site, head) for _ in range(intake.DOWNLOADS_EACH + 1)]
+        slow = [send_raw(site, head) for _ in range(intake.DOWNLOADS_EACH + 1)]
         try:
             codes = sorted(answer_of(connection)[9:12] for connection in slow)
             assert codes == [b"200"] * intake.DOWNLOADS_EACH + [b"429"]
@@ -196,15 +197,15 @@ class TestReaders:
             for connection in slow:
                 connection.close()
 
-    def test_a_whole_office_opens_pages_at_once(self, site: WebServer) -> None:
-        """Their browsers ask for the same scripts and styles, from one address."""
+    def test_many_browsers_at_one_address_can_load_static_files_at_once(self, site: WebServer) -> None:
+        """Such as the browsers of a whole office that load the same scripts and styles."""
         style = f"{site.url}/static/vendor/tabler.min.css"
         with ThreadPoolExecutor(40) as browsers:
             answers = list(browsers.map(lambda _: httpx.get(style, timeout=60), range(120)))
         assert {answer.status_code for answer in answers} == {200}
         assert {len(answer.content) for answer in answers} == {int(answers[0].headers["content-length"])}
 
-    def test_slow_readers_of_styles_keep_no_thread_that_others_need(self, site: WebServer) -> None:
+    def test_slow_readers_of_static_files_do_not_block_others(self, site: WebServer) -> None:
         slow = []
         for _ in range(2 * intake.DOWNLOADS_ALL):
             connection = socket.socket()
@@ -223,14 +224,14 @@ class TestReaders:
         idle = [socket.create_connection(("127.0.0.1", site.port), timeout=30) for _ in range(2500)]
         try:
             assert httpx.get(f"{site.url}/page/", timeout=30).status_code == 200
-            closed, _, _ = select.select(idle[:500], [], [], 60)  # select takes no more than some 1,000
+            closed, _, _ = select.select(idle[:500], [], [], 60)  # select is limited to some 1,000
             assert closed
         finally:
             for connection in idle:
                 connection.close()
 
 
-def test_an_allowance_is_given_back_and_forgets_who_has_nothing() -> None:
+def test_allowance_is_given_back_and_senders_without_requests_are_forgotten() -> None:
     allowance = intake.Allowance(2, 3)
     with allowance.one("a"), allowance.one("a"):
         with pytest.raises(intake.TooMany), allowance.one("a"):
@@ -242,7 +243,7 @@ def test_an_allowance_is_given_back_and_forgets_who_has_nothing() -> None:
     assert not allowance.held
 
 
-def test_who_sends_fast_or_has_just_begun_keeps_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_or_just_started_uploads_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     places = intake.LargeBodies(2, 3)
@@ -264,7 +265,9 @@ def test_who_sends_fast_or_has_just_begun_keeps_the_place(monkeypatch: pytest.Mo
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("language", "words"), [("en", "At most 100 files"), ("zh-hans", "最多上传 100 个文件")])
-def test_a_form_with_too_many_files_says_how_many_it_may_bring(client: Client, language: str, words: str) -> None:
+def test_error_for_a_form_with_too_many_files_says_how_many_are_allowed(
+    client: Client, language: str, words: str
+) -> None:
     client.force_login(make.user("ann"), backend="django.contrib.auth.backends.ModelBackend")
     files = {"files": [SimpleUploadedFile(f"{n}.txt", b"x") for n in range(101)]}
     answer = client.post("/profile/", files, headers={"Accept-Language": language})

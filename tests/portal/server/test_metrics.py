@@ -1,4 +1,4 @@
-"""`/metrics`: who may read it, and that its figures are those of the database."""
+"""`/metrics`: who can read it, and that its figures are those of the database."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def borrow(pool: Pool, lender: Department) -> Department:
     return borrower
 
 
-def test_usage_is_told_by_pool_department_and_share(client: Client, pool: Pool, lender: Department) -> None:
+def test_usage_is_reported_by_pool_department_and_share(client: Client, pool: Pool, lender: Department) -> None:
     borrow(pool, lender)
     found = scrape(client)
 
@@ -104,7 +104,7 @@ def test_usage_is_told_by_pool_department_and_share(client: Client, pool: Pool, 
     assert of("portal_pool_units", pool="a100", unit="card", kind="free") == 4
 
 
-def test_pass_duration_and_metered_hours_are_told(client: Client, pool: Pool, lender: Department) -> None:
+def test_pass_duration_and_metered_hours_are_reported(client: Client, pool: Pool, lender: Department) -> None:
     for milliseconds in (10, 20, 400):
         PlanPass.objects.create(group=pool.group, milliseconds=milliseconds, snapshot=b"")
     borrower = Department.objects.create(slug="nlp", name="NLP")
@@ -151,13 +151,13 @@ def test_the_number_of_queries_does_not_grow_with_departments(client: Client, po
         ("", {}, 404),
     ],
 )
-def test_without_a_token_only_this_machine_may_read(
+def test_without_a_token_only_the_local_machine_can_read(
     client: Client, remote: str, headers: dict[str, str], status: int
 ) -> None:
     assert client.get("/metrics", headers=headers, REMOTE_ADDR=remote).status_code == status
 
 
-def test_with_a_token_whoever_has_it_may_read(client: Client, settings: Any) -> None:
+def test_with_a_token_only_its_holders_can_read(client: Client, settings: Any) -> None:
     settings.METRICS_TOKEN = "scrape-me"
     assert client.get("/metrics").status_code == 404
     assert client.get("/metrics", headers={"authorization": "Bearer wrong"}).status_code == 404

@@ -39,9 +39,9 @@ from workloads.requests.request import WorkloadRequest
 STREAM = "text/event-stream"
 
 
-def eventually(fact: Callable[[], Any], within: float = 90) -> None:
+def eventually(condition: Callable[[], Any], within: float = 90) -> None:
     end = time.monotonic() + within
-    while not fact():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -73,17 +73,17 @@ def waiting_workload(department: Department) -> Workload:
 
 
 def read_until(stream: socket.socket, mark: bytes) -> bytes:
-    seen = b""
-    while mark not in seen:
+    received = b""
+    while mark not in received:
         part = stream.recv(1 << 16)
-        assert part, seen
-        seen += part
-    return seen
+        assert part, received
+        received += part
+    return received
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not os.environ["DATABASE_URL"].startswith("postgres"), reason="needs PostgreSQL")
-def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(transactional_db: None) -> None:
+def test_200_held_requests_all_receive_an_event_while_pages_respond(transactional_db: None) -> None:
     department = make.department("vision")
     token, workload = bearer(department), waiting_workload(department)
     environment = {"DATABASE_URL": test_database(), "REDIS_URL": os.environ["TEST_REDIS_URL"], "LOG_LEVEL": "ERROR"}
@@ -109,16 +109,16 @@ def test_200_requests_are_held_while_pages_answer_and_all_hear_what_happens(tran
             assert "vision" in httpx.get(f"{server.url}/api/v1/departments/", headers=headers, timeout=10).text
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            assert cursor.fetchone()[0] < 25  # not one connection each
+            assert cursor.fetchone()[0] < 25  # not one connection for each request
         assert select.select(waits, [], [], 0)[0] == []  # all are still held
         actions.cancel(actor=Actor(workload.author), workload=workload)
         with ThreadPoolExecutor(200) as readers:
-            heard = readers.map(lambda stream: read_until(stream, b"event: workload.cancelled"), streams)
+            events = readers.map(lambda stream: read_until(stream, b"event: workload.cancelled"), streams)
             answers = readers.map(lambda stream: read_until(stream, b"\r\n0\r\n\r\n"), waits)
-            assert (len(list(heard)), sum(b'"state":"cancelled"' in answer for answer in answers)) == (150, 50)
+            assert (len(list(events)), sum(b'"state":"cancelled"' in answer for answer in answers)) == (150, 50)
         assert server.terminate() < 5
         for stream in streams:
-            assert stream.recv(1 << 16).endswith(b"0\r\n\r\n")  # said goodbye, not broken off
+            assert stream.recv(1 << 16).endswith(b"0\r\n\r\n")  # ended properly, not aborted
 
 
 DEMO = """
@@ -130,7 +130,7 @@ except serve.PortTaken as error:
     raise SystemExit(str(error))
 """
 
-LAST_WORD = """
+LATE_CLOSE = """
 import asyncio, portal.asgi
 async def application(scope, receive, send):
     await receive()
@@ -152,21 +152,19 @@ def demo_environment(folder: Path, port: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_of_two_that_start_at_once_one_gets_the_port() -> None:
+def test_only_one_of_two_servers_gets_the_port() -> None:
     port, other = free_port(), free_port()
     with serve.claimed(port):
         with pytest.raises(serve.PortTaken, match=f":{port} "), serve.claimed(other, port):
             pass
-        with serve.claimed(other):  # no claim outlives its refusal
+        with serve.claimed(other):  # a refused attempt keeps no port
             pass
     with serve.claimed(port):
         pass
 
 
 @pytest.mark.timeout(240)
-def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_streams_are_open(
-    tmp_path: Path, migrated: Path
-) -> None:
+def test_demo_is_one_process_with_worker_and_beat_that_ends_quickly(tmp_path: Path, migrated: Path) -> None:
     shutil.copy(migrated, tmp_path)
     port = free_port()
     environment = {**os.environ, **demo_environment(tmp_path, port)}
@@ -194,15 +192,13 @@ def test_the_demo_is_one_process_with_worker_and_beat_that_ends_quickly_while_st
 
 
 @pytest.mark.timeout(120)
-def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_has_gone(
-    tmp_path: Path, migrated: Path
-) -> None:
+def test_demo_ends_although_a_websocket_still_sends_after_the_server_stopped(tmp_path: Path, migrated: Path) -> None:
     shutil.copy(migrated, tmp_path)
     port = free_port()
     environment = {**os.environ, **demo_environment(tmp_path, port)}
     environment.pop("NOTEBOOK_URL")
     begin, rest = DEMO.split("from portal.server", 1)
-    program = f"{begin}{LAST_WORD}from portal.server{rest}"
+    program = f"{begin}{LATE_CLOSE}from portal.server{rest}"
     with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
         try:
@@ -216,7 +212,7 @@ def test_the_demo_ends_though_a_socket_has_a_last_word_to_say_when_the_server_ha
             demo.kill()
 
 
-def test_no_process_of_a_killed_server_answers(tmp_path: Path) -> None:
+def test_no_process_of_a_killed_server_keeps_responding(tmp_path: Path) -> None:
     environment = {"DATABASE_URL": f"sqlite:///{tmp_path}/portal.sqlite3", "REDIS_URL": "", "WEB_WORKERS": "2"}
     with web_server(**environment) as server:
         assert httpx.get(f"{server.url}/livez").status_code == 200

@@ -1,4 +1,4 @@
-"""Numbers are written alike in both languages."""
+"""Numbers have the same format in both languages."""
 
 import pytest
 from django.template import Context, Template

@@ -1,4 +1,4 @@
-"""A Chinese message has no space between two Chinese characters, whatever is inserted, and one beside Latin text."""
+"""A Chinese message has no space between two Chinese characters, whatever is inserted, but has one beside Latin text."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def test_no_message_has_a_space_between_two_chinese_characters() -> None:
         assert given % latin == text % latin
 
 
-def test_what_people_wrote_stays_as_it_is() -> None:
+def test_spaces_inside_inserted_values_are_kept() -> None:
     with translation.override("zh-hans"):
-        said = gettext("Quota of %(department)s in %(pool)s") % {"department": "视觉 一组", "pool": "A100 整卡"}
-    assert said == "视觉 一组在 A100 整卡的配额"
+        sentence = gettext("Quota of %(department)s in %(pool)s") % {"department": "视觉 一组", "pool": "A100 整卡"}
+    assert sentence == "视觉 一组在 A100 整卡的配额"
 
 
-def test_templates_and_lazy_messages_have_it_too() -> None:
+def test_templates_and_lazy_messages_follow_the_same_rule() -> None:
     page = Template("{% load i18n %}{% blocktranslate %}Quota of {{ department }} in {{ pool }}{% endblocktranslate %}")
     lazy = gettext_lazy("Quota of %(department)s in %(pool)s")
     with translation.override("zh-hans"):
         assert amount(2, "card") == "2 张卡"
-        for department, said in {"视觉": "视觉在", "Vision": "Vision 在", "<b>": "&lt;b&gt; 在"}.items():
-            assert page.render(Context({"department": department, "pool": "甲"})) == said + "甲的配额"
+        for department, expected in {"视觉": "视觉在", "Vision": "Vision 在", "<b>": "&lt;b&gt; 在"}.items():
+            assert page.render(Context({"department": department, "pool": "甲"})) == expected + "甲的配额"
         assert lazy % {"department": "视觉", "pool": "甲"} == "视觉在甲的配额"
     with translation.override("en"):
         assert lazy % {"department": "视觉", "pool": "甲"} == "Quota of 视觉 in 甲"

@@ -9,7 +9,7 @@ from portal.text import words
 
 
 @pytest.mark.parametrize(
-    ("mebibytes", "said"),
+    ("mebibytes", "expected"),
     [
         (None, ""),
         (0, "0 GiB"),
@@ -20,16 +20,14 @@ from portal.text import words
         (163840, "160 GiB"),
     ],
 )
-def test_memory_is_said_in_the_unit_that_keeps_it_short_and_nothing_in_that_of_its_neighbours(
-    mebibytes: int | None, said: str
-) -> None:
-    assert words.memory(mebibytes) == said
+def test_memory_is_shown_in_the_shortest_unit_and_zero_in_gib(mebibytes: int | None, expected: str) -> None:
+    assert words.memory(mebibytes) == expected
     if mebibytes is not None:
-        assert words.amount(mebibytes, "MiB") == said
+        assert words.amount(mebibytes, "MiB") == expected
 
 
 @pytest.mark.parametrize(
-    ("share", "said", "chinese"),
+    ("share", "expected", "chinese"),
     [
         (None, "", ""),
         (0.0, "0 %", "0 %"),
@@ -40,7 +38,7 @@ def test_memory_is_said_in_the_unit_that_keeps_it_short_and_nothing_in_that_of_i
         (4024.0, "4,024×", "4,024 倍"),
     ],
 )
-def test_a_share_is_a_percentage_and_from_ten_times_on_a_factor(share: float | None, said: str, chinese: str) -> None:
-    assert words.percent(share) == said
+def test_share_is_a_percentage_and_from_ten_times_on_a_factor(share: float | None, expected: str, chinese: str) -> None:
+    assert words.percent(share) == expected
     with translation.override("zh-hans"):
         assert words.percent(share) == chinese
