@@ -1,4 +1,4 @@
-"""Options of clusters as operators type them: what cannot work is refused by its key, and nothing is stored."""
+"""Cluster options typed by operators: values that cannot work are refused with the name of their key, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def change(root: User, options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "problem"),
     [
         ({"nodes": "x"}, "option nodes must be of type list"),
         ({"nodes": None}, "option nodes must be of type list"),
@@ -59,13 +59,11 @@ def change(root: User, options: Any) -> Any:
         ({"configurations": {"mig": {"config.yaml": 7}}}, "option configurations.mig.config.yaml must be a string"),
     ],
 )
-def test_options_of_declared_nodes_that_cannot_work_are_refused_and_not_stored(
-    root: User, options: Any, says: str
-) -> None:
+def test_invalid_cluster_options_are_refused_and_not_stored(root: User, options: Any, problem: str) -> None:
     make.cluster("here", options={"nodes": [NODE]})
-    answer = change(root, options)
-    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, ["options"])
-    assert says in answer.json()["detail"]
+    response = change(root, options)
+    assert (response.status_code, [error["attr"] for error in response.json()["errors"]]) == (422, ["options"])
+    assert problem in response.json()["detail"]
     assert Cluster.objects.get().options == {"nodes": [NODE]}
 
 
@@ -79,35 +77,35 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "says"), WRONG)
-def test_elements_of_another_type_are_named_by_their_place_on_the_page_and_by_api(
-    root: User, options: Any, says: str
+@pytest.mark.parametrize(("options", "problem"), WRONG)
+def test_list_elements_of_the_wrong_type_are_named_by_position_on_page_and_api(
+    root: User, options: Any, problem: str
 ) -> None:
-    """Before the cluster is asked: none is there."""
-    answer = person(root).post("/api/v1/clusters/", {"name": "far", "options": options}, format="json")
-    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, ["options"])
-    assert says in answer.json()["detail"]
+    """Options are checked before the cluster is contacted: none exists here."""
+    response = person(root).post("/api/v1/clusters/", {"name": "far", "options": options}, format="json")
+    assert (response.status_code, [error["attr"] for error in response.json()["errors"]]) == (422, ["options"])
+    assert problem in response.json()["detail"]
     browser = Client()
     browser.force_login(root)
     for button in ({}, {"try": "1"}):
         form = {"name": "far", "kubeconfig": "", "options": json.dumps(options)} | button
         page = browser.post("/operator/clusters/", form)
         assert page.status_code == 422
-        assert says in unescape(page.content.decode())
+        assert problem in unescape(page.content.decode())
     assert not Cluster.objects.exists()
     make.cluster("here", options={})
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)
     changed = change(root, options)
     assert (changed.status_code, [error["attr"] for error in changed.json()["errors"]]) == (422, ["options"])
-    assert (says in changed.json()["detail"], Cluster.objects.get().options) == (True, {})
+    assert (problem in changed.json()["detail"], Cluster.objects.get().options) == (True, {})
 
 
 @pytest.mark.parametrize(
     "typed",
     ["[" * 20_000, '{"a":' * 5_000 + "1" + "}" * 5_000, '{"priority": ' + "9" * 5_000 + "}", r'{"storage_class": "\ud800"}', "{"],
-    ids=["open", "deep", "digits", "surrogate", "broken"],
+    ids=["unclosed brackets", "nested too deeply", "too many digits", "lone surrogate", "unclosed object"],
 )  # fmt: skip
-def test_options_that_are_no_json_that_could_be_stored_come_back_as_they_were_typed(root: User, typed: str) -> None:
+def test_options_that_are_not_valid_json_are_shown_again_as_typed(root: User, typed: str) -> None:
     browser = Client(raise_request_exception=False)
     browser.force_login(root)
     page = browser.post("/operator/clusters/", {"name": "far", "kubeconfig": "", "options": typed})
@@ -117,16 +115,16 @@ def test_options_that_are_no_json_that_could_be_stored_come_back_as_they_were_ty
     assert typed in text
 
 
-def test_options_that_work_are_stored(root: User, settings: Any, tmp_path: Any) -> None:
-    settings.DEBUG, settings.DATA_DIR = True, tmp_path  # an embedded cluster starts nowhere else
+def test_valid_options_are_stored(root: User, settings: Any, tmp_path: Any) -> None:
+    settings.DEBUG, settings.DATA_DIR = True, tmp_path  # an embedded cluster starts only in debug mode
     make.cluster("here", options={})
     for options in ({"nodes": [NODE | {"cards": [{"cores": 100}, {}], "labels": {"a": "b"}}]}, {"nodes": []}, {}):
-        answer = change(root, options)
-        assert answer.status_code == 200, answer.content
+        response = change(root, options)
+        assert response.status_code == 200, response.content
         assert Cluster.objects.get().options == options
 
 
-def test_a_kubernetes_cluster_may_ask_before_it_makes_pools() -> None:
+def test_kubernetes_cluster_can_be_set_to_ask_before_creating_pools() -> None:
     assert Options.from_operator({"new_pools": "ask"}).new_pools == "ask"
     with pytest.raises(ValueError, match="option new_pools"):
         Options.from_operator({"new_pools": "no"})

@@ -1,4 +1,4 @@
-"""From what a cluster reports to quarantines, with all that follows for the work there."""
+"""From faults that a cluster reports to quarantines, and what happens to workloads on quarantined hardware."""
 
 from __future__ import annotations
 
@@ -30,101 +30,101 @@ FOREVER = "import time\nwhile True: time.sleep(0.05)\n"
 
 
 @pytest.fixture
-def look(db: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def refresh(db: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     cluster = make.cluster("gpu")
 
-    def look(*nodes: Any, after: dt.timedelta = dt.timedelta()) -> None:
+    def refresh(*nodes: Any, after: dt.timedelta = dt.timedelta()) -> None:
         monkeypatch.setattr(inventory, "driver_for", lambda _cluster: Listing(*nodes))
         now = timezone.now() + after
         monkeypatch.setattr(inventory.timezone, "now", lambda: now)
         inventory.refresh(Cluster.objects.get(pk=cluster.pk))
 
-    return look
+    return refresh
 
 
-def places() -> list[tuple[str, int | None, str, bool]]:
+def quarantine_rows() -> list[tuple[str, int | None, str, bool]]:
     rows = Quarantine.objects.select_related("node").order_by("pk")
     return [(row.node.name, row.card, row.sign, row.is_in_force) for row in rows]
 
 
-def test_a_fault_of_the_node_comes_and_goes(look: Any) -> None:
-    look(whole("n1"), whole("n2"))
-    look(replace(whole("n1"), faults=(FAULT,)), whole("n2"))
-    assert places() == [("n1", None, "node/condition/GpuMemWatch", True)]
+def test_node_fault_quarantines_the_node_until_the_fault_is_gone(refresh: Any) -> None:
+    refresh(whole("n1"), whole("n2"))
+    refresh(replace(whole("n1"), faults=(FAULT,)), whole("n2"))
+    assert quarantine_rows() == [("n1", None, "node/condition/GpuMemWatch", True)]
     assert not Node.objects.get(name="n1").takes_pods
     assert Node.objects.get(name="n2").takes_pods
-    look(whole("n1"), whole("n2"))
-    look(whole("n1"), whole("n2"), after=2 * AWAY)
-    assert places() == [("n1", None, "node/condition/GpuMemWatch", False)]
+    refresh(whole("n1"), whole("n2"))
+    refresh(whole("n1"), whole("n2"), after=2 * AWAY)
+    assert quarantine_rows() == [("n1", None, "node/condition/GpuMemWatch", False)]
     assert Node.objects.get(name="n1").takes_pods
 
 
-def test_a_node_that_is_not_listed_keeps_its_quarantine(look: Any) -> None:
-    look(replace(whole("n1"), faults=(FAULT,)))
-    look()
-    look(after=2 * AWAY)
-    assert [in_force for *_, in_force in places()] == [True]
+def test_node_missing_from_the_listing_keeps_its_quarantine(refresh: Any) -> None:
+    refresh(replace(whole("n1"), faults=(FAULT,)))
+    refresh()
+    refresh(after=2 * AWAY)
+    assert [in_force for *_, in_force in quarantine_rows()] == [True]
 
 
-def test_an_unhealthy_card_is_quarantined_and_waits_when_it_is_well_again(look: Any) -> None:
-    look(whole("n1"))
-    look(whole("n1", healthy=7))
-    assert places() == [("n1", 7, "card/unhealthy", True)]
-    look(whole("n1"))
+def test_unhealthy_card_is_quarantined_and_usable_again_some_time_after_recovery(refresh: Any) -> None:
+    refresh(whole("n1"))
+    refresh(whole("n1", healthy=7))
+    assert quarantine_rows() == [("n1", 7, "card/unhealthy", True)]
+    refresh(whole("n1"))
     assert Card.objects.get(index=7).healthy
     assert not Card.objects.get(index=7).is_usable
-    look(whole("n1"), after=2 * AWAY)
+    refresh(whole("n1"), after=2 * AWAY)
     assert Card.objects.get(index=7).is_usable
 
 
-def test_on_kubernetes_a_card_counts_again_when_its_plugin_offers_it(look: Any) -> None:
-    look(whole("n1"))
+def test_on_kubernetes_a_card_is_usable_as_soon_as_its_plugin_offers_it(refresh: Any) -> None:
+    refresh(whole("n1"))
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)
-    look(whole("n1", healthy=7))
-    look(whole("n1"))
-    assert places() == [("n1", 7, "card/unhealthy", False)]
+    refresh(whole("n1", healthy=7))
+    refresh(whole("n1"))
+    assert quarantine_rows() == [("n1", 7, "card/unhealthy", False)]
     assert Card.objects.get(index=7).is_usable
 
 
 @pytest.mark.parametrize("state", [{"drained": True}, {"present": False}, {"held_back": "cordoned"}])
-def test_cards_of_a_node_somebody_works_on_are_not_judged(look: Any, state: dict[str, Any]) -> None:
-    look(whole("n1"))
+def test_cards_are_not_quarantined_while_their_node_is_in_maintenance(refresh: Any, state: dict[str, Any]) -> None:
+    refresh(whole("n1"))
     node = replace(whole("n1", healthy=6), held_back=state.get("held_back", ""))
     if "drained" in state:
         Node.objects.update(drained=True)
-    look(*(() if "present" in state else (node,)))
-    assert places() == []
+    refresh(*(() if "present" in state else (node,)))
+    assert quarantine_rows() == []
 
 
-def test_a_node_that_is_cut_otherwise_keeps_the_quarantine_of_its_card(look: Any) -> None:
-    """A change of mode writes the cards anew."""
-    look(whole("n1"))
+def test_card_quarantine_survives_a_mode_change_of_its_node(refresh: Any) -> None:
+    """A mode change deletes the card rows and writes new ones."""
+    refresh(whole("n1"))
     row = quarantines.quarantine(
         actor=Actor(make.user("op", is_operator=True)), node=Node.objects.get(), card=3, why="x"
     )
     Card.objects.all().delete()
-    look(whole("n1"))
+    refresh(whole("n1"))
     assert list(Card.objects.filter(quarantined=True).values_list("index", flat=True)) == [row.card]
 
 
-def wait_to_run(bed: Bed, cards: int) -> Any:
-    job = bed.submit(bed.alice, bed.vision, FOREVER, cards=cards)
-    bed.until(lambda: bed.state(job) == "running")
-    return job
+def submit_and_wait_until_running(bed: Bed, cards: int) -> Any:
+    workload = bed.submit(bed.alice, bed.vision, FOREVER, cards=cards)
+    bed.until(lambda: bed.state(workload) == "running")
+    return workload
 
 
-def test_real_work_is_told_stopped_and_queued_again_and_nothing_is_counted(bed: Bed) -> None:
+def test_workload_on_a_quarantined_card_is_recalled_and_requeued_without_counting_a_recall(bed: Bed) -> None:
     Pool.objects.update(max_reclaims=0)
     bed.pool.refresh_from_db()
-    job = wait_to_run(bed, 1)
+    job = submit_and_wait_until_running(bed, 1)
     [place] = job.attempts.get().claim.placement
     operator = Actor(make.user("op", is_operator=True))
     node = Node.objects.select_related("cluster").get()
     quarantines.quarantine(actor=operator, node=node, card=place["cards"][0], why="XID 79")
     bed.until(lambda: bed.state(job) == "recalled")
-    said = situation_of(operator, job, job.attempts.select_related("claim", "cluster").get())
-    assert said.sentence == f"n1, card {place['cards'][0]} is quarantined: save your work now."
-    assert said.details[0] == "Reason: XID 79."
+    situation = situation_of(operator, job, job.attempts.select_related("claim", "cluster").get())
+    assert situation.sentence == f"n1, card {place['cards'][0]} is quarantined: save your work now."
+    assert situation.details[0] == "Reason: XID 79."
     bed.until(lambda: bed.state(job) == "running" and job.attempts.count() == 2)
     first, second = job.attempts.all()
     assert (first.outcome, first.reason, job.reclaims, job.restarts) == ("recalled", "out_of_service", 0, 0)
@@ -135,7 +135,7 @@ def test_real_work_is_told_stopped_and_queued_again_and_nothing_is_counted(bed: 
     assert "queued again" in lines[1]
 
 
-def test_what_crashes_on_quarantined_hardware_has_not_failed(bed: Bed) -> None:
+def test_crash_on_quarantined_hardware_counts_as_lost_not_failed(bed: Bed) -> None:
     Pool.objects.update(notice=600)
     bed.pool.refresh_from_db()
     crashes_later = (
@@ -159,10 +159,10 @@ def test_what_crashes_on_quarantined_hardware_has_not_failed(bed: Bed) -> None:
     )
 
 
-def test_an_ended_quarantine_lets_the_work_go_on(bed: Bed) -> None:
+def test_recall_is_withdrawn_when_the_quarantine_ends(bed: Bed) -> None:
     Pool.objects.update(notice=600)
     bed.pool.refresh_from_db()
-    job = wait_to_run(bed, 2)
+    job = submit_and_wait_until_running(bed, 2)
     operator = Actor(make.user("op", is_operator=True))
     row = quarantines.quarantine(
         actor=operator, node=Node.objects.select_related("cluster").get(), card=None, why="a false alarm"
@@ -174,10 +174,10 @@ def test_an_ended_quarantine_lets_the_work_go_on(bed: Bed) -> None:
     assert job.attempts.get().reclaim_at is None
 
 
-def test_leaving_for_a_change_of_mode_is_not_counted_either(bed: Bed) -> None:
+def test_recall_for_a_mode_change_is_not_counted_either(bed: Bed) -> None:
     Pool.objects.update(max_reclaims=0)
     bed.pool.refresh_from_db()
-    job = wait_to_run(bed, 1)
+    job = submit_and_wait_until_running(bed, 1)
     claim = job.attempts.get().claim
     change = ModeChange.objects.create(
         node=Node.objects.get(), target={"mode": "mig"}, labels={}, stage="draining",

@@ -1,5 +1,5 @@
-"""Changing a node's mode, from notice to verification. The cluster is a node object in memory; the test plays NVIDIA's
-mig-manager and device plugin by writing what they write, and says so by calling `mig_manager` and `device_plugin`."""
+"""Changing a node's mode, from notice to verification. The cluster is a node object in memory; the tests simulate NVIDIA's
+mig-manager and device plugin, which write labels and resources, by calling `mig_manager` and `device_plugin`."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ BALANCED = named_layouts(TABLE)["all-balanced"]
 
 
 class OneNode:
-    """Driver and keeper of a cluster with one node; as a Kubernetes node is read, it is discovered."""
+    """Driver and keeper of a cluster with one node, which is discovered like a Kubernetes node."""
 
     def __init__(self) -> None:
         documents = yaml.safe_load_all(DATA.read_text())
         self.node = copy.deepcopy(next(d for d in documents if d and d["metadata"]["name"] == NAME))
         self.configs: dict[str, dict[str, str]] = {}
         self.restarts = 0
-        self.away = False
+        self.unreachable = False
 
-    def _ask(self) -> None:
-        if self.away:
-            raise Unreachable("nobody answers")
+    def _require_reachable(self) -> None:
+        if self.unreachable:
+            raise Unreachable("no response")
 
     def nodes(self) -> tuple[Any, ...]:
-        self._ask()
+        self._require_reachable()
         found = sharing.discover(self.node)
         return (found,) if found else ()
 
     def labels(self, node: str) -> dict[str, str]:
-        self._ask()
+        self._require_reachable()
         return dict(self.node["metadata"]["labels"])
 
     def set_labels(self, node: str, labels: Mapping[str, str | None]) -> None:
-        self._ask()
+        self._require_reachable()
         for name, value in labels.items():
             if value is None:
                 self.node["metadata"]["labels"].pop(name, None)
@@ -74,19 +74,19 @@ class OneNode:
         return True
 
     def config(self, which: str) -> dict[str, str]:
-        self._ask()
+        self._require_reachable()
         return dict(self.configs.get(which, {}))
 
     def write_config(self, which: str, data: Mapping[str, str]) -> None:
-        self._ask()
+        self._require_reachable()
         self.configs[which] = {**self.configs.get(which, {}), **data}
 
     def restarted(self, which: str, node: str, since: dt.datetime) -> bool:
-        self._ask()
+        self._require_reachable()
         self.restarts += 1
         return self.restarts > 1
 
-    # what NVIDIA's operands do
+    # simulated operands of NVIDIA's GPU Operator
 
     def mig_manager(self, state: str, instances: Mapping[str, int] | None = None, cards: int = 0) -> None:
         labels = self.node["metadata"]["labels"]
@@ -94,16 +94,18 @@ class OneNode:
         if instances is None:
             return
         amounts = {f"nvidia.com/mig-{name}": str(count) for name, count in instances.items()}
-        self._offer({"nvidia.com/gpu": str(cards), **amounts})
+        self._set_resources({"nvidia.com/gpu": str(cards), **amounts})
         labels["nvidia.com/mig.strategy"] = "mixed"
 
     def device_plugin(self, strategy: str, replicas: int, renamed: bool = True) -> None:
         labels = self.node["metadata"]["labels"]
         labels |= {"nvidia.com/gpu.sharing-strategy": strategy, "nvidia.com/gpu.replicas": str(replicas)}
         total = str(8 * replicas)
-        self._offer({"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": total} if renamed else {"nvidia.com/gpu": total})
+        self._set_resources(
+            {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": total} if renamed else {"nvidia.com/gpu": total}
+        )
 
-    def _offer(self, amounts: Mapping[str, str]) -> None:
+    def _set_resources(self, amounts: Mapping[str, str]) -> None:
         for of in ("capacity", "allocatable"):
             plain = {k: v for k, v in self.node["status"][of].items() if not k.startswith("nvidia.com/")}
             self.node["status"][of] = plain | dict(amounts)
@@ -142,33 +144,33 @@ def tick(after: float = 0) -> ModeChange:
     return ModeChange.objects.latest("pk")
 
 
-def runs(units: int = 2, **fields: Any) -> Claim:
+def running_claim(units: int = 2, **fields: Any) -> Claim:
     vision = make.department()
     make.quota(vision, pool(), 2)
     place = [{"pod": 0, "node": NAME, "cards": list(range(units))}]
     return make.holding(vision, pool(), own=units, placement=place, notice=600, grace=60, **fields)
 
 
-def test_who_runs_there_gets_notice_and_nothing_new_starts(cluster: OneNode, operator: Actor) -> None:
-    claim = runs()
+def test_workloads_on_the_node_get_notice_and_no_new_ones_start_there(cluster: OneNode, operator: Actor) -> None:
+    claim = running_claim()
     change = actions.start(actor=operator, node=the_node(), target=to_mig())
     claim.refresh_from_db()
     assert (claim.state, claim.held_for) == (ClaimState.LEAVING, None)
     assert claim.leave_by is not None
     assert 595 <= (claim.leave_by - timezone.now()).total_seconds() <= 600
     assert the_node().drained
-    assert being_changed(claim) == NAME, "its page says why it has to go"
+    assert being_changed(claim) == NAME, "its page can name the node whose mode is being changed"
     waiting = make.claim(claim.department, pool(), 1)
     run_pass(group_id=pool().group_id)
     waiting.refresh_from_db()
     claim.refresh_from_db()
     assert waiting.state == ClaimState.PENDING
-    assert claim.state == ClaimState.LEAVING, "the plan does not take the notice back"
+    assert claim.state == ClaimState.LEAVING, "the planning pass does not withdraw the notice"
     assert tick().stage == Stage.DRAINING
     assert change.deadline is not None
 
 
-def test_capacity_counts_only_when_it_is_there(cluster: OneNode, operator: Actor) -> None:
+def test_new_capacity_counts_only_once_the_node_offers_it(cluster: OneNode, operator: Actor) -> None:
     actions.start(actor=operator, node=the_node(), target=to_mig())
     assert tick().stage == Stage.VERIFYING
     assert cluster.labels(NAME)["nvidia.com/mig.config"] == "all-balanced"
@@ -187,7 +189,7 @@ def test_capacity_counts_only_when_it_is_there(cluster: OneNode, operator: Actor
     ]  # fmt: skip
 
 
-def test_a_failure_is_written_back(cluster: OneNode, operator: Actor) -> None:
+def test_failed_mode_change_is_reverted(cluster: OneNode, operator: Actor) -> None:
     before = cluster.labels(NAME)
     actions.start(actor=operator, node=the_node(), target=to_mig())
     tick()
@@ -203,15 +205,19 @@ def test_a_failure_is_written_back(cluster: OneNode, operator: Actor) -> None:
     assert not the_node().drained
 
 
-def test_what_an_earlier_change_left_behind_is_not_taken_for_an_answer(cluster: OneNode, operator: Actor) -> None:
+def test_state_label_left_by_an_earlier_change_is_not_taken_as_the_result(cluster: OneNode, operator: Actor) -> None:
     cluster.mig_manager("failed")
     inventory.refresh(Cluster.objects.get())
     actions.start(actor=operator, node=the_node(), target=to_mig())
     assert tick().stage == Stage.VERIFYING, "mig-manager has not looked yet"
-    assert tick(after=61).stage == Stage.REVERTED, "nobody changes it any more: back to what it was, which was bad too"
+    assert tick(after=61).stage == Stage.REVERTED, (
+        "the label stays as it was: reverted to the former mode, which had failed too"
+    )
 
 
-def test_silence_is_written_back_and_silence_again_leaves_the_node_out(cluster: OneNode, operator: Actor) -> None:
+def test_change_without_result_is_reverted_and_a_revert_without_result_keeps_the_node_drained(
+    cluster: OneNode, operator: Actor
+) -> None:
     actions.start(actor=operator, node=the_node(), target=to_mig())
     tick()
     cluster.mig_manager("pending", {}, cards=0)
@@ -219,11 +225,11 @@ def test_silence_is_written_back_and_silence_again_leaves_the_node_out(cluster: 
     assert tick(after=31 * 60).stage == Stage.REVERTING
     change = tick(after=62 * 60)
     assert change.stage == Stage.FAILED
-    assert the_node().drained, "neither what was wanted nor what it was: somebody has to look"
+    assert the_node().drained, "neither the new nor the former mode: an operator has to look"
 
 
-def test_cancelled_while_it_drains_everybody_stays(cluster: OneNode, operator: Actor) -> None:
-    claim = runs()
+def test_cancelling_during_the_drain_withdraws_all_recalls(cluster: OneNode, operator: Actor) -> None:
+    claim = running_claim()
     change = actions.start(actor=operator, node=the_node(), target=to_mig())
     tick()
     actions.cancel(actor=operator, change=change)
@@ -236,7 +242,7 @@ def test_cancelled_while_it_drains_everybody_stays(cluster: OneNode, operator: A
         actions.cancel(actor=operator, change=change)
 
 
-def test_cancelled_after_it_was_written_it_goes_back(cluster: OneNode, operator: Actor) -> None:
+def test_cancelling_after_the_labels_were_written_reverts_them(cluster: OneNode, operator: Actor) -> None:
     change = actions.start(actor=operator, node=the_node(), target=to_mig())
     tick()
     actions.cancel(actor=operator, change=change)
@@ -244,8 +250,8 @@ def test_cancelled_after_it_was_written_it_goes_back(cluster: OneNode, operator:
     assert cluster.labels(NAME)["nvidia.com/mig.config"] == "all-disabled"
 
 
-def test_work_that_must_not_be_stopped_is_waited_for(cluster: OneNode, operator: Actor) -> None:
-    claim = runs(preemptible=False)
+def test_change_waits_for_the_end_of_non_preemptible_workloads(cluster: OneNode, operator: Actor) -> None:
+    claim = running_claim(preemptible=False)
     actions.start(actor=operator, node=the_node(), target=to_mig())
     change = tick(after=24 * 3600)
     assert (change.stage, change.deadline) == (Stage.DRAINING, None)
@@ -255,7 +261,7 @@ def test_work_that_must_not_be_stopped_is_waited_for(cluster: OneNode, operator:
     assert tick().stage == Stage.VERIFYING
 
 
-def test_pods_outside_the_quota_are_waited_for_and_never_touched(
+def test_change_waits_for_pods_outside_quota_and_never_stops_them(
     cluster: OneNode, operator: Actor, client: Client
 ) -> None:
     stranger = OutsidePod.objects.create(node=the_node(), pool=pool(), uid="u", namespace="legacy", name="a", units=2)
@@ -271,7 +277,9 @@ def test_pods_outside_the_quota_are_waited_for_and_never_touched(
     assert tick().stage == Stage.VERIFYING
 
 
-def test_time_slicing_is_configured_restarted_labelled_and_verified(cluster: OneNode, operator: Actor) -> None:
+def test_change_to_time_slicing_writes_config_restarts_plugin_labels_node_and_verifies(
+    cluster: OneNode, operator: Actor
+) -> None:
     cluster.configs["plugin"] = {"default": "version: v1\n"}
     actions.start(actor=operator, node=the_node(), target=Target("timeslicing", replicas=4))
     assert tick().stage == Stage.APPLYING
@@ -284,16 +292,18 @@ def test_time_slicing_is_configured_restarted_labelled_and_verified(cluster: One
     assert Pool.objects.get(sharing="timeslicing").nominal == 32
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again(cluster: OneNode, operator: Actor) -> None:
+def test_change_continues_when_an_unreachable_cluster_responds_again(cluster: OneNode, operator: Actor) -> None:
     change = actions.start(actor=operator, node=the_node(), target=to_mig())
-    cluster.away = True
+    cluster.unreachable = True
     change = tick()
-    assert (change.stage, change.message) == (Stage.APPLYING, "nobody answers")
-    cluster.away = False
+    assert (change.stage, change.message) == (Stage.APPLYING, "no response")
+    cluster.unreachable = False
     assert tick().stage == Stage.VERIFYING
 
 
-def test_one_change_a_node_at_a_time_and_only_by_operators(cluster: OneNode, operator: Actor) -> None:
+def test_only_operators_can_change_modes_and_only_one_change_per_node_at_a_time(
+    cluster: OneNode, operator: Actor
+) -> None:
     with pytest.raises(NotVisible):
         actions.start(actor=Actor(make.user("eve")), node=the_node(), target=to_mig())
     actions.start(actor=operator, node=the_node(), target=to_mig())
@@ -312,13 +322,13 @@ def test_one_change_a_node_at_a_time_and_only_by_operators(cluster: OneNode, ope
         (Target("banana"), "mode"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anybody_is_told(
+def test_impossible_target_is_refused_before_any_workload_gets_notice(
     cluster: OneNode, operator: Actor, target: Target, field: str
 ) -> None:
-    claim = runs()
-    with pytest.raises(Invalid) as refused:
+    claim = running_claim()
+    with pytest.raises(Invalid) as error:
         actions.start(actor=operator, node=the_node(), target=target)
-    assert refused.value.field == field
+    assert error.value.field == field
     claim.refresh_from_db()
     assert (claim.state, the_node().drained) == (ClaimState.HOLDING, False)
 
@@ -328,25 +338,25 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("at", range(12))
-def test_killed_at_any_call_to_the_cluster_the_next_tick_goes_on(
+def test_process_killed_at_any_cluster_call_is_resumed_by_the_next_tick(
     cluster: OneNode, operator: Actor, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = {"left": at}
 
-    def deadly(name: str) -> None:
-        plain = getattr(cluster, name)
+    def kill_in(name: str) -> None:
+        original = getattr(cluster, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             calls["left"] -= 1
             if calls["left"] == -1:
                 raise Killed
-            return plain(*args, **kwargs)
+            return original(*args, **kwargs)
 
         monkeypatch.setattr(cluster, name, call)
 
     actions.start(actor=operator, node=the_node(), target=Target("timeslicing", replicas=4))
     for name in ("labels", "set_labels", "config", "write_config", "restarted", "nodes"):
-        deadly(name)
+        kill_in(name)
     for turn in range(8):
         with contextlib.suppress(Killed):
             changes.advance_all()
@@ -356,7 +366,9 @@ def test_killed_at_any_call_to_the_cluster_the_next_tick_goes_on(
     assert list(cluster.configs["plugin"]) == ["timeslicing-4-renamed"]
 
 
-def test_the_proposal_serves_the_queue_and_says_who_must_leave(cluster: OneNode, operator: Actor) -> None:
+def test_proposal_serves_the_queue_and_its_preview_lists_the_workloads_to_recall(
+    cluster: OneNode, operator: Actor
+) -> None:
     cluster.mig_manager("success", {"1g.10gb": 56})
     inventory.refresh(Cluster.objects.get())
     slices = Pool.objects.get(sharing="mig")
@@ -364,18 +376,18 @@ def test_the_proposal_serves_the_queue_and_says_who_must_leave(cluster: OneNode,
     make.quota(vision, slices, 40)
     for _ in range(3):
         make.claim(vision, slices, 4, profile="3g.40gb")
-    runner = make.claim(
+    running = make.claim(
         vision, slices, 1, ClaimState.HOLDING, profile="1g.10gb", placement=[{"pod": 0, "node": NAME, "cards": []}]
     )
     node = the_node()
     assert [(d.profile, d.inside, d.other) for d in previews.demand_on(node, TABLE)] == [
         ("1g.10gb", 1, 0), ("3g.40gb", 3, 0),
     ]  # fmt: skip
-    own = previews.proposal_for(node, TABLE, each_its_own=True)
-    assert (own.inside, len(own.changed)) == (13, 2), "two cards are cut anew, six stay"
-    alike = previews.proposal_for(node, TABLE, each_its_own=False)
-    assert (alike.config, alike.inside) == ("all-balanced", 13)
-    seen = previews.preview(node, Target("mig", layouts=own.layouts, mig=TABLE), cluster)  # type: ignore[arg-type]
-    assert [each.claim.public_id for each in seen.leavers] == [runner.public_id]
-    assert seen.entry is not None
-    assert any(line.startswith("+") and "3g.40gb" in line for line in seen.diff)
+    per_card = previews.proposal_for(node, TABLE, each_its_own=True)
+    assert (per_card.inside, len(per_card.changed)) == (13, 2), "two cards change their layout, six keep it"
+    uniform = previews.proposal_for(node, TABLE, each_its_own=False)
+    assert (uniform.config, uniform.inside) == ("all-balanced", 13)
+    preview = previews.preview(node, Target("mig", layouts=per_card.layouts, mig=TABLE), cluster)  # type: ignore[arg-type]
+    assert [each.claim.public_id for each in preview.leavers] == [running.public_id]
+    assert preview.entry is not None
+    assert any(line.startswith("+") and "3g.40gb" in line for line in preview.diff)

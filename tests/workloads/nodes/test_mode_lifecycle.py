@@ -1,4 +1,4 @@
-"""The course of a change of mode, and what is written for each mode: tables, without a database."""
+"""The stages of a mode change, and what is written to the node for each mode; without a database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BALANCED = layout_of({"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1})
 SEVEN = layout_of({"1g.10gb": 7})
 
 
-def test_every_stage_that_is_not_final_leads_to_a_final_one_and_final_ones_to_none() -> None:
+def test_every_open_stage_can_reach_a_final_one_and_final_stages_lead_nowhere() -> None:
     for stage in Stage:
         reached, todo = {stage}, [stage]
         while todo:
@@ -38,7 +38,7 @@ def test_every_stage_that_is_not_final_leads_to_a_final_one_and_final_ones_to_no
         assert stage not in FINAL or reached == {stage}
 
 
-def test_what_is_not_in_the_table_does_not_happen() -> None:
+def test_transitions_that_are_not_in_the_table_are_impossible() -> None:
     for stage, event in itertools.product(Stage, Event):
         if (stage, event) not in TRANSITIONS:
             with pytest.raises(NotPossible):
@@ -46,7 +46,7 @@ def test_what_is_not_in_the_table_does_not_happen() -> None:
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_whatever_is_known_the_next_event_is_possible(stage: Stage) -> None:
+def test_event_due_is_allowed_by_the_table_for_every_combination_of_facts(stage: Stage) -> None:
     for state, bits in itertools.product(
         ["", "pending", "success", "failed"], itertools.product((False, True), repeat=6)
     ):
@@ -55,10 +55,10 @@ def test_whatever_is_known_the_next_event_is_possible(stage: Stage) -> None:
         event = due(stage, facts)
         assert event is None or (stage, event) in TRANSITIONS
         if stage not in FINAL and overdue:
-            assert event is not None, "nothing waits for ever"
+            assert event is not None, "no stage lasts forever"
 
 
-def test_a_node_is_not_called_changed_because_an_earlier_change_left_success() -> None:
+def test_success_label_of_an_earlier_change_does_not_verify_the_node() -> None:
     target = Target("mig", config="all-balanced", layouts=(BALANCED,) * 8, mig="A100-80GB")
     labels = {"nvidia.com/mig.config": "all-balanced", "nvidia.com/mig.config.state": "success"}
     facts = {"system": "mig", "held_back": "", "labels": labels, "units_per_card": 8}
@@ -66,12 +66,12 @@ def test_a_node_is_not_called_changed_because_an_earlier_change_left_success() -
     assert is_as_wanted(target, instances={"1g.10gb": 16, "2g.20gb": 8, "3g.40gb": 8}, **facts)  # type: ignore[arg-type]
 
 
-def test_time_slicing_gets_a_configuration_that_refuses_more_than_one_replica() -> None:
+def test_time_slicing_configuration_refuses_requests_for_several_replicas() -> None:
     target = Target("timeslicing", replicas=4)
-    made = recipe(target, {})
-    assert made.labels == {"nvidia.com/device-plugin.config": "timeslicing-4-renamed"}
-    assert made.entry is not None
-    assert yaml.safe_load(made.entry.text) == {
+    steps = recipe(target, {})
+    assert steps.labels == {"nvidia.com/device-plugin.config": "timeslicing-4-renamed"}
+    assert steps.entry is not None
+    assert yaml.safe_load(steps.entry.text) == {
         "version": "v1",
         "sharing": {
             "timeSlicing": {
@@ -86,7 +86,7 @@ def test_time_slicing_gets_a_configuration_that_refuses_more_than_one_replica() 
         recipe(Target("timeslicing", replicas=1), {})
 
 
-def test_back_to_whole_cards_takes_back_what_the_other_modes_set_and_nothing_else() -> None:
+def test_return_to_whole_cards_resets_only_labels_that_other_modes_set() -> None:
     present = {"gpushare": "true", "nvidia.com/gpu.deploy.device-plugin": "false", "rack": "r1"}
     assert recipe(Target("whole"), present).labels == {"gpushare": None, "nvidia.com/gpu.deploy.device-plugin": "true"}
     assert recipe(Target("whole"), {"rack": "r1"}).labels == {}
@@ -94,13 +94,13 @@ def test_back_to_whole_cards_takes_back_what_the_other_modes_set_and_nothing_els
     assert recipe(Target("whole"), cut).labels == {"nvidia.com/mig.config": "all-disabled"}
 
 
-def test_a_layout_of_each_card_is_an_entry_of_mig_parted() -> None:
+def test_layouts_per_card_become_an_entry_of_the_mig_parted_configuration() -> None:
     target = Target("mig", layouts=(SEVEN, BALANCED, SEVEN, ()), mig="A100-80GB")
-    made = recipe(target, MIG_NODE)
-    assert made.labels == {"nvidia.com/mig.config": mig_key(target)}
-    assert made.entry is not None
+    steps = recipe(target, MIG_NODE)
+    assert steps.labels == {"nvidia.com/mig.config": mig_key(target)}
+    assert steps.entry is not None
     before = "version: v1\n# kept\nmig-configs:\n  all-disabled:\n  - devices: all\n    mig-enabled: false\n"
-    after = with_entry(made.entry, {"config.yaml": before})
+    after = with_entry(steps.entry, {"config.yaml": before})
     assert "# kept" in after["config.yaml"]
     parsed = yaml.safe_load(after["config.yaml"])["mig-configs"]
     assert parsed["all-disabled"] == [{"devices": "all", "mig-enabled": False}]
@@ -109,23 +109,23 @@ def test_a_layout_of_each_card_is_an_entry_of_mig_parted() -> None:
         {"devices": [1], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
         {"devices": [3], "mig-enabled": False},
     ]
-    assert with_entry(made.entry, after) == after, "writing it again changes nothing"
-    assert yaml.safe_load(with_entry(made.entry, {})["config.yaml"])["mig-configs"].keys() == {mig_key(target)}
+    assert with_entry(steps.entry, after) == after, "writing it again changes nothing"
+    assert yaml.safe_load(with_entry(steps.entry, {})["config.yaml"])["mig-configs"].keys() == {mig_key(target)}
 
 
-def test_an_entry_others_may_use_is_never_changed() -> None:
+def test_existing_configuration_entry_is_never_changed() -> None:
     entry = ConfigEntry("plugin", "timeslicing-4", "new\n")
     assert with_entry(entry, {"other": "x"}) == {"other": "x", "timeslicing-4": "new\n"}
     with pytest.raises(ValueError, match="says something else"):
         with_entry(entry, {"timeslicing-4": "theirs\n"})
 
 
-def test_the_difference_shows_only_what_changes() -> None:
+def test_difference_shows_only_changed_entries() -> None:
     lines = difference({"a": "1\n", "b": "2\n"}, {"a": "1\n", "b": "3\n"})
     assert lines == ["--- b (now)", "+++ b (after)", "@@ -1 +1 @@", "-2", "+3"]
 
 
-def test_mig_managers_own_configurations_are_known_for_each_product() -> None:
+def test_default_configurations_of_mig_manager_are_known_for_each_product() -> None:
     assert named_layouts("A100-40GB")["all-1g.10gb"] == (("1g.10gb", 4),)
     assert named_layouts("A100-80GB")["all-1g.10gb"] == (("1g.10gb", 7),)
     assert named_layouts("A100-80GB")["all-balanced"] == BALANCED

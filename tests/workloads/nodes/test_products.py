@@ -1,4 +1,4 @@
-"""Cards find the pool of their product; what nobody knows finds none, until a label or the operator says what it is."""
+"""Cards join the pool of their product; cards of an unknown product join none until a label or an operator names it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Machines:
-    """A driver whose cluster has these nodes, discovered as a Kubernetes cluster's are."""
+    """A driver whose cluster has the given nodes, which are discovered like those of a Kubernetes cluster."""
 
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
@@ -37,11 +37,11 @@ class Machines:
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
-    there = Machines()
+    machines = Machines()
     make.cluster("gpu")
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)
-    monkeypatch.setattr(inventory, "driver_for", lambda _cluster: there)
-    return there
+    monkeypatch.setattr(inventory, "driver_for", lambda _cluster: machines)
+    return machines
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def operator() -> Actor:
     return Actor(make.user("op", is_operator=True))
 
 
-def look(machines: Machines, *found: dict[str, Any]) -> None:
+def refresh(machines: Machines, *found: dict[str, Any]) -> None:
     machines.found = [*found] or machines.found
     inventory.refresh(Cluster.objects.get())
 
@@ -62,75 +62,77 @@ def in_pools() -> dict[str, set[str]]:
     return found
 
 
-def test_each_product_has_its_pool_and_what_nobody_knows_has_none(machines: Machines) -> None:
-    look(
+def test_each_product_has_its_pool_and_unknown_products_have_none(machines: Machines) -> None:
+    refresh(
         machines, node(8, "a", **{TYPE: "p4d.24xlarge"}), node(4, "b", **{TYPE: "g4dn.12xlarge"}), node(8, "c"),
         node(4, "d", **{"nvidia.com/gpu.product": "Tesla-T4"}), gke(48, accelerator="nvidia-tesla-t4"),
     )  # fmt: skip
     assert in_pools() == {"NVIDIA-A100-SXM4-40GB": {"a"}, "Tesla-T4": {"b", "d"}, "nvidia-tesla-t4": {"n1"}, "–": {"c"}}
     assert (Node.objects.get(name="c").held_back, Node.objects.get(name="b").held_back) == (UNKNOWN, "")
-    assert unpooled(Node.objects.prefetch_related("cards")) == [], "no pool can be made of what nobody knows"
+    assert unpooled(Node.objects.prefetch_related("cards")) == [], "no pool can be created for an unknown product"
 
 
-def test_an_operator_says_what_they_are_and_takes_it_back(machines: Machines, operator: Actor) -> None:
-    look(machines, node(8, "c"))
+def test_operator_can_name_the_product_of_a_node_and_revoke_it(machines: Machines, operator: Actor) -> None:
+    refresh(machines, node(8, "c"))
     cluster_registry.pin_node(actor=operator, node=Node.objects.get(), product="NVIDIA-L20")
     row = Node.objects.get()
     assert (row.product, row.held_back, row.takes_pods) == ("NVIDIA-L20", "", True)
     pool = Pool.objects.get()
     assert (pool.product, pool.nominal) == ("NVIDIA-L20", 8)
-    said = AuditEntry.objects.get(action="node.pinned")
-    assert (said.before, said.after) == ({"system": "", "product": ""}, {"system": "", "product": "NVIDIA-L20"})
+    entry = AuditEntry.objects.get(action="node.pinned")
+    assert (entry.before, entry.after) == ({"system": "", "product": ""}, {"system": "", "product": "NVIDIA-L20"})
     vision = make.department("vision")
     make.quota(vision, pool, 8)
     claim = make.claim(vision, pool, 2)
     run_pass(group_id=pool.group_id)
     claim.refresh_from_db()
-    assert claim.state == "holding", "the plan gives them out"
+    assert claim.state == "holding", "the planning pass allocates them"
     cluster_registry.pin_node(actor=operator, node=Node.objects.get(), product="")
     assert Node.objects.get().held_back == UNKNOWN
 
 
 @pytest.mark.parametrize("product", ["NVIDIA L20", "Tesla-T4-SHARED", "x" * 64, "-x", "NVIDIA-A100-MIG-1g.5gb", "é"])
-def test_what_no_label_could_say_is_refused(machines: Machines, operator: Actor, product: str) -> None:
-    look(machines, node(8, "c"))
-    with pytest.raises(Invalid) as refused:
+def test_product_names_that_no_label_could_have_are_refused(machines: Machines, operator: Actor, product: str) -> None:
+    refresh(machines, node(8, "c"))
+    with pytest.raises(Invalid) as error:
         cluster_registry.pin_node(actor=operator, node=Node.objects.get(), product=product)
-    assert refused.value.field == "product"
+    assert error.value.field == "product"
     with pytest.raises(ValueError, match="products"):
         Options.from_json({"products": {"c": product}})
 
 
-def test_nobody_else_says_it(machines: Machines) -> None:
-    look(machines, node(8, "c"))
+def test_only_operators_can_name_the_product(machines: Machines) -> None:
+    refresh(machines, node(8, "c"))
     with pytest.raises(NotVisible):
         cluster_registry.pin_node(actor=Actor(make.user("eve")), node=Node.objects.get(), product="NVIDIA-L20")
 
 
-def test_the_api_and_the_page_say_it(machines: Machines, operator: Actor) -> None:
-    look(machines, node(8, "c"))
+def test_product_can_be_named_by_api(machines: Machines, operator: Actor) -> None:
+    refresh(machines, node(8, "c"))
     row = Node.objects.get()
     assert operator.user is not None
     api = person(operator.user)
-    answer = api.put(f"/api/v1/nodes/{row.pk}/pin/", {"product": "NVIDIA-L20"})
-    assert (answer.status_code, answer.json()["product"]) == (200, "NVIDIA-L20")
+    response = api.put(f"/api/v1/nodes/{row.pk}/pin/", {"product": "NVIDIA-L20"})
+    assert (response.status_code, response.json()["product"]) == (200, "NVIDIA-L20")
     wrong = api.put(f"/api/v1/nodes/{row.pk}/pin/", {"product": "two words"})
     assert (wrong.status_code, wrong.json()["errors"][0]["attr"]) == (422, "product")
     api.put(f"/api/v1/nodes/{row.pk}/pin/", {"system": "kai"})
     options = Cluster.objects.get().options
-    assert (options["products"], options["pins"]) == ({"c": "NVIDIA-L20"}, {"c": "kai"}), "what is not said stays"
+    assert (options["products"], options["pins"]) == ({"c": "NVIDIA-L20"}, {"c": "kai"}), (
+        "a field that is not sent stays unchanged"
+    )
 
 
-def test_a_pool_without_a_product_becomes_that_of_the_first_that_is_known(machines: Machines) -> None:
-    """As installations of before have them, with quotas."""
-    look(machines, node(8, "a", **{TYPE: "p4d.24xlarge"}))
+def test_pool_without_a_product_takes_the_first_known_product_of_its_cards(machines: Machines) -> None:
+    """Older installations have such pools, with quotas."""
+    refresh(machines, node(8, "a", **{TYPE: "p4d.24xlarge"}))
     pool = Pool.objects.get()
     Pool.objects.update(product="", name="GPU (whole)")
     Node.objects.update(product="")
     Quota.objects.create(department=make.department("vision"), pool=pool, guaranteed=8)
-    look(machines, node(8, "a"), node(8, "new"))
-    assert in_pools() == {"": {"a"}, "–": {"new"}}, "held back, but it keeps its place; nothing joins it"
-    look(machines, node(8, "a", **{TYPE: "p4d.24xlarge"}), node(4, "t", **{TYPE: "g4dn.12xlarge"}))
+    refresh(machines, node(8, "a"), node(8, "new"))
+    assert in_pools() == {"": {"a"}, "–": {"new"}}, "held back, but it stays in its pool; no other node joins it"
+    refresh(machines, node(8, "a", **{TYPE: "p4d.24xlarge"}), node(4, "t", **{TYPE: "g4dn.12xlarge"}))
     assert {product: names for product, names in in_pools().items() if product != "–"} == {
         "NVIDIA-A100-SXM4-40GB": {"a"}, "Tesla-T4": {"t"},
     }  # fmt: skip
@@ -138,33 +140,33 @@ def test_a_pool_without_a_product_becomes_that_of_the_first_that_is_known(machin
     assert (pool.product, pool.nominal, pool.quotas.get().guaranteed) == ("NVIDIA-A100-SXM4-40GB", 8, 8)
 
 
-class TestThePod:
+class TestPodManifest:
     def terms(self, options: Options, product: str) -> list[dict[str, Any]]:
-        made = manifests.pod(spec(product=product, units_per_pod=1), options)
-        assert "nvidia.com/gpu.product" not in made["spec"].get("nodeSelector", {})
-        affinity = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        manifest = manifests.pod(spec(product=product, units_per_pod=1), options)
+        assert "nvidia.com/gpu.product" not in manifest["spec"].get("nodeSelector", {})
+        affinity = manifest["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         return [
             {rule["key"]: (rule["operator"], rule.get("values")) for rule in term["matchExpressions"]}
             for term in affinity["nodeSelectorTerms"]
         ]
 
-    def test_wants_the_product_where_a_label_says_one_and_runs_where_none_does(self) -> None:
+    def test_accepts_nodes_with_the_matching_product_label_or_without_any(self) -> None:
         labelled, other = self.terms(Options(), "NVIDIA-A100-SXM4-40GB")
         assert labelled["nvidia.com/gpu.product"] == ("In", ["NVIDIA-A100-SXM4-40GB"])
         assert other["nvidia.com/gpu.product"] == ("DoesNotExist", None)
         assert labelled["nvidia.com/gpu.sharing-strategy"] == other["nvidia.com/gpu.sharing-strategy"]
 
-    def test_asks_no_label_for_what_its_operator_said(self) -> None:
+    def test_requires_no_product_label_when_an_operator_named_the_product(self) -> None:
         said = Options.from_json({"products": {"n1": "NVIDIA-L20"}})
         assert all("nvidia.com/gpu.product" not in term for term in self.terms(said, "NVIDIA-L20"))
 
-    def test_asks_gkes_label_for_gkes_names(self) -> None:
-        made = manifests.pod(spec(product="nvidia-tesla-t4", units_per_pod=1), Options())
-        assert made["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
+    def test_requires_the_gke_label_for_gke_product_names(self) -> None:
+        manifest = manifests.pod(spec(product="nvidia-tesla-t4", units_per_pod=1), Options())
+        assert manifest["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
 
 
-def cut(name: str, profile: str, count: int) -> dict[str, Any]:
-    """One card of a product that nobody has a table of."""
+def mig_node(name: str, profile: str, count: int) -> dict[str, Any]:
+    """A node with one MIG card of a product for which there is no table."""
     found = node(
         0,
         name,
@@ -175,9 +177,9 @@ def cut(name: str, profile: str, count: int) -> dict[str, Any]:
     return found
 
 
-def test_cards_whose_slices_are_derived_differently_are_not_counted_in_one_pool(machines: Machines) -> None:
-    """By 1g.24gb alone a card of 96 GB may have eight slices or four; one of 4g.96gb has four."""
-    look(machines, cut("a", "1g.24gb", 4), cut("b", "4g.96gb", 1), cut("c", "1g.12gb", 7))
+def test_cards_with_differently_derived_slices_are_in_different_pools(machines: Machines) -> None:
+    """From 1g.24gb alone, a card of 96 GB can have eight slices or four; with 4g.96gb it has four."""
+    refresh(machines, mig_node("a", "1g.24gb", 4), mig_node("b", "4g.96gb", 1), mig_node("c", "1g.12gb", 7))
     assert {pool.mig: (pool.units_per_card, pool.nominal) for pool in Pool.objects.all()} == {
         "derived-96GB-8": (8, 16), "derived-96GB-4": (4, 4),
     }  # fmt: skip

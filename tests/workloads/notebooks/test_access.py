@@ -1,4 +1,4 @@
-"""Notebooks: who may open one, and what passes through the proxy, with real servers on both sides."""
+"""Notebooks: who can open one, and what passes through the proxy, with real servers on both sides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from workloads.notebooks.access import NoTicket, NotRunning, NotYours
 from workloads.notebooks.proxy import application, client, own_cookies
 from workloads.requests.request import WorkloadRequest
 
-# Stands for a notebook server: answers GET with the request's headers, echoes what comes over a WebSocket.
+# Stands for a notebook server: responds to GET with the request's headers, echoes WebSocket messages.
 ECHO = """
 import json, os, time
 from websockets.datastructures import Headers
@@ -68,7 +68,7 @@ time.sleep(float(os.environ.get("LATE", "0")))
 serve(echo, os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"]), process_request=page).serve_forever()
 """
 
-# Answers "drip" with a body that never ends.
+# Responds to "drip" with a body that never ends.
 DRIPPING = """
 import os, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,7 +86,7 @@ ThreadingHTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["PORTAL_PORT"]
 
 @dataclass
 class Site:
-    """The web server in a thread of the test, and a browser that knows nothing of name servers."""
+    """The web server in a thread of the test, and a browser that needs no name server."""
 
     bed: Bed
     port: int
@@ -109,14 +109,14 @@ class Site:
         return str(store.session_key)
 
     def open(self, workload: Workload, user: User | None = None, session: str = "") -> Reader:
-        """As the button does, to the cookie and until the notebook's server listens."""
-        who = user or self.bed.alice
-        address = access.issue_ticket(Actor(who), session or self.session(who), workload.public_id)
+        """Opens the notebook as the button does, up to setting the cookie."""
+        reader_user = user or self.bed.alice
+        address = access.issue_ticket(Actor(reader_user), session or self.session(reader_user), workload.public_id)
         reader = Reader(self, workload.public_id)
-        answer = reader.get(address.split(f":{self.port}")[1])
-        assert answer.status_code == 303
-        assert answer.headers["location"] == f"/notebooks/{workload.public_id}/lab"
-        reader.cookie = answer.headers["set-cookie"].split(";")[0]
+        response = reader.get(address.split(f":{self.port}")[1])
+        assert response.status_code == 303
+        assert response.headers["location"] == f"/notebooks/{workload.public_id}/lab"
+        reader.cookie = response.headers["set-cookie"].split(";")[0]
         return reader
 
 
@@ -149,10 +149,10 @@ class Reader:
 
     def ready(self) -> Reader:
         end = time.monotonic() + 60
-        while (answer := self.get("api")).status_code in {502, 503}:
-            assert time.monotonic() < end, answer.text
+        while (response := self.get("api")).status_code in {502, 503}:
+            assert time.monotonic() < end, response.text
             time.sleep(0.1)
-        assert answer.status_code == 200, answer.text
+        assert response.status_code == 200, response.text
         return self
 
     def socket(self, path: str, origin: str | None = None, **more: Any) -> ClientConnection:
@@ -192,24 +192,24 @@ def site(bed: Bed, settings: Any, monkeypatch: pytest.MonkeyPatch, request: pyte
     loop.close()
 
 
-class TestBeforeItListens:
-    def test_the_page_tries_again_by_itself_while_the_server_may_still_come_up(
+class TestStartup:
+    def test_page_reloads_itself_while_the_server_can_still_start(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A pod has its address before its program listens there."""
         reader = site.open(site.submit())
-        nobody = free_port()
-        monkeypatch.setattr(EmbeddedCluster, "endpoint", lambda self, ref: ("127.0.0.1", nobody))
+        unused_port = free_port()
+        monkeypatch.setattr(EmbeddedCluster, "endpoint", lambda self, ref: ("127.0.0.1", unused_port))
         found = []
         for age in (0, 3600):
             Attempt.objects.update(started_at=timezone.now() - dt.timedelta(seconds=age))
-            answer = reader.get("lab", accept="text/html")
-            found.append((answer.status_code, 'http-equiv="refresh"' in answer.text))
+            response = reader.get("lab", accept="text/html")
+            found.append((response.status_code, 'http-equiv="refresh"' in response.text))
         assert found == [(503, True), (502, False)]
 
 
-class TestWhoMayOpen:
-    def test_its_author_with_a_ticket_that_works_once(self, site: Site) -> None:
+class TestAccess:
+    def test_author_opens_the_notebook_with_a_single_use_ticket(self, site: Site) -> None:
         notebook = site.submit()
         address = access.issue_ticket(Actor(site.bed.alice), site.session(site.bed.alice), notebook.public_id)
         assert address.startswith(f"http://{notebook.public_id}.localhost:{site.port}/enter?ticket=")
@@ -221,19 +221,19 @@ class TestWhoMayOpen:
         assert first.headers["referrer-policy"] == "no-referrer"
         assert "set-cookie" not in second.headers
 
-    def test_nobody_else_unless_it_is_shared_and_then_only_who_may_submit(self, site: Site) -> None:
+    def test_others_can_open_it_only_if_shared_and_only_if_they_can_submit(self, site: Site) -> None:
         notebook = site.submit()
         colleague, viewer = make.member(site.bed.vision), make.member(site.bed.vision, Role.VIEWER)
-        for who, error in ((site.bed.bob, NotVisible), (colleague, NotYours), (viewer, Forbidden)):
+        for user, error in ((site.bed.bob, NotVisible), (colleague, NotYours), (viewer, Forbidden)):
             with pytest.raises(error):
-                access.issue_ticket(Actor(who), "s", notebook.public_id)
+                access.issue_ticket(Actor(user), "s", notebook.public_id)
         Workload.objects.update(shared=True)
         assert site.open(notebook, colleague).ready()
-        for who, error in ((site.bed.bob, NotVisible), (viewer, Forbidden)):
+        for user, error in ((site.bed.bob, NotVisible), (viewer, Forbidden)):
             with pytest.raises(error):
-                access.issue_ticket(Actor(who), "s", notebook.public_id)
+                access.issue_ticket(Actor(user), "s", notebook.public_id)
 
-    def test_without_a_cookie_or_with_anothers_nothing_is_passed_on(self, site: Site) -> None:
+    def test_requests_without_the_notebooks_own_cookie_are_refused(self, site: Site) -> None:
         notebook = site.submit()
         reader = site.open(notebook).ready()
         cookie = reader.cookie
@@ -245,7 +245,7 @@ class TestWhoMayOpen:
         assert reader.get("/").status_code == 403
         assert reader.get("api", Host=f"other.localhost:{site.port}").status_code == 403
 
-    def test_the_cookie_ends_with_membership_session_sharing_and_attempt(self, site: Site) -> None:
+    def test_cookie_becomes_invalid_with_membership_session_sharing_and_attempt(self, site: Site) -> None:
         notebook = site.submit()
         Workload.objects.update(shared=True)
         colleague = make.member(site.bed.vision)
@@ -262,14 +262,14 @@ class TestWhoMayOpen:
         again = site.open(notebook).ready()
         actions.cancel(actor=Actor(site.bed.alice), workload=notebook)
         site.bed.until(lambda: site.bed.state(notebook) == "cancelled")
-        answer = again.get("api")
-        assert answer.status_code == 409
-        assert "is not running" in answer.text
+        response = again.get("api")
+        assert response.status_code == 409
+        assert "is not running" in response.text
         with pytest.raises(NotRunning):
             access.issue_ticket(Actor(site.bed.alice), "s", notebook.public_id)
 
-    @pytest.mark.parametrize("end", ["password", "everywhere", "locked"])
-    def test_the_cookie_ends_with_the_password_and_a_logout_everywhere(
+    @pytest.mark.parametrize("end", ["password", "everywhere", "deactivated"])
+    def test_cookie_and_socket_end_on_password_change_logout_everywhere_or_deactivation(
         self, site: Site, end: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sockets, "RECHECK", 0.1)
@@ -290,21 +290,21 @@ class TestWhoMayOpen:
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == sockets.NOT_ALLOWED
 
-    def test_a_socket_survives_a_database_that_is_away(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_open_socket_survives_a_database_outage(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sockets, "RECHECK", 0.1)
         reader = site.open(site.submit()).ready()
-        asked, again = threading.Event(), access.seat_of
+        failed, original = threading.Event(), access.seat_of
 
-        def away(cookie: str) -> access.Seat:
-            if asked.is_set():
-                return again(cookie)
-            asked.set()
+        def failing_once(cookie: str) -> access.Seat:
+            if failed.is_set():
+                return original(cookie)
+            failed.set()
             raise OperationalError("the database system is starting up")
 
         with reader.socket("api/kernels") as channel:
             channel.recv()
-            monkeypatch.setattr(access, "seat_of", away)
-            assert asked.wait(30)
+            monkeypatch.setattr(access, "seat_of", failing_once)
+            assert failed.wait(30)
             channel.send("still here")
             assert channel.recv(timeout=30)
             sessions.end_all(site.bed.alice)
@@ -313,7 +313,7 @@ class TestWhoMayOpen:
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == sockets.NOT_ALLOWED
 
-    def test_an_answer_that_goes_on_breaks_off_when_the_session_ends(
+    def test_streaming_response_is_cut_off_when_the_session_ends(
         self, site: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sockets, "RECHECK", 0.1)
@@ -321,20 +321,20 @@ class TestWhoMayOpen:
         reader = site.open(notebook).ready()
         cookies = {"Host": reader.host, "Cookie": reader.cookie}
         url = f"http://127.0.0.1:{site.port}{reader.path('drip')}"
-        with httpx.stream("GET", url, headers=cookies, timeout=30) as answer:
-            parts = answer.iter_raw()
+        with httpx.stream("GET", url, headers=cookies, timeout=30) as response:
+            parts = response.iter_raw()
             assert next(parts)
             sessions.end_all(site.bed.alice)
             with pytest.raises(httpx.RemoteProtocolError):
                 for _part in parts:
                     pass
 
-    def test_no_other_site_puts_it_into_a_frame(self, site: Site) -> None:
-        """One of the same site would send the reader's cookie along and lead their clicks."""
+    def test_other_sites_cannot_embed_it_in_a_frame(self, site: Site) -> None:
+        """A page of the same site would send the reader's cookie and could hijack their clicks."""
         reader = site.open(site.submit()).ready()
-        answer = reader.get("lab")
-        assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
-        assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
+        response = reader.get("lab")
+        assert response.headers["X-Frame-Options"] == "SAMEORIGIN"
+        assert "frame-ancestors 'self'" in response.headers["Content-Security-Policy"]
         framed = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
         found = {
             where: reader.request("GET", "lab", {**framed, "Sec-Fetch-Site": where}).status_code
@@ -346,15 +346,15 @@ class TestWhoMayOpen:
         reader.cookie = ""
         assert "frame-ancestors 'none'" in reader.get("lab").headers["Content-Security-Policy"]
 
-    def test_the_button_leads_there_with_a_ticket(self, site: Site) -> None:
+    def test_open_button_redirects_to_the_notebook_with_a_ticket(self, site: Site) -> None:
         notebook = site.submit()
         address = reverse("workloads:notebook", args=["vision", notebook.public_id])
         browser = Client()
         browser.force_login(site.bed.alice)
         assert browser.get(address).status_code == 405  # a link must not open it
-        answer = browser.post(address)
-        assert answer.status_code == 303
-        assert answer["Location"].startswith(f"http://{notebook.public_id}.localhost:{site.port}/enter?ticket=")
+        response = browser.post(address)
+        assert response.status_code == 303
+        assert response["Location"].startswith(f"http://{notebook.public_id}.localhost:{site.port}/enter?ticket=")
         other = reverse("workloads:notebook", args=["nlp", notebook.public_id])
         assert browser.post(other).status_code == 404
         browser.force_login(site.bed.bob)
@@ -362,7 +362,7 @@ class TestWhoMayOpen:
         browser.logout()
         assert browser.post(address)["Location"].startswith("/login/")
 
-    def test_a_ticket_is_redeemed_by_one_of_many_at_once(self, site: Site) -> None:
+    def test_ticket_redeemed_concurrently_works_only_once(self, site: Site) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         notebook = site.submit()
@@ -378,23 +378,25 @@ class TestWhoMayOpen:
             assert sum(pool.map(redeem, range(16))) == 1
 
 
-class TestWhatPasses:
-    def test_the_server_sees_no_cookie_of_the_portal_and_gets_its_secret(self, site: Site) -> None:
+class TestProxying:
+    def test_notebook_server_gets_its_token_but_no_portal_cookie(self, site: Site) -> None:
         reader = site.open(site.submit()).ready()
-        answer = reader.get("files/a%20b?x=%2F&y", Authorization="token guessed", Referer="http://127.0.0.1/d/vision/")
-        seen = answer.json()
-        assert seen["path"] == f"/notebooks/{reader.workload}/files/a%20b?x=%2F&y"
-        headers = {name.lower(): value for name, value in seen["headers"]}
+        response = reader.get(
+            "files/a%20b?x=%2F&y", Authorization="token guessed", Referer="http://127.0.0.1/d/vision/"
+        )
+        received = response.json()
+        assert received["path"] == f"/notebooks/{reader.workload}/files/a%20b?x=%2F&y"
+        headers = {name.lower(): value for name, value in received["headers"]}
         assert headers["cookie"] == "own=kept"
         assert headers["authorization"].startswith("token ")
         assert "guessed" not in headers["authorization"]
         assert not {"referer", "origin"} & set(headers)
-        assert len(headers) == len(seen["headers"])
+        assert len(headers) == len(received["headers"])
 
-    def test_it_cannot_set_a_cookie_of_the_portal_or_for_other_hosts(self, site: Site) -> None:
-        answer = site.open(site.submit()).ready().get("api")
-        assert answer.headers.get_list("set-cookie") == ["mine=1; Path=/"]
-        assert not {"service-worker-allowed", "access-control-allow-origin"} & set(answer.headers)
+    def test_notebook_server_cannot_set_portal_cookies_or_cookies_for_other_hosts(self, site: Site) -> None:
+        response = site.open(site.submit()).ready().get("api")
+        assert response.headers.get_list("set-cookie") == ["mine=1; Path=/"]
+        assert not {"service-worker-allowed", "access-control-allow-origin"} & set(response.headers)
         assert own_cookies(["messages=x", "a=1", "b=2; Domain=example.org", "notebook=x"]) == ["a=1"]
 
     def test_writes_and_sockets_from_other_origins_are_refused(self, site: Site) -> None:
@@ -405,7 +407,7 @@ class TestWhatPasses:
             with pytest.raises(InvalidStatus) as refusal:
                 reader.socket("echo", origin=origin)
             assert refusal.value.response.status_code == 403
-        assert reader.request("DELETE", "api").status_code == 403  # a browser would have said its origin
+        assert reader.request("DELETE", "api").status_code == 403  # a browser would have sent its origin
         embedded = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
         assert reader.request("GET", "api", embedded).status_code == 403
         assert (
@@ -413,7 +415,7 @@ class TestWhatPasses:
             == 200
         )
 
-    def test_a_socket_goes_both_ways_and_its_close_is_passed_on(self, site: Site) -> None:
+    def test_socket_carries_messages_both_ways_and_passes_on_its_close_code(self, site: Site) -> None:
         reader = site.open(site.submit()).ready()
         with reader.socket("echo") as socket:
             headers = {name.lower(): value for name, value in json.loads(socket.recv())}
@@ -429,7 +431,7 @@ class TestWhatPasses:
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 4001
 
-    def test_an_open_socket_ends_when_the_right_does(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_open_socket_is_closed_when_the_membership_ends(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sockets, "RECHECK", 0.1)
         reader = site.open(site.submit()).ready()
         with reader.socket("echo") as socket:
@@ -441,23 +443,23 @@ class TestWhatPasses:
             assert closed.value.rcvd.code == 4403
 
     @pytest.mark.parametrize("site", ["localhost"], indirect=True)
-    def test_on_one_host_for_all_only_the_notebook_opened_last_is_reached(self, site: Site) -> None:
+    def test_with_one_host_for_all_notebooks_only_the_last_opened_is_reachable(self, site: Site) -> None:
         first, second = site.submit(), site.submit()
         reader, later = site.open(first).ready(), site.open(second).ready()
         assert reader.host == later.host == f"localhost:{site.port}"
         reader.cookie = later.cookie  # the browser has one for this host
         assert (later.get("api").status_code, reader.get("api").status_code) == (200, 403)
 
-    def test_while_it_does_not_listen_the_page_says_so_and_tries_again(self, site: Site) -> None:
+    def test_page_says_starting_and_reloads_until_the_server_listens(self, site: Site) -> None:
         reader = site.open(site.submit(env={"LATE": "60"}))
-        answer = reader.get("lab", **{"Accept-Language": "en"})
-        assert answer.status_code == 503
-        assert "is starting" in answer.text
-        assert 'http-equiv="refresh"' in answer.text
+        response = reader.get("lab", **{"Accept-Language": "en"})
+        assert response.status_code == 503
+        assert "is starting" in response.text
+        assert 'http-equiv="refresh"' in response.text
 
 
 class TestJupyter:
-    def test_a_cell_runs_through_the_proxy(self, site: Site) -> None:
+    def test_notebook_cell_runs_through_the_proxy(self, site: Site) -> None:
         notebook = site.submit(program="")
         reader = site.open(notebook).ready()
         assert "JupyterLab" in reader.get("lab").text
@@ -469,7 +471,7 @@ class TestJupyter:
 
 
 def run_cell(reader: Reader, kernel: str, code: str) -> str:
-    """What the cell printed, by the protocol of Jupyter's kernels."""
+    """Runs the code through Jupyter's kernel protocol and returns what it printed."""
     session = uuid.uuid4().hex
     header = {
         "msg_id": uuid.uuid4().hex,

@@ -1,4 +1,4 @@
-"""Asking for GPU in the page and the API: only what exists here, in plain words, with what it gives, costs and risks."""
+"""Requesting GPU amounts on the page and by the API: only what exists here, in plain words, with what it gives and costs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def alice(vision: Department) -> User:
     return make.member(vision, Role.MEMBER, "alice")
 
 
-def shared(vision: Department, sharing: str = "memory", **fields: Any) -> Pool:
+def shared_pool(vision: Department, sharing: str = "memory", **fields: Any) -> Pool:
     options = {"unit": "MiB", "units_per_card": 15360, "product": "Tesla-T4", "card_mib": 15360}
     pool = make.pool("t4", cards=2, sharing=sharing, **(options | fields))
     make.quota(vision, pool, pool.nominal)
     return pool
 
 
-def cut(vision: Department) -> Pool:
+def mig_pool(vision: Department) -> Pool:
     pool = make.pool(
         "mig", cards=2, sharing="mig", unit="slice", units_per_card=8, mig="A100-80GB", product="NVIDIA-A100-SXM4-80GB"
     )
@@ -52,21 +52,21 @@ def page(user: User) -> Client:
 
 
 def body(pool: Pool, **fields: Any) -> dict[str, Any]:
-    plain = {"kind": "job", "name": "x", "pool": pool.slug, "image": "python:3", "command": "python", "cpu": "1",
+    defaults = {"kind": "job", "name": "x", "pool": pool.slug, "image": "python:3", "command": "python", "cpu": "1",
              "memory_mib": "1 GiB", "units_per_pod": "half", "priority": "0"}  # fmt: skip
-    return plain | fields
+    return defaults | fields
 
 
-def test_only_what_exists_here_is_asked_for(vision: Department, alice: User) -> None:
-    shared(vision)
+def test_form_shows_only_fields_that_the_pools_support(vision: Department, alice: User) -> None:
+    shared_pool(vision)
     text = page(alice).get("/d/vision/workloads/new/").content.decode()
     assert 'name="profile"' not in text
     assert 'name="cores_per_pod"' not in text
-    assert "Shares are not enforced" in text, "what can go wrong is said where it is chosen"
+    assert "Shares are not enforced" in text, "the risk is shown where the pool is chosen"
 
 
-def test_where_compute_is_limited_too_it_can_be_asked_for(vision: Department, alice: User) -> None:
-    pool = shared(vision, "hami")
+def test_compute_can_be_requested_where_the_system_limits_it(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision, "hami")
     Card.objects.update(cores=100)
     client = page(alice)
     assert 'name="cores_per_pod"' in client.get("/d/vision/workloads/new/").content.decode()
@@ -76,8 +76,8 @@ def test_where_compute_is_limited_too_it_can_be_asked_for(vision: Department, al
     assert "Charged to quota: 13.5 GiB, because 90 % of the compute is the larger share." in text
 
 
-def test_half_a_card_is_understood_charged_and_submitted(vision: Department, alice: User) -> None:
-    pool = shared(vision)
+def test_half_a_card_is_recognised_charged_and_submitted(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision)
     client = page(alice)
     text = client.post("/d/vision/workloads/new/verdict/", body(pool)).content.decode()
     assert "half a T4, 7.5 GiB, not isolated" in text
@@ -86,78 +86,78 @@ def test_half_a_card_is_understood_charged_and_submitted(vision: Department, ali
     assert Workload.objects.get().units_per_pod == 7680
 
 
-def test_without_scripts_a_button_asks_and_nothing_is_submitted(vision: Department, alice: User) -> None:
-    pool = shared(vision)
-    answer = page(alice).post("/d/vision/workloads/new/", body(pool, check="1"))
-    assert answer.status_code == 200
-    assert "half a T4, 7.5 GiB, not isolated" in answer.content.decode()
+def test_check_button_shows_the_verdict_without_submitting(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision)
+    response = page(alice).post("/d/vision/workloads/new/", body(pool, check="1"))
+    assert response.status_code == 200
+    assert "half a T4, 7.5 GiB, not isolated" in response.content.decode()
     assert not Workload.objects.exists()
 
 
-def test_a_profile_is_offered_only_where_a_node_has_it_and_memory_finds_one(vision: Department, alice: User) -> None:
-    pool = cut(vision)
+def test_only_existing_mig_profiles_are_offered_and_memory_selects_one(vision: Department, alice: User) -> None:
+    pool = mig_pool(vision)
     client = page(alice)
     text = client.get("/d/vision/workloads/new/").content.decode()
     assert "3g.40gb · 39.2 GiB" in text
     assert "2g.20gb" not in text
-    told = client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB"))
-    assert told.status_code == 422
-    assert "“30 GiB” is interpreted as 3g.40gb: half an A100 80GB, about 39.2 GiB here." in told.content.decode()
-    became = re.search('name="became" value="([^"]*)"', told.content.decode())
+    refused = client.post("/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB"))
+    assert refused.status_code == 422
+    assert "“30 GiB” is interpreted as 3g.40gb: half an A100 80GB, about 39.2 GiB here." in refused.content.decode()
+    became = re.search('name="became" value="([^"]*)"', refused.content.decode())
     assert became is not None
-    answer = client.post(
+    response = client.post(
         "/d/vision/workloads/new/", body(pool, units_per_pod="30 GiB", became=html.unescape(became[1]))
     )
-    assert answer.status_code == 302
+    assert response.status_code == 302
     assert (Workload.objects.get().profile, Workload.objects.get().units_per_pod) == ("3g.40gb", 4)
 
 
 @pytest.mark.parametrize("text", ["many", "0", "5 bananas", ""])
-def test_what_is_no_amount_comes_back_with_what_could_be_written(vision: Department, alice: User, text: str) -> None:
-    answer = page(alice).post("/d/vision/workloads/new/", body(shared(vision), units_per_pod=text))
-    assert answer.status_code == 422
-    assert 'id="id_units_per_pod_error"' in answer.content.decode()
+def test_invalid_amount_is_refused_at_its_field(vision: Department, alice: User, text: str) -> None:
+    response = page(alice).post("/d/vision/workloads/new/", body(shared_pool(vision), units_per_pod=text))
+    assert response.status_code == 422
+    assert 'id="id_units_per_pod_error"' in response.content.decode()
 
 
-def test_a_wrong_step_names_the_field_the_number_and_the_step(vision: Department, alice: User) -> None:
-    pool = shared(vision, "qgpu", units_per_card=14336)
+def test_amount_between_two_steps_is_refused_with_the_number_and_the_step(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision, "qgpu", units_per_card=14336)
     Card.objects.update(cores=100)
-    answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="4 GiB", cores_per_pod="7"))
-    assert answer.status_code == 422
-    assert "in steps of 5; 7 is not valid" in answer.content.decode()
+    response = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="4 GiB", cores_per_pod="7"))
+    assert response.status_code == 422
+    assert "in steps of 5; 7 is not valid" in response.content.decode()
 
 
-def test_what_is_rounded_is_said_in_the_panel_and_again_where_nobody_saw_it(vision: Department, alice: User) -> None:
+def test_rounded_amount_is_submitted_only_after_the_user_has_seen_it(vision: Department, alice: User) -> None:
     pool = make.pool("a100", cards=4)
     make.quota(vision, pool, 4)
     client, new = page(alice), "/d/vision/workloads/new/"
-    asked = body(pool, units_per_pod="1.5")
-    assert client.post(new, asked).status_code == 422
+    fields = body(pool, units_per_pod="1.5")
+    assert client.post(new, fields).status_code == 422
     assert not Workload.objects.exists()
-    panel = client.post(f"{new}verdict/", asked).content.decode()
+    panel = client.post(f"{new}verdict/", fields).content.decode()
     assert "“1.5” is interpreted as 2 cards here." in panel
     became = html.unescape(re.findall('name="became" value="([^"]*)"', panel)[0])
-    other = client.post(new, asked | {"units_per_pod": "2.5", "became": became})  # said of another amount
+    other = client.post(new, fields | {"units_per_pod": "2.5", "became": became})  # confirmed for another amount
     assert (other.status_code, "3 cards" in other.content.decode()) == (422, True)
-    assert client.post(new, asked | {"became": became}).status_code == 302
+    assert client.post(new, fields | {"became": became}).status_code == 302
     assert Workload.objects.get().units_per_pod == 2
 
 
-def test_memory_is_typed_in_gib_at_every_door(vision: Department, alice: User) -> None:
-    pool = shared(vision, "hami")
+def test_memory_without_a_unit_means_gib_in_form_and_api(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision, "hami")
     Card.objects.update(cores=100)
     client, new = page(alice), "/d/vision/workloads/new/"
     text = client.get(new).content.decode()
     assert 'data-label="GPU memory (GiB)"' in text
     assert 'data-unit="GiB" data-first="15 GiB"' in text
     assert client.post(new, body(pool, units_per_pod="6", memory_mib="2")).status_code == 302
-    made = Workload.objects.get()
-    assert (made.asked_per_pod, made.memory_mib) == (6144, 2048)
-    again = client.get(f"{new}?from={made.public_id}").content.decode()
+    created = Workload.objects.get()
+    assert (created.asked_per_pod, created.memory_mib) == (6144, 2048)
+    again = client.get(f"{new}?from={created.public_id}").content.decode()
     assert 'value="6 GiB"' in again
     assert person(alice).post(API, job(pool, amount="6")).json()["asked_per_pod"] == 6144
-    for little in ({"amount": "1 MiB"}, {"units_per_pod": 1}):
-        refused = person(alice).post(API, job(pool, **little))
+    for too_little in ({"amount": "1 MiB"}, {"units_per_pod": 1}):
+        refused = person(alice).post(API, job(pool, **too_little))
         assert refused.status_code == 422
         assert "did you mean 1 GiB?" in refused.json()["detail"]
     assert "did you mean 1 GiB?" in client.post(new, body(pool, units_per_pod="1 MiB")).content.decode()
@@ -165,9 +165,9 @@ def test_memory_is_typed_in_gib_at_every_door(vision: Department, alice: User) -
     assert Workload.objects.count() == 2
 
 
-def test_a_preset_takes_amounts_as_people_write_them(vision: Department) -> None:
-    pool, oscar = shared(vision, "hami"), make.user("oscar", is_operator=True)
-    made = Image.objects.create(name="python:3", title="Python")
+def test_preset_accepts_amounts_as_people_write_them(vision: Department) -> None:
+    pool, oscar = shared_pool(vision, "hami"), make.user("oscar", is_operator=True)
+    image = Image.objects.create(name="python:3", title="Python")
     values = {
         "slug": "small",
         "title": "Small",
@@ -175,7 +175,7 @@ def test_a_preset_takes_amounts_as_people_write_them(vision: Department) -> None
         "pool": pool.pk,
         "pods": "1",
         "units_per_pod": "6",
-        "image": made.pk,
+        "image": image.pk,
         "command": "python",
         "cpu_milli": "1000",
         "memory_mib": "8",
@@ -189,8 +189,8 @@ def test_a_preset_takes_amounts_as_people_write_them(vision: Department) -> None
     assert (preset.units_per_pod, preset.memory_mib) == (6144, 8192)
     shown = client.get(f"/operator/presets/{preset.pk}/").content.decode()
     assert [f'value="{text}"' in shown for text in ("6 GiB", "8 GiB")] == [True, True]
-    little = client.post("/operator/presets/new/", values | {"slug": "tiny", "units_per_pod": "1 MiB"})
-    assert (little.status_code, "did you mean 1 GiB?" in little.content.decode()) == (422, True)
+    too_little = client.post("/operator/presets/new/", values | {"slug": "tiny", "units_per_pod": "1 MiB"})
+    assert (too_little.status_code, "did you mean 1 GiB?" in too_little.content.decode()) == (422, True)
 
 
 API = "/api/v1/departments/vision/workloads/"
@@ -200,58 +200,54 @@ def job(pool: Pool, **fields: Any) -> dict[str, Any]:
     return {"name": "x", "pool": pool.slug, "image": "python:3", "command": ["python"], **fields}
 
 
-def test_the_api_takes_an_amount_and_tells_what_it_gives(vision: Department, alice: User) -> None:
-    pool = shared(vision, "hami")
+def test_api_accepts_an_amount_and_describes_what_it_gives(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision, "hami")
     Card.objects.update(cores=100)
-    asked = job(pool, amount="half", cores_per_pod=75)
-    told = person(alice).post(API + "?dry_run=1", asked).json()
-    assert told["given"]["gets"] == "half a T4, 7.5 GiB, 75 % of its compute, memory limited by software"
-    assert (told["given"]["memory"], told["given"]["faults"]) == ("soft", "none")
-    made = person(alice).post(API, asked).json()
-    assert (made["units_per_pod"], made["asked_per_pod"], made["cores_per_pod"]) == (11520, 7680, 75)
+    body = job(pool, amount="half", cores_per_pod=75)
+    verdict = person(alice).post(API + "?dry_run=1", body).json()
+    assert verdict["given"]["gets"] == "half a T4, 7.5 GiB, 75 % of its compute, memory limited by software"
+    assert (verdict["given"]["memory"], verdict["given"]["faults"]) == ("soft", "none")
+    created = person(alice).post(API, body).json()
+    assert (created["units_per_pod"], created["asked_per_pod"], created["cores_per_pod"]) == (11520, 7680, 75)
 
 
 @pytest.mark.parametrize(("amount", "units"), [("1.5", 2), ("1.5 cards", 2), ("half", 1), ("25 %", 1), ("2,5", 3)])
-def test_the_api_refuses_what_the_page_asks_about_again(
-    vision: Department, alice: User, amount: str, units: int
-) -> None:
+def test_api_refuses_amounts_that_would_be_rounded(vision: Department, alice: User, amount: str, units: int) -> None:
     pool = make.pool("a100", cards=4)
     make.quota(vision, pool, 4)
     for query in ("", "?dry_run=1"):
-        answer = person(alice).post(API + query, job(pool, amount=amount))
-        assert (answer.status_code, answer.json()["becomes"]) == (422, units)
-        assert answer.json()["errors"][0]["attr"] == "amount"
+        response = person(alice).post(API + query, job(pool, amount=amount))
+        assert (response.status_code, response.json()["becomes"]) == (422, units)
+        assert response.json()["errors"][0]["attr"] == "amount"
     assert not Workload.objects.exists()
 
 
-def test_the_api_takes_a_profile_as_an_amount(vision: Department, alice: User) -> None:
-    pool = cut(vision)
-    made = person(alice).post(API, job(pool, amount="1g.10gb")).json()
-    assert (made["profile"], made["units_per_pod"]) == ("1g.10gb", 1)
+def test_api_accepts_a_profile_as_an_amount(vision: Department, alice: User) -> None:
+    pool = mig_pool(vision)
+    created = person(alice).post(API, job(pool, amount="1g.10gb")).json()
+    assert (created["profile"], created["units_per_pod"]) == ("1g.10gb", 1)
 
 
 @pytest.mark.parametrize("extra", [{"amount": "half", "units_per_pod": 5}, {"amount": "lots"}])
-def test_the_api_refuses_an_amount_said_twice_or_not_at_all(
+def test_api_refuses_contradictory_and_unreadable_amounts(
     vision: Department, alice: User, extra: dict[str, Any]
 ) -> None:
-    answer = person(alice).post(API, job(shared(vision), **extra))
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["attr"] == "amount"
+    response = person(alice).post(API, job(shared_pool(vision), **extra))
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["attr"] == "amount"
 
 
-def test_what_only_one_system_may_be_asked_is_offered_kept_written_into_the_pod_and_refused_beside_its_field(
-    vision: Department, alice: User
-) -> None:
-    pool = shared(vision, "vcuda", units_per_card=15104)
+def test_option_of_one_sharing_system_is_offered_validated_stored_and_cloned(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision, "vcuda", units_per_card=15104)
     Card.objects.filter(pool=pool).update(cores=100)
     new, client = "/d/vision/workloads/new/", page(alice)
-    asked = body(pool, units_per_pod="7680 MiB", cores_per_pod="30")
+    fields = body(pool, units_per_pod="7680 MiB", cores_per_pod="30")
     assert 'data-extra="core_limit"' in client.get(new).content.decode()
-    refused = client.post(new, asked | {"core_limit": "20"})
+    refused = client.post(new, fields | {"core_limit": "20"})
     assert refused.status_code == 422
     assert "The limit while others are idle is 30 to 100 percent, not 20." in refused.content.decode()
     assert refused.context["form"].errors.keys() == {"core_limit"}
-    assert client.post(new, asked | {"core_limit": "50"}).status_code == 302
+    assert client.post(new, fields | {"core_limit": "50"}).status_code == 302
     workload = Workload.objects.get()
     assert workload.settings.extra == {"core_limit": "50"}
     again = client.get(new, {"from": workload.public_id}).context["form"]
@@ -261,14 +257,14 @@ def test_what_only_one_system_may_be_asked_is_offered_kept_written_into_the_pod_
     }
 
 
-def test_what_was_typed_for_another_system_is_left_out(vision: Department, alice: User) -> None:
-    pool = shared(vision)
+def test_option_of_another_sharing_system_is_ignored(vision: Department, alice: User) -> None:
+    pool = shared_pool(vision)
     cards = make.pool("dra", sharing="dra")
     make.quota(vision, cards, 8)
     text = page(alice).get("/d/vision/workloads/new/").content.decode()
     assert 'data-extra="share"' in text
-    answer = page(alice).post("/d/vision/workloads/new/", body(pool, share="lab"))
-    assert answer.status_code == 302
+    response = page(alice).post("/d/vision/workloads/new/", body(pool, share="lab"))
+    assert response.status_code == 302
     assert Workload.objects.get().settings.extra == {}
 
 
@@ -276,12 +272,12 @@ def test_what_was_typed_for_another_system_is_left_out(vision: Department, alice
     ("unit", "label"),
     [("card", "Cards"), ("MiB", "GPU memory (GiB)")],
 )
-def test_the_summary_of_errors_calls_the_amount_what_the_page_calls_it(
+def test_error_summary_uses_the_same_label_for_the_amount_as_the_page(
     vision: Department, alice: User, unit: str, label: str
 ) -> None:
-    pool = shared(vision) if unit == "MiB" else make.pool("a100", cards=2)
+    pool = shared_pool(vision) if unit == "MiB" else make.pool("a100", cards=2)
     if unit == "card":
         make.quota(vision, pool, 2)
-    answer = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="9 parsecs"))
-    assert answer.status_code == 422
-    assert f'<a href="#id_units_per_pod" autofocus>{label}</a>' in answer.content.decode()
+    response = page(alice).post("/d/vision/workloads/new/", body(pool, units_per_pod="9 parsecs"))
+    assert response.status_code == 422
+    assert f'<a href="#id_units_per_pod" autofocus>{label}</a>' in response.content.decode()

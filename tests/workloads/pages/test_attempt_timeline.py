@@ -1,4 +1,4 @@
-"""The attempts of a workload on one line of time, to scale."""
+"""The attempts of a workload on one time line, to scale."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NOW = timezone.now()
 
 
 def phase(code: str, began: float, ended: float | None) -> Phase:
-    """Minutes ago."""
+    """`began` and `ended` are minutes ago."""
     at = [None if minutes is None else NOW - dt.timedelta(minutes=minutes) for minutes in (began, ended)]
     assert at[0] is not None
     return Phase(code, code, at[0], at[1])
 
 
-def test_bars_are_as_long_as_the_phases_lasted() -> None:
+def test_bars_are_proportional_to_the_duration_of_phases() -> None:
     drawn = timeline_of([(1, [phase("queued", 100, 90), phase("running", 90, 50)]), (2, [phase("queued", 50, 0)])])
     assert drawn is not None
     first, second = drawn.lanes
@@ -31,7 +31,7 @@ def test_bars_are_as_long_as_the_phases_lasted() -> None:
     assert (second.y, drawn.height, drawn.live, drawn.earlier) == (ROW, 2 * ROW, False, 0)
 
 
-def test_what_is_not_over_ends_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_of_a_current_phase_ends_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timezone, "now", lambda: NOW)
     drawn = timeline_of([(1, [phase("queued", 60, 30), phase("running", 30, None)])])
     assert drawn is not None
@@ -39,7 +39,7 @@ def test_what_is_not_over_ends_now(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(drawn.lanes[0].bars[1].width.rstrip("%")) == pytest.approx(50, abs=0.5)
 
 
-def test_a_short_phase_is_still_seen_inside_the_picture_and_only_the_newest_attempts_are_drawn() -> None:
+def test_short_phases_stay_visible_and_only_the_newest_attempts_are_drawn() -> None:
     many = [(n, [phase("running", 100 - n, 99.999 - n)]) for n in range(1, 50)]
     drawn = timeline_of(many)
     assert drawn is not None
@@ -50,6 +50,6 @@ def test_a_short_phase_is_still_seen_inside_the_picture_and_only_the_newest_atte
     assert float(last.x.rstrip("%")) + float(last.width.rstrip("%")) <= 100.01
 
 
-def test_nothing_is_drawn_of_no_time() -> None:
+def test_no_timeline_without_any_duration() -> None:
     assert timeline_of([]) is None
     assert timeline_of([(1, [phase("queued", 0, 0)])]) is None

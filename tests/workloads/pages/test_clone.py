@@ -1,4 +1,4 @@
-"""A clone submitted unchanged asks for the same again, whatever stands in its command and variables."""
+"""A clone submitted unchanged makes the same request again, whatever its command and variables contain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD = [
 
 
 class Fields(HTMLParser):
-    """What a browser would send back of a page's forms when nothing is touched."""
+    """The fields that a browser would send from a page's forms if the user changed nothing."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -40,19 +40,19 @@ class Fields(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        name = given.get("name", "")
+        attributes = {name: value or "" for name, value in attrs}
+        name = attributes.get("name", "")
         if tag == "textarea":
             self.area, self.fresh = name, True
             self.sent[name] = ""
         elif tag == "select":
             self.select = name
-        elif tag == "option" and ("selected" in given or self.select not in self.sent):
-            self.sent[self.select] = given.get("value", "")
+        elif tag == "option" and ("selected" in attributes or self.select not in self.sent):
+            self.sent[self.select] = attributes.get("value", "")
         elif tag == "input" and name:
-            boxed = given.get("type") in ("radio", "checkbox")
-            if not boxed or "checked" in given:
-                self.sent[name] = given.get("value", "on" if boxed else "")
+            is_box = attributes.get("type") in ("radio", "checkbox")
+            if not is_box or "checked" in attributes:
+                self.sent[name] = attributes.get("value", "on" if is_box else "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "textarea":
@@ -65,14 +65,14 @@ class Fields(HTMLParser):
             self.sent[self.area] += data
 
 
-def cloned(client: Client, world: World, origin: Workload, **changes: str) -> Any:
+def submit_clone(client: Client, world: World, origin: Workload, **changes: str) -> Any:
     page = client.get(new(world.vision) + f"?from={origin.public_id}").content.decode()
     sent = Fields(page).sent
     return client.post(new(world.vision), {**sent, **changes})
 
 
 @pytest.mark.parametrize("command", ODD)
-def test_a_clone_asks_for_the_same_again(command: list[str]) -> None:
+def test_unchanged_clone_makes_the_same_request(command: list[str]) -> None:
     world = World()
     env = {"A": " x ", "KEY": "-----BEGIN\nabc==\nEND\n", "CRLF": "a\r\nb\rc", "EMPTY": "", "S": "$'q'", "LAST": "end "}
     request = WorkloadRequest(
@@ -80,15 +80,15 @@ def test_a_clone_asks_for_the_same_again(command: list[str]) -> None:
         units_per_pod=2, max_runtime=3661, own_only=True,
     )  # fmt: skip
     origin = actions.submit(actor=Actor(world.alice), department=world.vision, request=request)
-    answer = cloned(as_(world.alice), world, origin)
-    assert answer.status_code == 302, answer.context["form"].errors
-    made = Workload.objects.order_by("-pk")[0]
-    assert made.pk != origin.pk
+    response = submit_clone(as_(world.alice), world, origin)
+    assert response.status_code == 302, response.context["form"].errors
+    clone = Workload.objects.order_by("-pk")[0]
+    assert clone.pk != origin.pk
     for name in ("command", "env", "priority", "units_per_pod", "max_runtime", "own_only", "cpu_milli", "memory_mib"):
-        assert getattr(made, name) == getattr(origin, name), name
+        assert getattr(clone, name) == getattr(origin, name), name
 
 
-def test_a_clone_names_the_secrets_to_be_filled_in_again_and_takes_no_empty_ones() -> None:
+def test_clone_names_the_secrets_to_enter_again_and_refuses_empty_ones() -> None:
     world = World()
     client = as_(world.alice)
     client.post(new(world.vision), world.form(secret_env="HF_TOKEN=hunter2\nPEM<<END\na\nb\nEND"))
@@ -98,14 +98,14 @@ def test_a_clone_names_the_secrets_to_be_filled_in_again_and_takes_no_empty_ones
     assert "enter them again (HF_TOKEN, PEM)" in page
     assert "hunter2" not in page
     assert Fields(page).sent["secret_env"] == "HF_TOKEN=\r\nPEM="
-    refused = cloned(client, world, origin)
+    refused = submit_clone(client, world, origin)
     assert refused.status_code == 422
     assert "HF_TOKEN, PEM: the value is missing" in refused.content.decode()
-    filled = cloned(client, world, origin, secret_env="HF_TOKEN=other\r\nPEM=x")
+    filled = submit_clone(client, world, origin, secret_env="HF_TOKEN=other\r\nPEM=x")
     assert filled.status_code == 302
 
 
-def test_what_no_process_can_be_given_is_named_and_never_an_error_of_the_portal() -> None:
+def test_characters_that_no_process_can_receive_are_refused_with_their_field() -> None:
     world = World()
     client = as_(world.alice)
     address = reverse("api:department-workloads", args=["vision"])
@@ -117,8 +117,8 @@ def test_what_no_process_can_be_given_is_named_and_never_an_error_of_the_portal(
         ('{"command": ["a\\u0000b"]}', 422),
     ):
         text = orjson.dumps(body).decode()[:-1] + "," + changes[1:]
-        answer = client.post(address, text, content_type="application/json", headers={"Idempotency-Key": changes})
-        assert answer.status_code == status, (changes, answer.content)
+        response = client.post(address, text, content_type="application/json", headers={"Idempotency-Key": changes})
+        assert response.status_code == status, (changes, response.content)
     for field, text in (("command", r"python $'\0'"), ("env", r"A=$'\ud800'"), ("secret_env", r"A=$'\0'")):
         refused = client.post(new(world.vision), world.form(**{field: text}))
         assert refused.status_code == 422

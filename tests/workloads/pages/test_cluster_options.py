@@ -1,4 +1,4 @@
-"""The options of a cluster on its page: each of them, with what the guide says and what is set, and a form that changes them."""
+"""The options of a cluster on its page: all of them, with the guide's description and current value, and a form."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ ONLY_NAMES = re.compile(r"(<code>[a-z_]+</code>( or |或|, |、| |或 )*)+")
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_the_guide_describes_every_option_and_no_other(language: str) -> None:
+def test_guide_describes_exactly_the_known_options(language: str) -> None:
     with translation.override(language):
         names = [name for line in lines({}) for name in line.names]
         document = guide(GUIDE)
         assert document is not None
         rows = document.document.rows
     assert sorted(names) == sorted(KNOWN)
-    told = {name for row in rows if len(row) == 3 and ONLY_NAMES.fullmatch(row[0]) for name in NAME.findall(row[0])}
-    assert told == set(KNOWN)
+    described = {
+        name for row in rows if len(row) == 3 and ONLY_NAMES.fullmatch(row[0]) for name in NAME.findall(row[0])
+    }
+    assert described == set(KNOWN)
 
 
-def test_what_is_set_stands_in_its_line() -> None:
+def test_current_values_are_shown_in_the_line_of_their_option() -> None:
     set_lines = [line for line in lines({"volume_size": "1Ti", "pins": {"n1": "whole"}}) if line.present]
     assert [line.present for line in set_lines] == [(("volume_size", '"1Ti"'),), (("pins", '{"n1": "whole"}'),)]
 
@@ -46,7 +48,7 @@ def cluster(db: None) -> Cluster:
     return Cluster.objects.create(name="prod", kind=ClusterKind.KUBERNETES, options={"volume": "pvc"})
 
 
-def test_options_are_changed_on_the_page_of_the_cluster(
+def test_options_can_be_changed_on_the_page_of_the_cluster(
     oscar: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_registry, "make_driver", lambda row: type("Driver", (), {"nodes": lambda self: ()})())
@@ -54,24 +56,22 @@ def test_options_are_changed_on_the_page_of_the_cluster(
     assert "volume = &quot;pvc&quot;" in page
     seen = re.search(r'name="seen" value="([^"]+)"', page)
     assert seen
-    sent = {"seen": seen[1], "options": '{"volume": "emptyDir"}', "kubeconfig": ""}
-    assert oscar.post("/operator/clusters/prod/", sent).status_code == 302
+    form = {"seen": seen[1], "options": '{"volume": "emptyDir"}', "kubeconfig": ""}
+    assert oscar.post("/operator/clusters/prod/", form).status_code == 302
     cluster.refresh_from_db()
     assert (cluster.options, cluster.connection) == ({"volume": "emptyDir"}, "")
-    again = oscar.post("/operator/clusters/prod/", sent)  # as it was in another tab
+    again = oscar.post("/operator/clusters/prod/", form)  # as from a tab that was opened before
     assert again.status_code == 409
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "problem"),
     [("{", "Enter valid JSON"), ("[1]", "Must be a JSON object"), ('{"volum": "pvc"}', "unknown option volum"),
      ('{"volume": "nfs"}', "option volume")],
 )  # fmt: skip
-def test_an_option_that_cannot_be_is_named_at_its_field(
-    oscar: Client, cluster: Cluster, options: str, says: str
-) -> None:
-    answer = oscar.post("/operator/clusters/prod/", {"options": options, "seen": cluster_registry.mark_of(cluster)})
-    assert answer.status_code == 422
-    assert says in answer.content.decode()
+def test_invalid_options_are_refused_at_the_field(oscar: Client, cluster: Cluster, options: str, problem: str) -> None:
+    response = oscar.post("/operator/clusters/prod/", {"options": options, "seen": cluster_registry.mark_of(cluster)})
+    assert response.status_code == 422
+    assert problem in response.content.decode()
     cluster.refresh_from_db()
     assert cluster.options == {"volume": "pvc"}

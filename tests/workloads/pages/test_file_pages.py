@@ -1,4 +1,4 @@
-"""Files of any name in the browser and the API: listed, opened, packed, stored and removed as what they are."""
+"""Files with arbitrary names in the browser and the API: they are listed, opened, archived, stored and removed correctly."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ ODD = (
 
 @pytest.fixture
 def job(bed: Bed) -> Workload:
-    made = bed.submit(bed.alice, bed.vision, "pass")
-    folder = os.fsencode(bed.folder(made))
+    job = bed.submit(bed.alice, bed.vision, "pass")
+    folder = os.fsencode(bed.folder(job))
     os.mkdir(folder + b"/d\xff")
     for name in ODD:
         with open(folder + b"/d\xff/" + name, "wb") as file:
             file.write(name)
-    return made
+    return job
 
 
-def body(answer: Any) -> bytes:
-    assert answer.status_code == 200, answer.status_code
-    return b"".join(answer.streaming_content)
+def body(response: Any) -> bytes:
+    assert response.status_code == 200, response.status_code
+    return b"".join(response.streaming_content)
 
 
-def test_the_api_lists_gives_packs_and_removes_each(bed: Bed, job: Workload) -> None:
+def test_api_lists_downloads_archives_and_removes_files_with_odd_names(bed: Bed, job: Workload) -> None:
     client = APIClient()
     client.force_login(bed.alice)
     top = f"/api/v1/workloads/{job.public_id}/files/"
@@ -75,7 +75,7 @@ def test_the_api_lists_gives_packs_and_removes_each(bed: Bed, job: Workload) -> 
     assert client.get(at(folder["path"])).json()["results"] == []
 
 
-def test_what_is_no_regular_file_is_shown_as_what_it_is_and_refused_with_words(bed: Bed, job: Workload) -> None:
+def test_named_pipes_are_listed_with_their_type_and_cannot_be_downloaded(bed: Bed, job: Workload) -> None:
     folder = bed.folder(job)
     os.mkfifo(folder / "pipe")
     os.symlink("pipe", folder / "to-pipe")
@@ -86,9 +86,9 @@ def test_what_is_no_regular_file_is_shown_as_what_it_is_and_refused_with_words(b
     assert {kinds["pipe"], kinds["to-pipe"]} == {"pipe", "link"}
     assert sorted(kinds.values()) == ["directory", "link", "pipe"]
     for address in (f"{top}pipe", f"{top}to-pipe", f"{top}pipe?archive=1"):
-        answer = client.get(address)
-        assert (answer.status_code, answer.json()["code"]) == (422, "not_regular"), address
-        assert "pipe is a named pipe, a socket or a device" in answer.json()["detail"]
+        response = client.get(address)
+        assert (response.status_code, response.json()["code"]) == (422, "not_regular"), address
+        assert "pipe is a named pipe, a socket or a device" in response.json()["detail"]
     page = as_(bed.alice).get(reverse("workloads:detail", args=["vision", job.public_id]) + "?tab=files")
     panel = page.content.decode().split('id="files-panel"')[1]
     assert "(named pipe)" in panel
@@ -99,7 +99,9 @@ def test_what_is_no_regular_file_is_shown_as_what_it_is_and_refused_with_words(b
     assert client.delete(f"{top}pipe").status_code == 204
 
 
-def test_pages_of_a_directory_follow_each_other(bed: Bed, job: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_a_large_directory_list_every_file_once(
+    bed: Bed, job: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workloads.runtime.volume_program.MOST_SHOWN", 3)
     client = APIClient()
     client.force_login(bed.alice)
@@ -119,7 +121,7 @@ def test_pages_of_a_directory_follow_each_other(bed: Bed, job: Workload, monkeyp
     assert shown == len(ODD)
 
 
-def test_the_page_shows_opens_and_deletes_each(bed: Bed, job: Workload) -> None:
+def test_page_shows_downloads_and_deletes_files_with_odd_names(bed: Bed, job: Workload) -> None:
     client = as_(bed.alice)
     page = client.get(reverse("workloads:detail", args=["vision", job.public_id]) + "?tab=files&path=d%EF%9F%BF")
     text = page.content.decode()
@@ -136,15 +138,15 @@ def test_the_page_shows_opens_and_deletes_each(bed: Bed, job: Workload) -> None:
     assert os.listdir(bed.folder(job) / os.fsdecode(b"d\xff")) == []
 
 
-def upload(client: Client, job: Workload, names: list[str], told: str | None) -> Any:
+def upload(client: Client, job: Workload, names: list[str], sent_names: str | None) -> Any:
     files = [SimpleUploadedFile("x", name.encode()) for name in names]
     for file, name in zip(files, names, strict=True):
         file.name = name.replace("/", "_")[:200] or "x"
-    data = {"files": files} | ({} if told is None else {"names": told})
+    data = {"files": files} | ({} if sent_names is None else {"names": sent_names})
     return client.post(reverse("workloads:files", args=["vision", job.public_id]) + "?path=up", data, follow=True)
 
 
-def test_an_upload_keeps_the_names_that_the_browser_has(bed: Bed, job: Workload) -> None:
+def test_upload_keeps_the_names_from_the_browser(bed: Bed, job: Workload) -> None:
     names = ["a&amp;b.txt", "a\\b.txt", "%22.txt", 'quote".txt', "tail ", "é" * 100 + ".bin", "a\nb"]
     upload(as_(bed.alice), job, names, json.dumps(names))
     folder = bed.folder(job) / "up"
@@ -152,38 +154,38 @@ def test_an_upload_keeps_the_names_that_the_browser_has(bed: Bed, job: Workload)
     assert sorted(os.listdir(folder)) == sorted(names)
 
 
-def test_names_that_do_not_fit_their_files_or_lead_elsewhere_are_refused(bed: Bed, job: Workload) -> None:
-    for told in ('["one"]', '["../x", "b"]', '["", "b"]', '[1, "b"]', "{}", "nonsense", '["..", "b"]'):
-        page = upload(as_(bed.alice), job, ["a", "b"], told).content.decode()
-        assert "do not match" in page, told
+def test_upload_with_mismatching_or_escaping_names_is_refused(bed: Bed, job: Workload) -> None:
+    for sent_names in ('["one"]', '["../x", "b"]', '["", "b"]', '[1, "b"]', "{}", "nonsense", '["..", "b"]'):
+        page = upload(as_(bed.alice), job, ["a", "b"], sent_names).content.decode()
+        assert "do not match" in page, sent_names
     assert not (bed.folder(job) / "up").exists()
     assert "255 bytes" in upload(as_(bed.alice), job, ["a"], json.dumps(["字" * 86])).content.decode()
     assert "1 file stored" in upload(as_(bed.alice), job, ["plain.txt"], None).content.decode()
 
 
-def test_a_name_that_the_disk_refuses_is_said_beside_the_form_which_is_kept(bed: Bed) -> None:
-    """The whole request is there again; the files have to be chosen anew."""
+def test_form_with_a_too_long_file_name_is_refused_and_keeps_its_fields(bed: Bed) -> None:
+    """The form shows the whole request again; the files have to be chosen again."""
     form = {
         "kind": "job", "name": "kept-name", "pool": bed.pool.slug, "units_per_pod": "1", "image": bed.image.name,
         "command": "python x.py", "cpu": "1", "memory_mib": "1 GiB", "env": "KEEP=me",
         "files": SimpleUploadedFile("a", b"1"), "names": json.dumps(["x" * 256]),
     }  # fmt: skip
-    answer = as_(bed.alice).post(new(bed.vision), form)
-    assert answer.status_code == 422
-    page = answer.content.decode()
+    response = as_(bed.alice).post(new(bed.vision), form)
+    assert response.status_code == 422
+    page = response.content.decode()
     assert "a name can have at most 255 bytes" in page
     assert "KEEP=me" in page
     assert "kept-name" in page
     assert not Workload.objects.exists()
 
 
-def test_the_api_says_422_with_the_limit(bed: Bed, job: Workload) -> None:
+def test_api_refuses_too_long_names_with_their_limit(bed: Bed, job: Workload) -> None:
     client = APIClient()
     client.force_login(bed.alice)
     top = f"/api/v1/workloads/{job.public_id}/files/"
     for name, limit in (("x" * 256, 255), ("%E5%AD%97" * 86, 255), ("d/" * 2100 + "x", 4095)):
-        answer = client.put(top + name, b"1", content_type="application/octet-stream")
-        assert (answer.status_code, answer.json()["limit"]) == (422, limit)
+        response = client.put(top + name, b"1", content_type="application/octet-stream")
+        assert (response.status_code, response.json()["limit"]) == (422, limit)
         assert client.get(top + name).status_code == 422
     (bed.folder(job) / "loop").symlink_to("loop")
     assert client.get(top + "loop").status_code in (404, 422)

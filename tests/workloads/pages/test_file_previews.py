@@ -1,4 +1,4 @@
-"""Files in the page: text, tables and images are shown; nothing of them runs, and no more of them is read than is shown."""
+"""File previews: text, tables and images are shown; none of their content is executed, and only the shown part is read."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def folder(bed: Bed, job: Workload) -> Path:
     return bed.folder(job)
 
 
-def shown(client: Client, job: Workload, path: str) -> str:
-    """The part that a click on the file brings."""
+def preview(client: Client, job: Workload, path: str) -> str:
+    """The part of the page that a click on the file loads."""
     address = reverse("workloads:detail", args=[job.department.slug, job.public_id])
-    asked = {"HX-Request": "true", "HX-Target": "log-panel"}
-    answer = client.get(address, {"tab": "files", "view": path}, headers=asked)
-    assert answer.status_code == 200
-    text = answer.content.decode()
+    headers = {"HX-Request": "true", "HX-Target": "log-panel"}
+    response = client.get(address, {"tab": "files", "view": path}, headers=headers)
+    assert response.status_code == 200
+    text = response.content.decode()
     assert 'id="log-panel"' in text
     assert "<html" not in text
     return text
@@ -49,73 +49,73 @@ def image(client: Client, job: Workload, path: str) -> Any:
     return client.get(reverse("workloads:image-file", args=[job.department.slug, job.public_id]), {"path": path})
 
 
-def test_text_is_shown_escaped_and_only_its_beginning(bed: Bed, job: Workload, folder: Path) -> None:
+def test_text_is_escaped_and_only_its_beginning_is_shown(bed: Bed, job: Workload, folder: Path) -> None:
     (folder / "page.html").write_text(SCRIPT)
     (folder / "long.txt").write_text("é" * previews.TEXT_SHOWN)
     client = as_(bed.alice)
-    assert "&lt;script&gt;alert(1)" in shown(client, job, "page.html")
-    assert SCRIPT not in shown(client, job, "page.html")
-    text = shown(client, job, "long.txt")
+    assert "&lt;script&gt;alert(1)" in preview(client, job, "page.html")
+    assert SCRIPT not in preview(client, job, "page.html")
+    text = preview(client, job, "long.txt")
     assert "Only the beginning is shown." in text
     assert text.count("é") == previews.TEXT_SHOWN // 2
 
 
-def test_a_table_has_its_rows_and_columns_and_is_cut_with_a_word(bed: Bed, job: Workload, folder: Path) -> None:
+def test_table_shows_rows_and_columns_and_says_when_it_is_truncated(bed: Bed, job: Workload, folder: Path) -> None:
     (folder / "a.csv").write_text(f'name,loss\n"a, b",0.2\n{SCRIPT},1\n')
     (folder / "long.csv").write_text("a,b\n" + "1,2\n" * 1000)
     (folder / "t.tsv").write_text("x\ty\n1\t2\n")
     client = as_(bed.alice)
-    text = shown(client, job, "a.csv")
+    text = preview(client, job, "a.csv")
     assert "<th>name</th><th>loss</th>" in text
     assert "<td>a, b</td><td>0.2</td>" in text
     assert SCRIPT not in text
     assert "Only the beginning" not in text
-    text = shown(client, job, "long.csv")
+    text = preview(client, job, "long.csv")
     assert text.count("<tr>") == previews.ROWS_SHOWN
     assert "Only the beginning is shown." in text
-    assert "<td>1</td><td>2</td>" in shown(client, job, "t.tsv")
+    assert "<td>1</td><td>2</td>" in preview(client, job, "t.tsv")
 
 
-def test_an_image_is_one_by_its_bytes_and_is_sent_so_that_nothing_in_it_runs(
+def test_images_are_recognised_by_content_and_served_without_script_execution(
     bed: Bed, job: Workload, folder: Path
 ) -> None:
     (folder / "dot.png").write_bytes(DOT)
     (folder / "evil.png").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'>{SCRIPT}</svg>")
     client = as_(bed.alice)
-    assert "files/image/?path=dot.png" in shown(client, job, "dot.png")
-    answer = image(client, job, "dot.png")
-    assert answer.content == DOT
-    assert answer.headers["Content-Type"] == "image/png"
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert answer.headers["Content-Security-Policy"] == "sandbox; default-src 'none'"
+    assert "files/image/?path=dot.png" in preview(client, job, "dot.png")
+    response = image(client, job, "dot.png")
+    assert response.content == DOT
+    assert response.headers["Content-Type"] == "image/png"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Content-Security-Policy"] == "sandbox; default-src 'none'"
     assert image(client, job, "evil.png").status_code == 404  # whatever its name says
-    assert "<img" not in shown(client, job, "evil.png")
-    assert "&lt;svg" in shown(client, job, "evil.png")
+    assert "<img" not in preview(client, job, "evil.png")
+    assert "&lt;svg" in preview(client, job, "evil.png")
 
 
-def test_what_is_no_text_and_what_is_too_large_is_offered_for_download(
+def test_binary_and_too_large_files_are_not_previewed(
     bed: Bed, job: Workload, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "weights.bin").write_bytes(bytes(range(256)) * 10)
     (folder / "empty.txt").write_bytes(b"")
     (folder / "dot.png").write_bytes(DOT)
     client = as_(bed.alice)
-    assert "cannot be shown in the browser" in shown(client, job, "weights.bin")
-    assert 'class="code' in shown(client, job, "empty.txt")
+    assert "cannot be shown in the browser" in preview(client, job, "weights.bin")
+    assert 'class="code' in preview(client, job, "empty.txt")
     monkeypatch.setattr(previews, "LARGEST_IMAGE", len(DOT) - 1)
-    assert "too large to be shown" in shown(client, job, "dot.png")
+    assert "too large to be shown" in preview(client, job, "dot.png")
     assert image(client, job, "dot.png").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["../secret", "no/such", "", "/etc/passwd"])
-def test_nothing_outside_of_the_directory_is_shown(bed: Bed, job: Workload, folder: Path, path: str) -> None:
+def test_files_outside_the_working_directory_are_not_shown(bed: Bed, job: Workload, folder: Path, path: str) -> None:
     (folder.parent / "secret").write_text("hush")
     client = as_(bed.alice)
-    assert "hush" not in shown(client, job, path)
+    assert "hush" not in preview(client, job, path)
     assert image(client, job, path).status_code in {404, 422}
 
 
-def test_strangers_see_no_file(bed: Bed, job: Workload, folder: Path) -> None:
+def test_users_of_other_departments_see_no_file(bed: Bed, job: Workload, folder: Path) -> None:
     (folder / "dot.png").write_bytes(DOT)
     assert image(as_(bed.bob), job, "dot.png").status_code == 404
     assert image(as_(make.user("nobody")), job, "dot.png").status_code == 404

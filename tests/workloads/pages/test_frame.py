@@ -1,4 +1,4 @@
-"""What changes around every page, what opening a message does, and where a page says which decision hit its workload."""
+"""The live frame around every page, opening inbox messages, and links to the decision that recalled a workload."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_(user: User) -> Client:
     return client
 
 
-def recalled(author: User, department: Department, pool: Pool, name: str, at: dt.datetime | None) -> Workload:
+def recalled_workload(author: User, department: Department, pool: Pool, name: str, at: dt.datetime | None) -> Workload:
     image, _made = Image.objects.get_or_create(
         name="python:3.11", defaults={"title": "Python", "interpreter": "python"}
     )
@@ -45,7 +45,7 @@ def recalled(author: User, department: Department, pool: Pool, name: str, at: dt
     return workload
 
 
-def told(user: User, **fields: Any) -> InboxItem:
+def inbox_item(user: User, **fields: Any) -> InboxItem:
     data = fields.pop("data", {"name": "train"})
     return InboxItem.objects.create(
         user=user, kind="workload.succeeded", data=data, created_at=timezone.now(), **fields
@@ -53,50 +53,52 @@ def told(user: User, **fields: Any) -> InboxItem:
 
 
 def frame(user: User) -> dict[str, Any]:
-    answer = as_(user).get("/mine/frame/")
-    assert answer.headers["Cache-Control"] == "no-store"
-    found: dict[str, Any] = answer.json()
+    response = as_(user).get("/mine/frame/")
+    assert response.headers["Cache-Control"] == "no-store"
+    found: dict[str, Any] = response.json()
     return found
 
 
-def test_it_says_what_is_unread_and_what_of_one_s_own_goes_back_first(
+def test_frame_shows_unread_messages_and_the_users_next_recall_deadline(
     pool: Pool, vision: Department, alice: User
 ) -> None:
     carol = make.member(vision, username="carol")
     assert (frame(alice)["unread"], frame(alice)["newest"], frame(alice)["goes_back"]) == (0, None, None)
     now = timezone.now()
-    recalled(alice, vision, pool, "later", now + 2 * SOON)
-    first = recalled(alice, vision, pool, "first", now + SOON)
-    recalled(carol, vision, pool, "hers", now + SOON / 2)
-    saved = recalled(alice, vision, pool, "saved", now + SOON / 3)
+    recalled_workload(alice, vision, pool, "later", now + 2 * SOON)
+    first = recalled_workload(alice, vision, pool, "first", now + SOON)
+    recalled_workload(carol, vision, pool, "hers", now + SOON / 2)
+    saved = recalled_workload(alice, vision, pool, "saved", now + SOON / 3)
     saved.attempts.update(ready_at=now)
-    told(alice, read_at=now)
-    told(alice)
-    newest = told(alice, department=vision, workload=first.public_id)
-    told(carol)
+    inbox_item(alice, read_at=now)
+    inbox_item(alice)
+    newest = inbox_item(alice, department=vision, workload=first.public_id)
+    inbox_item(carol)
     found = frame(alice)
     assert (found["unread"], found["unread_label"]) == (2, "2 unread")
     assert found["newest"] == {"id": newest.pk, "text": "train succeeded.", "url": f"/inbox/{newest.pk}/"}
     assert found["goes_back"]["name"] == "first"
     assert found["goes_back"]["url"] == f"/d/vision/workloads/{first.public_id}/"
-    vision.memberships.filter(user=alice).delete()  # what one may not see any more is not counted down either
+    vision.memberships.filter(user=alice).delete()  # workloads that the user can no longer see have no countdown
     assert frame(alice)["goes_back"] is None
 
 
-def test_opening_a_message_marks_it_read_and_leads_where_it_points(pool: Pool, vision: Department, alice: User) -> None:
-    workload = recalled(alice, vision, pool, "train", None)
-    item, gone = told(alice, department=vision, workload=workload.public_id), told(alice)
+def test_opening_a_message_marks_it_read_and_redirects_to_its_target(
+    pool: Pool, vision: Department, alice: User
+) -> None:
+    workload = recalled_workload(alice, vision, pool, "train", None)
+    item, gone = inbox_item(alice, department=vision, workload=workload.public_id), inbox_item(alice)
     client = as_(alice)
     assert f'href="/inbox/{item.pk}/"' in client.get("/inbox/").content.decode()
     client.get(f"/inbox/{item.pk}/", headers={"Sec-Purpose": "prefetch;prerender"})
     client.head(f"/inbox/{item.pk}/")
-    assert frame(alice)["unread"] == 2  # nobody has looked yet
-    answer = client.get(f"/inbox/{item.pk}/")
-    assert answer.headers["Location"] == f"/d/vision/workloads/{workload.public_id}/"
+    assert frame(alice)["unread"] == 2  # prefetching is not reading
+    response = client.get(f"/inbox/{item.pk}/")
+    assert response.headers["Location"] == f"/d/vision/workloads/{workload.public_id}/"
     assert frame(alice)["unread"] == 1
     assert client.get(f"/inbox/{gone.pk}/").headers["Location"] == "/inbox/"
     assert frame(alice)["unread"] == 0
-    theirs = told(make.member(vision, username="carol"))
+    theirs = inbox_item(make.member(vision, username="carol"))
     assert client.get(f"/inbox/{theirs.pk}/").status_code == 404
     theirs.refresh_from_db()
     assert theirs.read_at is None
@@ -104,16 +106,16 @@ def test_opening_a_message_marks_it_read_and_leads_where_it_points(pool: Pool, v
 
 def decision_of(taker: Claim, *victims: Claim) -> Decision:
     plan_pass = PlanPass.objects.create(group=taker.pool.group, snapshot=b"")
-    made = Decision.objects.create(
+    decision = Decision.objects.create(
         plan_pass=plan_pass, kind="reclaim", claim=taker, department=taker.department, pool=taker.pool, data={}
     )
-    made.victims.set(victims)
-    return made
+    decision.victims.set(victims)
+    return decision
 
 
-def test_a_victim_s_page_links_the_decision_that_hit_it(pool: Pool, vision: Department, alice: User) -> None:
+def test_page_of_a_victim_links_the_decision_that_recalled_it(pool: Pool, vision: Department, alice: User) -> None:
     nlp = make.department("nlp")
-    workload = recalled(alice, vision, pool, "train", timezone.now() + SOON)
+    workload = recalled_workload(alice, vision, pool, "train", timezone.now() + SOON)
     claim = workload.attempts.get().claim
     decision_of(make.claim(nlp, pool, 1), claim)  # withdrawn since
     last = decision_of(make.claim(nlp, pool, 2), claim)
@@ -130,8 +132,8 @@ def test_a_victim_s_page_links_the_decision_that_hit_it(pool: Pool, vision: Depa
 
 
 @pytest.mark.parametrize("state", ["rejected", "cancelled", "failed", "succeeded"])
-def test_what_has_ended_has_no_position(pool: Pool, vision: Department, alice: User, state: str) -> None:
-    workload = recalled(alice, vision, pool, "train", None)
+def test_ended_workload_has_no_queue_position(pool: Pool, vision: Department, alice: User, state: str) -> None:
+    workload = recalled_workload(alice, vision, pool, "train", None)
     Claim.objects.update(state=ClaimState.PENDING, position=3)
     Workload.objects.update(state="queued")
     client = as_(alice)

@@ -1,4 +1,4 @@
-"""The home page at one look: there when the page arrives, what runs and waits, what is free now and what comes back."""
+"""The home page: complete in the first response, with running and waiting workloads, free and returning capacity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def empty_cache() -> None:
     cache.clear()
 
 
@@ -44,21 +44,21 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
 
-def home(who: User, path: str = "/") -> str:
+def home(user: User, path: str = "/") -> str:
     client = Client()
-    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
-    answer = client.get(path)
-    assert answer.status_code == 200
-    return answer.content.decode()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    response = client.get(path)
+    assert response.status_code == 200
+    return response.content.decode()
 
 
-def stands_on(department: Department, pool: Pool, node: str, lender: Department | None = None) -> None:
+def place_on(department: Department, pool: Pool, node: str, lender: Department | None = None) -> None:
     """One card of the node, own or borrowed from `lender`."""
     place = [{"node": node, "cards": [0]}]
     make.holding(department, pool, 0 if lender else 1, {lender: 1} if lender else None, placement=place)
 
 
-def test_what_runs_and_is_free_is_there_when_the_page_arrives(world: World) -> None:
+def test_first_response_contains_workloads_and_free_capacity(world: World) -> None:
     workload_of(world.vision, world.pool, world.alice)
     page = home(world.alice)
     assert "Loading" not in page
@@ -67,22 +67,22 @@ def test_what_runs_and_is_free_is_there_when_the_page_arrives(world: World) -> N
     assert "1 running 0 waiting" in text_of(page)
 
 
-def test_it_says_what_is_free_at_once_and_what_comes_back_within_the_notice(world: World) -> None:
+def test_home_shows_free_capacity_and_what_returns_within_notice_and_grace(world: World) -> None:
     first, second = world.pool.group.cluster.nodes.order_by("name")
-    stands_on(world.vision, world.pool, first.name)
-    stands_on(world.nlp, world.pool, second.name, world.vision)
+    place_on(world.vision, world.pool, first.name)
+    place_on(world.nlp, world.pool, second.name, world.vision)
     text = text_of(home(world.alice)).partition("Available now")[2]
     assert "2 cards at most 1 card at once" in text
     assert "+ 1 card within 55 s" in text
 
 
-def test_what_nobody_has_borrowed_does_not_come_back(world: World) -> None:
+def test_home_shows_no_returning_capacity_if_nothing_is_lent(world: World) -> None:
     text = text_of(home(world.alice))
-    assert "at most 2 cards at once" in text  # four of its own on nodes of two
+    assert "at most 2 cards at once" in text  # four own cards on nodes of two
     assert "within" not in text.partition("Available now")[2]
 
 
-def test_a_preset_is_one_click_away_and_shows_what_it_takes(world: World) -> None:
+def test_presets_with_quota_are_linked_with_a_picture_of_their_cards(world: World) -> None:
     image = Image.objects.create(name="python:3.11", title="Python 3.11", interpreter="python")
     Preset.objects.create(
         slug="ranks", title="Two ranks", kind="distributed", pool=world.pool, pods=2,
@@ -101,20 +101,22 @@ def test_a_preset_is_one_click_away_and_shows_what_it_takes(world: World) -> Non
     [(1, 16, [14], False), (1, 40, [14, 14, 7], False), (2, 4, [4, 4], False), (1, 1, [2], False), (1, 160, [14] * 8, True),
      (9, 16, [14] * 4, True)],
 )  # fmt: skip
-def test_the_picture_of_a_preset_fills_its_cards(pods: int, units: int, heights: list[int], more: bool) -> None:
+def test_picture_of_a_preset_shows_the_used_part_of_each_card(
+    pods: int, units: int, heights: list[int], more: bool
+) -> None:
     drawn = takes(Preset(pods=pods, units_per_pod=units, pool=Pool(units_per_card=16)))
     assert [int(h) for h in re.findall(r'takes-part"[^>]* height="(\d+)"', drawn)] == heights
     assert ("…" in drawn) is more
 
 
-def test_an_owner_sees_the_department_first_and_what_is_to_decide(world: World) -> None:
+def test_owner_sees_the_departments_board_before_own_workloads(world: World) -> None:
     page = home(world.olivia)
     assert page.index("View board") < page.index("My workloads")
     assert "three steps" not in page
     assert "View board" not in home(world.alice)
 
 
-def test_an_operator_begins_with_the_overview_and_is_led_where_the_login_was_asked_for(world: World) -> None:
+def test_operator_starts_at_the_overview_unless_the_login_has_a_target(world: World) -> None:
     oscar = make.user("oscar", is_operator=True)
     oscar.set_password("correct horse")
     oscar.save()
@@ -126,6 +128,6 @@ def test_an_operator_begins_with_the_overview_and_is_led_where_the_login_was_ask
     assert "Clusters" in page
 
 
-def test_an_operators_home_shows_the_department_they_look_at_not_all_of_them(world: World) -> None:
+def test_home_of_an_operator_shows_only_the_selected_department(world: World) -> None:
     text = text_of(home(make.user("oscar", is_operator=True)))
     assert text.count("Available now to") == 1

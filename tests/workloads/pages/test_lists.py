@@ -1,4 +1,4 @@
-"""Lists of workloads: sorted, with chosen columns, of some days, as CSV, changed several at once; of all, for operators."""
+"""Lists of workloads: sorting, columns, dates, CSV, bulk actions, saved views, and the list of all for operators."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def world() -> World:
     return World()
 
 
-def listed(client: Client, **query: str) -> list[str]:
-    """Names in their order."""
+def listed_names(client: Client, **query: str) -> list[str]:
+    """The listed names in their order."""
     page = client.get(reverse("workloads:list", args=["vision"]), query)
     assert page.status_code == 200
     return [row.workload.name for row in page.context["rows"]]
 
 
-def three(world: World) -> None:
-    """b with 1 card of ten days ago, a with 4 of yesterday, c with 2 of now."""
+def create_three(world: World) -> None:
+    """Creates b with 1 card ten days ago, a with 4 yesterday, c with 2 now."""
     client = as_(world.alice)
     for name, cards, days in (("b", "1", 10), ("a", "4", 1), ("c", "2", 0)):
         row = submit(client, world, name=name, units_per_pod=cards)
@@ -54,35 +54,35 @@ def three(world: World) -> None:
         ("share", "cab"),
     ],
 )
-def test_it_is_sorted_by_what_the_address_says(world: World, sort: str, names: str) -> None:
-    three(world)
-    assert listed(as_(world.alice), sort=sort) == list(names)
+def test_list_is_sorted_by_the_column_in_the_address(world: World, sort: str, names: str) -> None:
+    create_three(world)
+    assert listed_names(as_(world.alice), sort=sort) == list(names)
 
 
-def test_days_are_the_readers_and_both_ends_belong_to_it(world: World) -> None:
-    three(world)
+def test_date_filter_uses_local_days_and_includes_both_ends(world: World) -> None:
+    create_three(world)
     client, today = as_(world.alice), timezone.localdate()
     day = dt.timedelta(days=1)
-    assert listed(client, **{"from": str(today - 2 * day)}) == ["c", "a"]
-    assert listed(client, to=str(today - day)) == ["a", "b"]
-    assert listed(client, **{"from": str(today - day), "to": str(today - day)}) == ["a"]
-    assert listed(client, **{"from": "2026-02-31", "to": "soon"}) == [
+    assert listed_names(client, **{"from": str(today - 2 * day)}) == ["c", "a"]
+    assert listed_names(client, to=str(today - day)) == ["a", "b"]
+    assert listed_names(client, **{"from": str(today - day), "to": str(today - day)}) == ["a"]
+    assert listed_names(client, **{"from": "2026-02-31", "to": "soon"}) == [
         "c",
         "a",
         "b",
-    ]  # no days: as if they were not there
-    assert listed(client, to="9999-12-31") == ["c", "a", "b"]
+    ]  # invalid dates are ignored
+    assert listed_names(client, to="9999-12-31") == ["c", "a", "b"]
 
 
-def test_columns_are_chosen_and_the_name_always_stays(world: World) -> None:
-    three(world)
+def test_columns_can_be_chosen_and_the_name_always_stays(world: World) -> None:
+    create_three(world)
     page = as_(world.alice).get(reverse("workloads:list", args=["vision"]), {"columns": "pool,submitted"})
     shown = [each.column.name for each in page.context["list"].headings if each.is_shown]
     assert shown == ["name", "pool", "submitted"]
-    assert page.content.decode().count("<td") == 3 * 4  # with the box
+    assert page.content.decode().count("<td") == 3 * 4  # with the checkbox
 
 
-def test_an_address_sorts_the_other_way_round_and_keeps_the_filters() -> None:
+def test_sort_links_reverse_the_order_and_keep_the_filters() -> None:
     columns = [Column("name", "Name", ("name",), fixed=True), Column("size", "Size", ("size",), number=True)]
     state = ListState(QueryDict("state=failed&page=3&sort=name&q=x"), columns, searched=())
     name, size = state.headings
@@ -95,19 +95,19 @@ def test_an_address_sorts_the_other_way_round_and_keeps_the_filters() -> None:
     assert state.carried == [("sort", "name"), ("state", "failed")]
 
 
-def test_the_sheet_has_every_row_that_the_page_would_show_in_its_order(world: World) -> None:
-    three(world)
+def test_csv_has_the_same_rows_in_the_same_order_as_the_page(world: World) -> None:
+    create_three(world)
     client = as_(world.alice)
-    answer = client.get(reverse("workloads:list", args=["vision"]), {"sort": "name", "q": "", "format": "csv"})
-    lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()  # type: ignore[attr-defined]
+    response = client.get(reverse("workloads:list", args=["vision"]), {"sort": "name", "q": "", "format": "csv"})
+    lines = b"".join(response.streaming_content).decode("utf-8-sig").splitlines()  # type: ignore[attr-defined]
     assert lines[0].startswith("id,name,kind,state,department,pool,unit,units,own,borrowed,author")
     assert [line.split(",")[1] for line in lines[1:]] == ["a", "b", "c"]
-    answer = client.get(reverse("workloads:list", args=["vision"]), {"q": "b", "format": "csv"})
-    assert len(b"".join(answer.streaming_content).splitlines()) == 2  # type: ignore[attr-defined]
+    response = client.get(reverse("workloads:list", args=["vision"]), {"q": "b", "format": "csv"})
+    assert len(b"".join(response.streaming_content).splitlines()) == 2  # type: ignore[attr-defined]
     assert as_(world.stranger).get(reverse("workloads:list", args=["vision"]), {"format": "csv"}).status_code == 404
 
 
-def test_several_are_extended_and_it_says_why_not_the_rest(world: World) -> None:
+def test_bulk_extension_explains_which_workloads_were_not_extended(world: World) -> None:
     client = as_(world.alice)
     own, hers = submit(client, world, name="own"), submit(as_(world.carol), world, name="hers")
     endless = submit(client, world, name="endless", max_runtime="")
@@ -121,7 +121,7 @@ def test_several_are_extended_and_it_says_why_not_the_rest(world: World) -> None
     assert (own.max_runtime, hers.max_runtime, own.state) == (10 * 3600, 2 * 3600, "queued")
 
 
-def test_operators_have_a_list_of_all_and_nobody_else_has(world: World) -> None:
+def test_only_operators_can_list_all_workloads(world: World) -> None:
     one = submit(as_(world.alice), world)
     operator = as_(make.user("root", is_operator=True))
     page = operator.get(reverse("workloads:everywhere"), {"department": "vision"})
@@ -131,13 +131,13 @@ def test_operators_have_a_list_of_all_and_nobody_else_has(world: World) -> None:
     operator.post(reverse("workloads:several_everywhere"), {"workload": [one.public_id], "do": "stop"})
     one.refresh_from_db()
     assert one.state == "cancelled"
-    for who in (world.owner, world.alice):
+    for user in (world.owner, world.alice):
         for query in ({}, {"format": "csv"}):
-            assert as_(who).get(reverse("workloads:everywhere"), query).status_code == 404
-        assert as_(who).post(reverse("workloads:several_everywhere")).status_code == 404
+            assert as_(user).get(reverse("workloads:everywhere"), query).status_code == 404
+        assert as_(user).post(reverse("workloads:several_everywhere")).status_code == 404
 
 
-def test_ten_thousand_rows_cost_no_more_queries_and_little_time(
+def test_list_of_ten_thousand_rows_needs_few_queries_and_little_time(
     world: World, django_assert_max_num_queries: Any
 ) -> None:
     first = submit(as_(world.alice), world)
@@ -156,31 +156,31 @@ def test_ten_thousand_rows_cost_no_more_queries_and_little_time(
             assert time.monotonic() - began < 3  # on a busy machine; about 0.1 s
 
 
-def test_a_view_is_saved_under_a_name_that_only_its_person_sees_and_deletes(world: World) -> None:
+def test_saved_view_can_be_seen_and_deleted_only_by_its_owner(world: World) -> None:
     client, path = as_(world.alice), reverse("workloads:list", args=["vision"])
-    sent = {"path": path, "query": "state=failed&sort=-amount&page=3", "name": "my failures"}
-    answer = client.post(reverse("portal:filter_save"), sent)
-    assert answer.headers["Location"] == f"{path}?state=failed&sort=-amount"
+    form = {"path": path, "query": "state=failed&sort=-amount&page=3", "name": "my failures"}
+    response = client.post(reverse("portal:filter_save"), form)
+    assert response.headers["Location"] == f"{path}?state=failed&sort=-amount"
     page = client.get(path).content.decode()
     assert f'href="{path}?state=failed&amp;sort=-amount">my failures<' in page
     assert "my failures" not in as_(world.carol).get(path).content.decode()
-    client.post(reverse("portal:filter_save"), sent | {"query": "state=queued"})
+    client.post(reverse("portal:filter_save"), form | {"query": "state=queued"})
     row = SavedFilter.objects.get()
     assert row.query == "state=queued"
-    gone = reverse("portal:filter_delete", args=[row.pk])
-    assert as_(world.carol).post(gone).status_code == 404
-    assert client.post(gone).status_code == 302
+    delete_url = reverse("portal:filter_delete", args=[row.pk])
+    assert as_(world.carol).post(delete_url).status_code == 404
+    assert client.post(delete_url).status_code == 302
     assert not SavedFilter.objects.exists()
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "https://evil.example/", "/no/such/page", "/\\evil.example", ""])
-def test_a_saved_view_leads_nowhere_but_to_a_page_here(world: World, path: str) -> None:
-    sent = {"path": path, "query": "", "name": "x"}
-    assert as_(world.alice).post(reverse("portal:filter_save"), sent).status_code == 404
+def test_saved_view_must_point_to_a_page_of_the_portal(world: World, path: str) -> None:
+    form = {"path": path, "query": "", "name": "x"}
+    assert as_(world.alice).post(reverse("portal:filter_save"), form).status_code == 404
     assert not SavedFilter.objects.exists()
 
 
-def test_a_name_that_is_none_is_refused_with_a_word(world: World) -> None:
+def test_blank_name_of_a_saved_view_is_refused_with_an_explanation(world: World) -> None:
     path = reverse("workloads:list", args=["vision"])
     page = as_(world.alice).post(reverse("portal:filter_save"), {"path": path, "name": " "}, follow=True)
     assert "Enter a name of 1 to 60 characters." in page.content.decode()

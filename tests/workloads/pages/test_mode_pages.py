@@ -1,4 +1,4 @@
-"""The operator's pages of a change of mode, on declared nodes: choose, see what it means, begin, follow, call off."""
+"""The operator's pages for mode changes, on declared nodes: choose, preview, start, follow and cancel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def address(node: Node) -> str:
     return f"/operator/nodes/{node.pk}/mode/"
 
 
-def test_the_page_says_what_it_would_mean_and_changes_nothing(node: Node, operator: Client) -> None:
+def test_preview_shows_the_effects_and_changes_nothing(node: Node, operator: Client) -> None:
     vision = make.department("vision")
     pool = Pool.objects.get()
     make.quota(vision, pool, 4)
@@ -53,7 +53,7 @@ def test_the_page_says_what_it_would_mean_and_changes_nothing(node: Node, operat
     assert not Node.objects.get(pk=node.pk).drained
 
 
-def test_a_declared_node_goes_from_whole_cards_to_mig_and_to_slices_and_back(node: Node, operator: Client) -> None:
+def test_declared_node_changes_through_all_modes_and_back(node: Node, operator: Client) -> None:
     for choice, sharing, per_card in (
         ({"mode": "mig", "config": "all-balanced"}, "mig", 8),
         ({"mode": "mig", "config": "best-each"}, "mig", 8),
@@ -62,42 +62,42 @@ def test_a_declared_node_goes_from_whole_cards_to_mig_and_to_slices_and_back(nod
         ({"mode": "memory"}, "memory", 81920),
         ({"mode": "whole"}, "whole", 1),
     ):
-        answer = operator.post(address(node), choice)
-        assert answer.status_code == 302, answer.content.decode()
+        response = operator.post(address(node), choice)
+        assert response.status_code == 302, response.content.decode()
         changes.advance_all()
         change = ModeChange.objects.latest("pk")
         assert (change.stage, change.message) == ("done", "")
         node.refresh_from_db()
         assert (node.sharing, node.drained) == (sharing, False)
         assert set(Card.objects.filter(node=node).values_list("units", "pool__sharing")) == {(per_card, sharing)}
-        assert "done" in operator.get(answer["Location"]).content.decode()
+        assert "done" in operator.get(response["Location"]).content.decode()
     assert Cluster.objects.get().options["nodes"][0]["cards"] == 8
     assert Pool.objects.get(sharing="whole").nominal == 8
 
 
-def test_what_cannot_be_comes_back_with_the_field(node: Node, operator: Client) -> None:
-    answer = operator.post(address(node), {"mode": "timeslicing", "replicas": ""})
-    assert answer.status_code == 422
-    assert "Enter the number of shares per card." in answer.content.decode()
+def test_invalid_mode_is_refused_with_its_field(node: Node, operator: Client) -> None:
+    response = operator.post(address(node), {"mode": "timeslicing", "replicas": ""})
+    assert response.status_code == 422
+    assert "Enter the number of shares per card." in response.content.decode()
     assert operator.post(address(node), {"mode": "nonsense"}).status_code == 422
     assert operator.post(address(node), {}).status_code == 422
 
 
-def test_it_can_be_called_off_while_somebody_is_still_there(node: Node, operator: Client) -> None:
+def test_change_can_be_cancelled_while_workloads_still_run_on_the_node(node: Node, operator: Client) -> None:
     vision, pool = make.department("vision"), Pool.objects.get()
     make.quota(vision, pool, 4)
     place = [{"pod": 0, "node": "dgx-1", "cards": [0]}]
     claim = make.holding(vision, pool, own=1, workload="w1", notice=600, placement=place)
-    there = confirmed(operator, address(node), {"mode": "mig", "config": "all-balanced"})["Location"]
-    text = operator.get(there).content.decode()
+    change_url = confirmed(operator, address(node), {"mode": "mig", "config": "all-balanced"})["Location"]
+    text = operator.get(change_url).content.decode()
     assert "Still running" in text
-    assert operator.post(there).status_code == 302
+    assert operator.post(change_url).status_code == 302
     changes.advance_all()
     claim.refresh_from_db()
     assert (ModeChange.objects.get().stage, claim.state) == ("cancelled", "holding")
 
 
-def test_only_operators_see_it(node: Node) -> None:
+def test_only_operators_can_open_the_mode_pages(node: Node) -> None:
     client = Client()
     client.force_login(make.user("eve"), backend="django.contrib.auth.backends.ModelBackend")
     assert client.get(address(node)).status_code == 404
@@ -105,7 +105,7 @@ def test_only_operators_see_it(node: Node) -> None:
     assert client.post(f"/operator/nodes/{node.pk}/pin/").status_code == 404
 
 
-def test_cards_without_a_pool_are_offered_on_the_list_of_nodes(node: Node, operator: Client) -> None:
+def test_cards_without_a_pool_can_be_given_one(node: Node, operator: Client) -> None:
     Card.objects.update(pool=None)
     Pool.objects.all().delete()
     text = operator.get("/operator/nodes/unpooled/").content.decode()
@@ -117,7 +117,7 @@ def test_cards_without_a_pool_are_offered_on_the_list_of_nodes(node: Node, opera
     assert operator.post("/operator/nodes/unpooled/", form).status_code == 404
 
 
-def test_a_node_can_be_pinned_to_a_system_that_leaves_no_mark(
+def test_node_can_be_pinned_to_a_system_that_is_not_detectable(
     node: Node, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)

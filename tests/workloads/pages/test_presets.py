@@ -1,4 +1,4 @@
-"""The operator's form of presets."""
+"""The operator's form for presets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def oscar(pool: Pool) -> Client:
     return client
 
 
-def asked(pool: Pool, **fields: str) -> dict[str, str]:
+def preset_form(pool: Pool, **fields: str) -> dict[str, str]:
     image, _new = Image.objects.get_or_create(name="python:3", title="Python")
     return {
         "slug": "small", "title": "Small", "kind": "job", "pool": str(pool.pk), "units_per_pod": "1", "image": str(image.pk),
@@ -43,29 +43,29 @@ def asked(pool: Pool, **fields: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_every_option_of_a_kind_has_a_field() -> None:
+def test_given_values_cover_every_setup_field() -> None:
     assert {*GIVEN} == {*SetupFields.base_fields}
 
 
 @pytest.mark.parametrize("kind", [Kind.JOB, Kind.NOTEBOOK, Kind.DISTRIBUTED, Kind.SERVICE])
-def test_the_options_of_each_kind_are_stored_and_shown_again(oscar: Client, pool: Pool, kind: Kind) -> None:
-    assert oscar.post(NEW, asked(pool, kind=kind.value, **GIVEN)).status_code == 302
+def test_options_of_each_kind_are_stored_and_shown_again(oscar: Client, pool: Pool, kind: Kind) -> None:
+    assert oscar.post(NEW, preset_form(pool, kind=kind.value, **GIVEN)).status_code == 302
     preset = Preset.objects.get()
     assert preset.setup == {name: value for name, value in STORED.items() if kind in OWN_FIELDS.get(name, Kind.values)}
     assert preset.pods == (4 if kind is Kind.DISTRIBUTED else 1)
     address = f"/operator/presets/{preset.pk}/"
     form = oscar.get(address).context["form"]
-    again = {name: form[name].value() for name in form.fields}
-    sent = {name: value for name, value in again.items() if value is not None and value is not False}
-    answer = oscar.post(address, sent)
-    assert answer.status_code == 302, answer.context["form"].errors
+    values = {name: form[name].value() for name in form.fields}
+    sent = {name: value for name, value in values.items() if value is not None and value is not False}
+    response = oscar.post(address, sent)
+    assert response.status_code == 302, response.context["form"].errors
     assert Preset.objects.get().setup == preset.setup
 
 
-def test_its_runtime_is_written_as_people_write_it(oscar: Client, pool: Pool) -> None:
-    assert oscar.post(NEW, asked(pool, max_runtime="1d 12h")).status_code == 302
+def test_maximum_runtime_is_entered_as_a_duration_with_unit(oscar: Client, pool: Pool) -> None:
+    assert oscar.post(NEW, preset_form(pool, max_runtime="1d 12h")).status_code == 302
     preset = Preset.objects.get()
     assert preset.max_runtime == 36 * 3600
     assert 'value="1d 12h"' in oscar.get(f"/operator/presets/{preset.pk}/").content.decode()
-    refused = oscar.post(NEW, asked(pool, slug="other", max_runtime="3600"))
+    refused = oscar.post(NEW, preset_form(pool, slug="other", max_runtime="3600"))
     assert (refused.status_code, "with its unit" in refused.content.decode()) == (422, True)

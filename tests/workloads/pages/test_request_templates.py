@@ -1,4 +1,4 @@
-"""Templates of requests: saved from the form, used in it, renamed and deleted, by whom they belong to."""
+"""Request templates: saved from the form, used in it, renamed and deleted by those to whom they belong."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def page(name: str, department: Department, *more: str) -> str:
     return reverse(f"workloads:{name}", args=[department.slug, *more])
 
 
-def save(who: User, world: World, title: str = "nightly", **changes: Any) -> Any:
+def save(user: User, world: World, title: str = "nightly", **changes: Any) -> Any:
     form = world.form(**changes) | {"template_title": title}
-    return as_(who).post(page("templates", world.vision), form, headers={"HX-Request": "true"})
+    return as_(user).post(page("templates", world.vision), form, headers={"HX-Request": "true"})
 
 
-def kept(who: User, world: World, title: str = "nightly", **changes: Any) -> RequestTemplate:
-    answer = save(who, world, title, **changes)
-    assert answer.status_code == 200, answer.content.decode()
+def saved_template(user: User, world: World, title: str = "nightly", **changes: Any) -> RequestTemplate:
+    response = save(user, world, title, **changes)
+    assert response.status_code == 200, response.content.decode()
     return RequestTemplate.objects.get(name=title, department=world.vision)
 
 
@@ -46,8 +46,8 @@ ODD = {
 }
 
 
-def test_a_template_fills_the_form_with_what_was_saved_but_not_with_secret_values(world: World) -> None:
-    row = kept(world.alice, world, secret_env="KEY=hush", **ODD)
+def test_template_fills_the_form_without_secret_values(world: World) -> None:
+    row = saved_template(world.alice, world, secret_env="KEY=hush", **ODD)
     assert "hush" not in str(row.body)
     form = Fields(as_(world.alice).get(f"{new(world.vision)}?template={row.public_id}").content.decode()).sent
     assert form["command"] == ODD["command"]
@@ -56,35 +56,35 @@ def test_a_template_fills_the_form_with_what_was_saved_but_not_with_secret_value
     assert form["secret_env"] == "KEY="
 
 
-def test_a_template_can_be_saved_before_its_workloads_have_a_name(world: World) -> None:
-    assert kept(world.alice, world, name="").body["name"] == "nightly"
+def test_template_without_a_workload_name_uses_its_title(world: World) -> None:
+    assert saved_template(world.alice, world, name="").body["name"] == "nightly"
 
 
-def test_what_is_wrong_with_the_form_is_said_and_nothing_is_kept(world: World) -> None:
-    answer = save(world.alice, world, units_per_pod="many", command="")
-    assert answer.status_code == 422
-    assert "“many” is not a valid amount here" in answer.content.decode()
+def test_invalid_form_is_refused_and_no_template_is_saved(world: World) -> None:
+    response = save(world.alice, world, units_per_pod="many", command="")
+    assert response.status_code == 422
+    assert "“many” is not a valid amount here" in response.content.decode()
     assert not RequestTemplate.objects.exists()
 
 
-def test_a_name_is_a_name_and_given_once(world: World) -> None:
-    kept(world.alice, world)
-    for title, told in (
+def test_template_name_must_be_valid_and_unique_for_its_owner(world: World) -> None:
+    saved_template(world.alice, world)
+    for title, problem in (
         ("nightly", "There is already a template “nightly”"),
         ("", "required"),
         ("раураl", "look like"),
     ):
-        answer = save(world.alice, world, title)
-        assert answer.status_code == 422
-        assert told in answer.content.decode()
-    assert save(world.carol, world).status_code == 200  # hers is another one
+        response = save(world.alice, world, title)
+        assert response.status_code == 422
+        assert problem in response.content.decode()
+    assert save(world.carol, world).status_code == 200  # carol's template is a different one
     assert RequestTemplate.objects.count() == 2
 
 
-def test_nobody_else_finds_a_personal_template(world: World) -> None:
-    row = kept(world.alice, world, "my own")
-    for who in (world.carol, world.owner):
-        client = as_(who)
+def test_personal_template_is_visible_only_to_its_owner(world: World) -> None:
+    row = saved_template(world.alice, world, "my own")
+    for user in (world.carol, world.owner):
+        client = as_(user)
         assert "my own" not in client.get(new(world.vision)).content.decode()
         assert "my own" not in client.get(page("templates", world.vision)).content.decode()
         assert client.get(page("template", world.vision, row.public_id)).status_code == 404
@@ -93,9 +93,9 @@ def test_nobody_else_finds_a_personal_template(world: World) -> None:
     assert RequestTemplate.objects.filter(pk=row.pk).exists()
 
 
-def test_owners_keep_templates_for_the_department_and_members_use_them(world: World) -> None:
+def test_quota_owners_manage_department_templates_and_members_use_them(world: World) -> None:
     assert save(world.alice, world, template_shared="1").status_code == 403
-    row = kept(world.owner, world, "for all", template_shared="1")
+    row = saved_template(world.owner, world, "for all", template_shared="1")
     client = as_(world.alice)
     assert "for all" in client.get(new(world.vision)).content.decode()
     assert client.get(page("template", world.vision, row.public_id)).status_code == 200
@@ -105,8 +105,8 @@ def test_owners_keep_templates_for_the_department_and_members_use_them(world: Wo
     assert as_(world.stranger).get(page("template", world.vision, row.public_id)).status_code == 404
 
 
-def test_renaming_and_deleting_leave_a_line_in_the_audit_log(world: World) -> None:
-    first, second = kept(world.alice, world), kept(world.alice, world, "weekly")
+def test_saving_renaming_and_deleting_are_audited(world: World) -> None:
+    first, second = saved_template(world.alice, world), saved_template(world.alice, world, "weekly")
     client = as_(world.alice)
     old = {"template_title": "other", "seen": "0123456789abcdef"}
     assert client.post(page("template", world.vision, second.public_id), old).status_code == 409
@@ -118,8 +118,8 @@ def test_renaming_and_deleting_leave_a_line_in_the_audit_log(world: World) -> No
     )
     assert client.post(page("template_delete", world.vision, first.public_id)).status_code == 302
     assert list(RequestTemplate.objects.values_list("name", flat=True)) == ["monthly"]
-    told = AuditEntry.objects.filter(action__startswith="template.").order_by("pk").values_list("action", "target")
-    assert [*told] == [
+    audited = AuditEntry.objects.filter(action__startswith="template.").order_by("pk").values_list("action", "target")
+    assert [*audited] == [
         ("template.saved", "nightly"),
         ("template.saved", "weekly"),
         ("template.renamed", "monthly"),
@@ -127,46 +127,46 @@ def test_renaming_and_deleting_leave_a_line_in_the_audit_log(world: World) -> No
     ]
 
 
-def test_a_template_of_what_is_gone_says_so_and_the_form_begins_with_something_else(world: World) -> None:
-    row = kept(world.alice, world)
+def test_template_with_unavailable_values_names_them_on_the_form(world: World) -> None:
+    row = saved_template(world.alice, world)
     RequestTemplate.objects.update(body=row.body | {"pool": "sold", "image": "removed:1", "preset": "none"})
     text = as_(world.alice).get(f"{new(world.vision)}?template={row.public_id}").content.decode()
     assert "Some of its values are no longer available here: Pool, Image." in text
     assert as_(world.alice).get(page("templates", world.vision)).status_code == 200
 
 
-def test_there_is_a_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_templates_is_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_templates, "MOST", 1)
-    kept(world.alice, world)
-    answer = save(world.alice, world, "one more")
-    assert answer.status_code == 422
-    assert "There are already 1 templates" in answer.content.decode()
+    saved_template(world.alice, world)
+    response = save(world.alice, world, "one more")
+    assert response.status_code == 422
+    assert "There are already 1 templates" in response.content.decode()
 
 
-def test_programs_keep_and_use_the_same_templates(world: World) -> None:
-    client, where = as_(world.owner), reverse("api:request-templates", args=["vision"])
+def test_templates_can_be_managed_and_used_by_api(world: World) -> None:
+    client, url = as_(world.owner), reverse("api:request-templates", args=["vision"])
     body = {"kind": "job", "name": "sweep", "pool": "a100", "image": world.image.name, "command": ["true"], "units_per_pod": 2,
             "env": {"A": "1", "KEY": {"secret": "hush"}}}  # fmt: skip
 
     def send(method: str, path: str, data: Any) -> Any:
         return getattr(client, method)(path, data, content_type="application/json")
 
-    made = send("post", where, {"name": "for all", "shared": True, "request": body})
-    assert made.status_code == 201, made.content
-    assert made.json()["request"]["env"] == {"A": "1", "KEY": {"secret": ""}}
-    assert [row["name"] for row in as_(world.alice).get(where).json()["results"]] == ["for all"]
-    sent = made.json()["request"] | {"env": {}}
-    assert send("post", reverse("api:department-workloads", args=["vision"]), sent).status_code == 202
-    one = made.headers["Location"]
-    assert send("patch", one, {"name": "renamed"}).json()["name"] == "renamed"
-    wrong = send("post", where, {"name": "x", "request": body | {"cpu": 2, "command": []}})
-    assert wrong.status_code == 422
-    assert wrong.json()["errors"][0]["attr"] == "request.command"
-    assert as_(world.alice).delete(one).status_code == 403
-    assert as_(world.stranger).get(one).status_code == 404
-    assert client.delete(one).status_code == 204
+    created = send("post", url, {"name": "for all", "shared": True, "request": body})
+    assert created.status_code == 201, created.content
+    assert created.json()["request"]["env"] == {"A": "1", "KEY": {"secret": ""}}
+    assert [row["name"] for row in as_(world.alice).get(url).json()["results"]] == ["for all"]
+    request = created.json()["request"] | {"env": {}}
+    assert send("post", reverse("api:department-workloads", args=["vision"]), request).status_code == 202
+    template_url = created.headers["Location"]
+    assert send("patch", template_url, {"name": "renamed"}).json()["name"] == "renamed"
+    refused = send("post", url, {"name": "x", "request": body | {"cpu": 2, "command": []}})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["attr"] == "request.command"
+    assert as_(world.alice).delete(template_url).status_code == 403
+    assert as_(world.stranger).get(template_url).status_code == 404
+    assert client.delete(template_url).status_code == 204
     assert not RequestTemplate.objects.exists()
 
 
-def test_the_system_itself_keeps_none_of_its_own(world: World) -> None:
+def test_system_actor_has_no_templates(world: World) -> None:
     assert [*request_templates.templates_of(Actor(None), world.vision)] == []

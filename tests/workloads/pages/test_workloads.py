@@ -1,4 +1,4 @@
-"""The researcher's pages on a real database; running things on the embedded cluster are in tests/e2e/test_researcher.py."""
+"""The researcher's pages on a real database; tests/e2e/test_researcher.py runs workloads on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class World:
-    """vision has 4 of 8 cards guaranteed and may borrow 2 more; nlp has the other 4."""
+    """vision has 4 of 8 cards guaranteed and can borrow 2 more; nlp has the other 4."""
 
     def __init__(self) -> None:
         self.pool = make.pool("a100", cards=8, notice=600, grace=120)
@@ -81,33 +81,33 @@ def submit(client: Client, world: World, **changes: Any) -> Workload:
 # Before submitting ---------------------------------------------------------------------------------------------------
 
 
-def test_a_preset_fills_the_form(world: World) -> None:
+def test_preset_fills_the_form(world: World) -> None:
     page = as_(world.alice).get(new(world.vision) + "?preset=two-cards").content.decode()
     assert 'value="2"' in page
     assert "python train.py --name &#x27;a b&#x27;" in page
     assert 'value="2h"' in page
 
 
-def test_the_panel_says_that_it_starts_from_own_quota_with_the_numbers(world: World) -> None:
+def test_verdict_panel_shows_a_start_from_own_quota_with_numbers(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form())
     assert 'data-verdict="starts_own"' in text
     assert "Starts now, from your own quota." in text
     assert "4 cards guaranteed" in text
 
 
-def test_the_panel_says_what_is_borrowed_and_who_can_call_it_back(world: World) -> None:
+def test_verdict_panel_shows_what_is_borrowed_and_who_can_recall_it(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="6"))
     assert 'data-verdict="starts_borrowing"' in text
     assert "Starts now, 2 of 6 cards borrowed from Nlp." in text
     assert "10 min notice and 2 min grace" in text
 
 
-def test_own_quota_only_shows_the_refusal_instead_of_the_loan(world: World) -> None:
+def test_verdict_panel_offers_no_loan_with_own_quota_only(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="6", own_only="on"))
     assert 'data-verdict="starts_borrowing"' not in text
 
 
-def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
+def test_verdict_panel_names_the_largest_possible_request(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(units_per_pod="7"))
     assert 'data-verdict="cannot"' in text
     assert "The largest request that can run is 6 cards." in text
@@ -115,7 +115,7 @@ def test_the_panel_names_the_largest_that_could_ever_run(world: World) -> None:
     assert text.index("6 cards here") < text.index("Or ask the quota owner for more quota.")
 
 
-def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:
+def test_verdict_panel_says_when_lent_cards_return(world: World) -> None:
     make.holding(
         world.nlp,
         world.pool,
@@ -130,20 +130,20 @@ def test_the_panel_says_when_lent_cards_are_back(world: World) -> None:
     assert "Nlp has returned" in text
 
 
-def test_the_panel_lists_what_is_missing_instead_of_failing(world: World) -> None:
+def test_verdict_panel_lists_invalid_fields(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(name="", units_per_pod="many", max_runtime="long"))
     assert "“many” is not a valid amount" in text
     assert "“long” is not a valid duration" in text
 
 
-def test_the_panel_answers_before_name_and_command_are_typed_and_offers_no_copy_yet(world: World) -> None:
+def test_verdict_panel_works_without_name_and_command_but_offers_no_curl_copy(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(name="", command=""))
     assert 'data-verdict="starts_own"' in text
     assert "Required fields: Name, Command." in text
     assert "curl" not in text
 
 
-def test_the_request_copied_as_curl_is_the_same_request_and_holds_no_secret(world: World) -> None:
+def test_curl_copy_makes_the_same_request_without_secret_values(world: World) -> None:
     text = verdict(as_(world.alice), world.vision, world.form(env="A=1", secret_env="KEY=hunter2"))
     assert "hunter2" not in text
     curl = re.search(r'<pre id="copy-curl" hidden>(.*?)</pre>', text, re.S)
@@ -156,7 +156,7 @@ def test_the_request_copied_as_curl_is_the_same_request_and_holds_no_secret(worl
     assert set(body["env"]) == {"A", "KEY"}
 
 
-def test_an_image_that_needs_a_newer_driver_than_a_node_has_is_warned_about(world: World) -> None:
+def test_verdict_panel_warns_of_nodes_with_a_driver_too_old_for_the_image(world: World) -> None:
     Node.objects.update(labels={"nvidia.com/cuda.driver-version.major": "470"})
     Image.objects.update(min_driver=525)
     text = verdict(as_(world.alice), world.vision, world.form())
@@ -169,7 +169,7 @@ def test_an_image_that_needs_a_newer_driver_than_a_node_has_is_warned_about(worl
 # Submitting ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_submitted_form_is_a_queued_workload_with_its_audit_row(world: World) -> None:
+def test_submitted_form_creates_a_queued_and_audited_workload(world: World) -> None:
     workload = submit(as_(world.alice), world, env="A=1\nB=x=y", secret_env="KEY=hunter2")
     assert (workload.state, workload.units, workload.memory_mib, workload.max_runtime) == ("queued", 2, 8192, 7200)
     assert workload.env == {"A": "1", "B": "x=y"}
@@ -178,7 +178,7 @@ def test_a_submitted_form_is_a_queued_workload_with_its_audit_row(world: World) 
     assert AuditEntry.objects.filter(action="workload.submitted", target=workload.public_id).exists()
 
 
-def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: World) -> None:
+def test_refused_form_keeps_its_values_and_names_the_faulty_fields(world: World) -> None:
     response = as_(world.alice).post(new(world.vision), world.form(name="keep me", units_per_pod="7", env="bad line"))
     page = response.content.decode()
     assert response.status_code == 422
@@ -189,21 +189,21 @@ def test_a_refused_form_comes_back_whole_with_the_field_and_the_number(world: Wo
     assert "The largest request that can run is 6 cards" in page
 
 
-@pytest.mark.parametrize(("asked", "field"), [({"cpu": "40"}, "cpu"), ({"memory_mib": "80 GiB"}, "memory_mib")])
-def test_cpu_or_memory_that_no_machine_has_is_refused_at_its_field_with_what_there_is(
-    world: World, asked: dict[str, str], field: str
+@pytest.mark.parametrize(("machine", "field"), [({"cpu": "40"}, "cpu"), ({"memory_mib": "80 GiB"}, "memory_mib")])
+def test_cpu_or_memory_that_no_node_has_is_refused_with_the_closest_node(
+    world: World, machine: dict[str, str], field: str
 ) -> None:
     Node.objects.update(cpu_milli=32_000, memory_mib=65_536)
-    response = as_(world.alice).post(new(world.vision), world.form(**asked))
+    response = as_(world.alice).post(new(world.vision), world.form(**machine))
     assert response.status_code == 422
     [error] = response.context["form"].errors[field]
     assert error.startswith("There are enough cards, but no node has ")
     assert error.endswith("the closest is a100-n1 with 32 and 64 GiB.")
-    assert "There are enough cards" in verdict(as_(world.alice), world.vision, world.form(**asked))
+    assert "There are enough cards" in verdict(as_(world.alice), world.vision, world.form(**machine))
     assert not Workload.objects.exists()
 
 
-def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refused_with_those_that_fit(
+def test_image_of_another_kind_is_not_preselected_and_is_refused_with_alternatives(
     world: World,
 ) -> None:
     Image.objects.create(name="a-notebook:1", title="A notebook", kinds=[Kind.NOTEBOOK])
@@ -215,26 +215,26 @@ def test_an_image_of_another_kind_is_never_what_the_form_begins_with_and_is_refu
     assert "The image a-notebook:1 is not available for this type. Available: python:3.11." in response.content.decode()
 
 
-def test_a_refused_form_asks_for_its_files_again(world: World) -> None:
+def test_refused_form_asks_to_choose_its_files_again(world: World) -> None:
     form = world.form(units_per_pod="7", files=[SimpleUploadedFile("data.txt", b"1")])
     response = as_(world.alice).post(new(world.vision), form)
     assert response.status_code == 422
     assert "Choose data.txt again" in response.content.decode()
 
 
-def test_variables_that_would_undo_the_isolation_are_refused_beside_their_field(world: World) -> None:
+def test_variables_that_would_break_isolation_are_refused(world: World) -> None:
     response = as_(world.alice).post(new(world.vision), world.form(env="CUDA_VISIBLE_DEVICES=all"))
     assert response.status_code == 422
     assert "CUDA_VISIBLE_DEVICES is reserved: it could change which cards" in response.content.decode()
 
 
-def test_a_viewer_is_told_that_it_takes_a_member_and_a_stranger_finds_nothing(world: World) -> None:
+def test_viewer_cannot_submit_and_other_departments_get_not_found(world: World) -> None:
     assert as_(world.viewer).get(new(world.vision)).status_code == 403
     assert as_(world.stranger).get(new(world.vision)).status_code == 404
     assert as_(world.stranger).post(new(world.vision), world.form()).status_code == 404
 
 
-def test_a_clone_keeps_everything_but_the_secrets(world: World) -> None:
+def test_clone_copies_everything_but_secret_values(world: World) -> None:
     origin = submit(as_(world.alice), world, env="A=1", secret_env="KEY=hunter2")
     page = as_(world.alice).get(new(world.vision) + f"?from={origin.public_id}").content.decode()
     assert "A=1" in page
@@ -245,7 +245,7 @@ def test_a_clone_keeps_everything_but_the_secrets(world: World) -> None:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_is_filtered_by_its_address_and_counts_what_each_filter_leaves(world: World) -> None:
+def test_list_is_filtered_by_its_address_and_counts_each_choice(world: World) -> None:
     client = as_(world.alice)
     for name in ("alpha", "beta"):
         submit(client, world, name=name)
@@ -260,7 +260,7 @@ def test_the_list_is_filtered_by_its_address_and_counts_what_each_filter_leaves(
     assert "Nothing matches" in client.get(everything + "?state=failed").content.decode()
 
 
-def test_a_refresh_of_the_list_is_only_its_rows(world: World) -> None:
+def test_refresh_of_the_list_returns_only_its_rows(world: World) -> None:
     submit(as_(world.alice), world, name="alpha")
     response = as_(world.alice).get(reverse("workloads:list", args=["vision"]), headers={"HX-Request": "true"})
     page = response.content.decode()
@@ -269,7 +269,7 @@ def test_a_refresh_of_the_list_is_only_its_rows(world: World) -> None:
     assert "HX-Request" in response.headers["Vary"]
 
 
-def test_names_never_leave_the_department(world: World) -> None:
+def test_workload_names_are_hidden_from_other_departments(world: World) -> None:
     workload = submit(as_(world.alice), world, name="secret-plan")
     bob = as_(world.stranger)
     for path in (
@@ -284,7 +284,7 @@ def test_names_never_leave_the_department(world: World) -> None:
     assert "secret-plan" in as_(world.alice).get(reverse("workloads:search") + "?q=secret").content.decode()
 
 
-def test_bulk_stop_stops_what_one_may_stop_and_says_why_not_the_rest(world: World) -> None:
+def test_bulk_stop_stops_permitted_workloads_and_explains_the_others(world: World) -> None:
     own, other = submit(as_(world.alice), world), submit(as_(world.carol), world, name="hers")
     address = reverse("workloads:several", args=["vision"])
     response = as_(world.alice).post(address, {"workload": [own.public_id, other.public_id]}, follow=True)
@@ -296,7 +296,7 @@ def test_bulk_stop_stops_what_one_may_stop_and_says_why_not_the_rest(world: Worl
     assert Workload.objects.get(pk=other.pk).state == "cancelled"
 
 
-def test_the_number_of_queries_of_a_list_does_not_grow_with_its_rows(
+def test_number_of_queries_of_the_list_does_not_grow_with_its_rows(
     world: World, django_assert_max_num_queries: Any
 ) -> None:
     client = as_(world.alice)
@@ -311,14 +311,14 @@ def test_the_number_of_queries_of_a_list_does_not_grow_with_its_rows(
 # One workload --------------------------------------------------------------------------------------------------------
 
 
-def test_a_queued_workload_says_why_and_offers_a_stop_that_names_the_loss(world: World) -> None:
+def test_page_of_a_queued_workload_shows_its_status_and_a_stop_dialog_with_a_warning(world: World) -> None:
     workload = submit(as_(world.alice), world)
     page = as_(world.alice).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert "Scheduling…" in page
     assert "unsaved work is lost" in page
 
 
-def test_a_viewer_sees_the_workload_and_no_button(world: World) -> None:
+def test_viewer_sees_the_workload_without_buttons(world: World) -> None:
     workload = submit(as_(world.alice), world)
     page = as_(world.viewer).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert workload.name in page
@@ -326,7 +326,7 @@ def test_a_viewer_sees_the_workload_and_no_button(world: World) -> None:
     assert as_(world.viewer).post(reverse("workloads:stop", args=["vision", workload.public_id])).status_code == 403
 
 
-def test_a_refused_button_brings_the_page_back_with_the_reason(world: World) -> None:
+def test_refused_action_shows_the_page_with_the_reason(world: World) -> None:
     workload = submit(as_(world.alice), world)
     client = as_(world.alice)
     response = client.post(reverse("workloads:leave", args=["vision", workload.public_id]), follow=True)
@@ -339,7 +339,7 @@ def test_a_refused_button_brings_the_page_back_with_the_reason(world: World) -> 
     assert "Maximum runtime extended to" in response.content.decode()
 
 
-def test_extending_changes_the_limit_and_leaves_an_audit_row(world: World) -> None:
+def test_extension_changes_the_maximum_runtime_and_is_audited(world: World) -> None:
     workload = submit(as_(world.alice), world)
     as_(world.alice).post(reverse("workloads:extend", args=["vision", workload.public_id]), {"by": "1h"})
     workload.refresh_from_db()
@@ -347,14 +347,14 @@ def test_extending_changes_the_limit_and_leaves_an_audit_row(world: World) -> No
     assert AuditEntry.objects.filter(action="workload.extended").exists()
 
 
-def test_the_specification_shows_the_request_without_secret_values(world: World) -> None:
+def test_specification_shows_the_request_without_secret_values(world: World) -> None:
     workload = submit(as_(world.alice), world, secret_env="KEY=hunter2")
     page = as_(world.carol).get(reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec").content
     assert b"hunter2" not in page
     assert b"units_per_pod: 2" in page
 
 
-def test_on_kubernetes_the_specification_shows_the_pod_without_its_tokens(world: World) -> None:
+def test_specification_on_kubernetes_shows_the_pod_without_its_tokens(world: World) -> None:
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)
     workload = submit(as_(world.alice), world, env="A=1", secret_env="KEY=hunter2")
     address = reverse("workloads:detail", args=["vision", workload.public_id]) + "?tab=spec"
@@ -376,7 +376,7 @@ def test_every_tab_of_a_workload_that_never_ran_has_its_empty_state(world: World
     assert (log.content, log.headers["X-Log-End"]) == (b"", "0")
 
 
-def test_home_shows_my_work_and_what_is_free_and_first_timers_three_steps(world: World) -> None:
+def test_home_shows_own_workloads_and_quota_or_three_steps_for_new_users(world: World) -> None:
     mine = reverse("workloads:mine")
     assert "Submit your first workload in three steps" in as_(world.alice).get(mine).content.decode()
     submit(as_(world.alice), world, name="my-job")
@@ -387,9 +387,7 @@ def test_home_shows_my_work_and_what_is_free_and_first_timers_three_steps(world:
     assert "my-job" not in as_(world.carol).get(mine).content.decode()
 
 
-def test_home_counts_all_of_ones_work_and_shows_what_must_end_soon_of_however_much(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_counts_all_own_workloads_and_lists_the_most_urgent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     states = ["recalled", "running", "stopping", "queued", "starting", "admitted"] + ["running"] * 4
     for number, state in enumerate(states):
         workload = submit(as_(world.alice), world, name=f"work-{number}")
@@ -407,7 +405,7 @@ def test_home_counts_all_of_ones_work_and_shows_what_must_end_soon_of_however_mu
     assert 'href="/d/vision/workloads/?author=alice">Vision (10)</a>' in page
 
 
-def test_pools_without_a_quota_of_the_department_are_not_offered(world: World) -> None:
+def test_pools_without_quota_for_the_department_are_not_offered(world: World) -> None:
     make.pool("foreign", cards=2)
     page = as_(world.alice).get(new(world.vision)).content.decode()
     assert 'value="foreign"' not in page
@@ -416,23 +414,26 @@ def test_pools_without_a_quota_of_the_department_are_not_offered(world: World) -
     assert Pool.objects.filter(slug="foreign").exists()
 
 
-def test_everything_that_is_wrong_is_said_in_one_round(world: World) -> None:
+def test_all_faults_of_the_form_are_shown_at_once(world: World) -> None:
     wrong = world.form(max_runtime="soon", cpu="-1", priority="5", env="PORTAL_X=1", own_only="on")
     page = as_(world.alice).post("/d/vision/workloads/new/", wrong)
     text = html.unescape(page.content.decode())
     assert page.status_code == 422
-    for told in ("Ensure this value is greater than or equal to 0.1", "Priorities above 0 are reserved for operators."):
-        assert told in text
+    for problem in (
+        "Ensure this value is greater than or equal to 0.1",
+        "Priorities above 0 are reserved for operators.",
+    ):
+        assert problem in text
     assert text.count('class="invalid-feedback') >= 4 or text.count("invalid-feedback") >= 4
     assert not Workload.objects.exists()
 
 
 @pytest.mark.parametrize("kind", [ClusterKind.EMBEDDED, ClusterKind.KUBERNETES])  # the first offers shared volumes
-def test_all_that_a_verdict_brings_has_its_place_on_the_form(world: World, kind: ClusterKind) -> None:
+def test_every_part_that_a_verdict_updates_exists_on_the_form(world: World, kind: ClusterKind) -> None:
     Cluster.objects.update(kind=kind)
     client = as_(world.alice)
     page = client.get(reverse("workloads:new", args=["vision"])).content.decode()
-    brought = client.post(reverse("workloads:verdict", args=["vision"]), world.form()).content.decode()
-    places = re.findall(r'id="([^"]+)" hx-swap-oob', brought)
-    assert {"inside-machine", "inside-storage"} <= set(places)
-    assert [place for place in places if f'id="{place}"' not in page] == []
+    response = client.post(reverse("workloads:verdict", args=["vision"]), world.form()).content.decode()
+    targets = re.findall(r'id="([^"]+)" hx-swap-oob', response)
+    assert {"inside-machine", "inside-storage"} <= set(targets)
+    assert [target for target in targets if f'id="{target}"' not in page] == []

@@ -1,4 +1,4 @@
-"""How often a workload saves a checkpoint is learned from those that it saved, and kept for its next attempt."""
+"""A workload's checkpoint interval is learned from its saved checkpoints and kept for its next attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workloads.reconciler.transitions import record_checkpoint, requeue
 pytestmark = pytest.mark.django_db
 
 
-def test_the_interval_is_the_time_between_two_checkpoints_however_many_files_each_has() -> None:
+def test_checkpoint_interval_ignores_further_files_of_the_same_checkpoint() -> None:
     past = Past()
     workload = past.workload("nlp", 4, hours_ago=5)
     past.attempt(workload, 1, 4, None)
@@ -30,11 +30,11 @@ def test_the_interval_is_the_time_between_two_checkpoints_however_many_files_eac
     assert claim_of(Claim.objects.get()).checkpoint_every == 1650
 
 
-def test_the_next_attempt_knows_the_interval_of_the_last() -> None:
+def test_next_attempt_inherits_the_checkpoint_interval() -> None:
     past = Past()
     workload = past.workload("nlp", 4, hours_ago=5)
     past.attempt(workload, 1, 4, 1, outcome="recalled")
     Claim.objects.update(checkpoint_every=900)
     last = Attempt.objects.select_related("claim").get()
-    again = requeue(workload, last, recalled=True, now=timezone.now())
-    assert Claim.objects.get(pk=again.claim_id).checkpoint_every == 900
+    requeued = requeue(workload, last, recalled=True, now=timezone.now())
+    assert Claim.objects.get(pk=requeued.claim_id).checkpoint_every == 900

@@ -1,4 +1,4 @@
-"""A machine whose clock was an hour ahead for a while: what it wrote down makes nobody wait for that hour."""
+"""A machine whose clock was an hour ahead for a while: the times that it stored delay nothing by that hour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.reconciler import deadlines
 HOUR = dt.timedelta(hours=1)
 
 
-def test_a_notice_that_would_end_in_an_hour_ends_when_it_should(bed: Bed) -> None:
+def test_notice_dated_an_hour_ahead_ends_on_time(bed: Bed) -> None:
     borrower = bed.submit(bed.bob, bed.nlp, FOREVER, cards=4)
     bed.until(lambda: bed.state(borrower) == "running")
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2)
@@ -35,7 +35,7 @@ def test_a_notice_that_would_end_in_an_hour_ends_when_it_should(bed: Bed) -> Non
     assert first.reclaim_at < timezone.now()
 
 
-def test_who_queued_in_an_hour_waits_no_longer(bed: Bed) -> None:
+def test_claim_queued_an_hour_ahead_does_not_wait_longer(bed: Bed) -> None:
     with time_machine.travel(timezone.now() + HOUR, tick=True):
         job = bed.submit(bed.alice, bed.vision, FOREVER)
         Claim.objects.update(queued_at=timezone.now(), backoff_until=timezone.now() + dt.timedelta(seconds=30))
@@ -46,7 +46,7 @@ def test_who_queued_in_an_hour_waits_no_longer(bed: Bed) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_ticks_of_an_hour_ahead_do_not_keep_a_job_from_running_then() -> None:
+def test_ticks_recorded_an_hour_ahead_do_not_stop_a_background_job() -> None:
     soon = timezone.now() + HOUR
     with time_machine.travel(soon, tick=False), claimed_tick("workloads.deadlines", tick=True) as ran:
         assert ran
@@ -56,4 +56,4 @@ def test_ticks_of_an_hour_ahead_do_not_keep_a_job_from_running_then() -> None:
     with time_machine.travel(soon, tick=False), claimed_tick("workloads.deadlines", tick=True) as ran:
         assert ran
     with time_machine.travel(soon, tick=False), claimed_tick("workloads.deadlines", tick=True) as ran:
-        assert not ran, "each tick once"
+        assert not ran, "each tick runs once"

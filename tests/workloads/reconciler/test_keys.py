@@ -1,4 +1,4 @@
-"""ENCRYPTION_KEYS: a new key first, everything written anew, the old one gone; and what fails without it."""
+"""Rotation of ENCRYPTION_KEYS: add a new key, re-encrypt everything, remove the old key; and what fails without a key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def all_secrets() -> dict[str, str]:
     }
 
 
-def test_the_old_key_may_go_once_everything_is_encrypted_with_the_new_one(world: World, settings: Any) -> None:
+def test_old_key_can_be_removed_after_reencryption_with_the_new_one(world: World, settings: Any) -> None:
     before = {name: decrypt(text) for name, text in all_secrets().items()}
     assert all(before.values())
     settings.ENCRYPTION_KEYS = [NEW, OLD]
@@ -61,17 +61,17 @@ def test_the_old_key_may_go_once_everything_is_encrypted_with_the_new_one(world:
     call_command("reencrypt", "--check", stdout=StringIO())
 
 
-def test_what_no_key_reads_is_named_and_left_as_it_is(world: World, settings: Any) -> None:
+def test_secrets_that_no_key_decrypts_are_reported_and_left_unchanged(world: World, settings: Any) -> None:
     settings.ENCRYPTION_KEYS = [NEW]
-    before, told = all_secrets(), StringIO()
+    before, output = all_secrets(), StringIO()
     with pytest.raises(CommandError, match="6 secrets"):
-        call_command("reencrypt", stdout=told)
+        call_command("reencrypt", stdout=output)
     assert all_secrets() == before
-    assert "(ci): secret" in told.getvalue()
+    assert "(ci): secret" in output.getvalue()
 
 
-def test_every_module_that_encrypts_is_known_to_the_command() -> None:
-    """Whoever encrypts a new column adds it to COLUMNS; a notebook's cookie is no column, nor what is shown once."""
+def test_every_module_that_encrypts_is_covered_by_the_command() -> None:
+    """Add every new encrypted column to COLUMNS; a notebook's cookie and secrets that are shown once are not columns."""
     ours = [path for path in sources.files() if sources.name(path).split("/")[0] in ("portal", "quotas", "workloads")]
     users = {sources.name(path) for path in ours if re.search(r"(?<!def )\bencrypt\(", path.read_text())}
     assert users - {"portal/infra/crypt.py"} == {
@@ -82,7 +82,7 @@ def test_every_module_that_encrypts_is_known_to_the_command() -> None:
     }  # fmt: skip
 
 
-def test_without_the_key_each_part_fails_by_itself(world: World, settings: Any) -> None:
+def test_without_the_key_only_the_affected_operations_fail(world: World, settings: Any) -> None:
     settings.ENCRYPTION_KEYS, settings.API_RATE_PER_MINUTE = [NEW], 10**6
     attempt = Attempt.objects.select_related("workload__department", "cluster").get()
     inventory.refresh(attempt.cluster)
@@ -93,9 +93,9 @@ def test_without_the_key_each_part_fails_by_itself(world: World, settings: Any) 
     assert "The tokens of" in str(error) or "secret variables" in str(error)
     client = person(world.people["owner"])
     assert client.get(f"/api/v1/workloads/{attempt.workload.public_id}/").status_code == 200
-    answer = client.post(f"/api/v1/workloads/{attempt.workload.public_id}/rerun/")
-    assert (answer.status_code, answer.json()["code"]) == (409, "undecryptable")
-    assert "The secret variables of train cannot be read" in answer.json()["detail"]
+    response = client.post(f"/api/v1/workloads/{attempt.workload.public_id}/rerun/")
+    assert (response.status_code, response.json()["code"]) == (409, "undecryptable")
+    assert "The secret variables of train cannot be read" in response.json()["detail"]
     page = world.client("owner").get(f"/d/vision/workloads/new/?from={attempt.workload.public_id}")
     assert page.status_code == 200
     with pytest.raises(Undecryptable):

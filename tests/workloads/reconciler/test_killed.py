@@ -1,4 +1,4 @@
-"""kill -9 of the demo's process while workloads run: nothing is lost, nothing runs twice, logs go on."""
+"""kill -9 of the demo's process while workloads run: nothing is lost, nothing runs twice, logs continue."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
         return database.execute(query).fetchall()
 
 
-def eventually(fact: Callable[[], bool], why: Callable[[], object]) -> None:
+def eventually(condition: Callable[[], bool], explain: Callable[[], object]) -> None:
     end = time.monotonic() + 60
-    while not fact():
-        assert time.monotonic() < end, why()
+    while not condition():
+        assert time.monotonic() < end, explain()
         time.sleep(0.1)
 
 
 @pytest.mark.timeout(300)
-def test_five_kills_at_random_moments_lose_nothing_and_double_nothing(home: tuple[Path, dict[str, str]]) -> None:
+def test_five_kills_at_random_moments_neither_lose_nor_duplicate_runs(home: tuple[Path, dict[str, str]]) -> None:
     folder, environment = home
     subprocess.run([sys.executable, "-c", SEED % WORKLOADS], env=environment, check=True)
     moments = random.Random(os.getpid())
@@ -91,10 +91,10 @@ def test_five_kills_at_random_moments_lose_nothing_and_double_nothing(home: tupl
             else:
                 eventually(lambda: rows(folder, states) == [("running", 1)] * WORKLOADS, lambda: rows(folder, states))
             portal.send_signal(signal.SIGKILL)
-    begun = [path.read_text().splitlines() for path in folder.glob("cluster/here/volumes/*/started")]
-    assert len(begun) == WORKLOADS
-    assert [len(starts) for starts in begun] == [1] * WORKLOADS  # each command was started once
-    assert all(is_alive(int(start.split()[1])) for [start] in begun)
+    start_lines = [path.read_text().splitlines() for path in folder.glob("cluster/here/volumes/*/started")]
+    assert len(start_lines) == WORKLOADS
+    assert [len(starts) for starts in start_lines] == [1] * WORKLOADS  # each command was started once
+    assert all(is_alive(int(start.split()[1])) for [start] in start_lines)
     runs = cluster(folder / "cluster" / "here").observe()
     assert [run.phase for run in runs] == ["running"] * WORKLOADS
     for run in runs:

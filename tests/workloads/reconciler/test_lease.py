@@ -1,4 +1,4 @@
-"""Of several watchers one follows a cluster."""
+"""Of several watchers, only one follows a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workloads.reconciler.watch import LONG_AGO, Lease
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_one_of_two_watchers_has_the_lease_until_it_expires_or_is_given_up() -> None:
+def test_one_of_two_watchers_holds_the_lease_until_it_expires_or_is_released() -> None:
     first, second = Lease("watch:here"), Lease("watch:here")
     assert (first.take(), second.take(), first.take()) == (True, False, True)
     row = Heartbeat.objects.get(name="watch:here")

@@ -1,4 +1,4 @@
-"""From submit to a running process and back by reclaim, with real processes and the whole shell in between."""
+"""From submission to a running process and back by a recall, with real processes and all layers in between."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_of(attempt: Attempt) -> str:
     return logs.read_log(attempt).data.decode()
 
 
-def test_a_job_runs_and_its_output_and_exit_code_come_back(bed: Bed) -> None:
+def test_job_runs_and_its_output_and_exit_code_are_recorded(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "import os; print('cards', os.environ['CUDA_VISIBLE_DEVICES'])", cards=2)
     bed.until(lambda: bed.state(job) == "succeeded")
     attempt = job.attempts.get()
@@ -44,13 +44,13 @@ def test_a_job_runs_and_its_output_and_exit_code_come_back(bed: Bed) -> None:
     assert InboxItem.objects.get(user=bed.alice).kind == "workload.succeeded"
 
 
-def test_a_failing_job_says_its_exit_code(bed: Bed) -> None:
+def test_failed_job_has_its_exit_code(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "raise SystemExit(3)")
     bed.until(lambda: bed.state(job) == "failed")
     assert job.exit_code == 3
 
 
-def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkpoint(bed: Bed) -> None:
+def test_owner_reclaims_lent_cards_and_the_borrower_resumes_from_its_checkpoint(bed: Bed) -> None:
     borrower = bed.submit(bed.bob, bed.nlp, CHECKPOINTS, cards=4)
     bed.until(lambda: bed.state(borrower) == "running")
     assert {(e.own, e.units, e.lender) for e in LedgerEntry.objects.filter(ended_at=None)} == {
@@ -59,17 +59,19 @@ def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkp
     }
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2)
     bed.until(lambda: bed.state(borrower) == "recalled")
-    told = borrower.attempts.get()
-    assert told.reclaim_at is not None
+    recalled = borrower.attempts.get()
+    assert recalled.reclaim_at is not None
     assert bed.state(owner) == "queued"
     reclaim = Decision.objects.get(kind="reclaim")
-    assert [v.public_id for v in reclaim.victims.all()] == [told.claim.public_id]
+    assert [v.public_id for v in reclaim.victims.all()] == [recalled.claim.public_id]
     bed.until(lambda: bed.state(owner) == "running")
     assert bed.state(borrower) == "queued"
     first, second = borrower.attempts.all()
     assert (first.outcome, second.number, second.claim.submitted_at) == ("recalled", 2, borrower.submitted_at)
     assert second.claim.backoff_until is not None
-    assert second.claim.public_id[:TIME] == first.claim.public_id[:TIME]  # nobody of that second has passed it
+    assert (
+        second.claim.public_id[:TIME] == first.claim.public_id[:TIME]
+    )  # no claim submitted in that second has passed it
     kinds = list(InboxItem.objects.filter(user=bed.bob).order_by("id").values_list("kind", flat=True))
     assert kinds == ["workload.recalled", "workload.requeued"]
     actions.cancel(actor=Actor(bed.alice), workload=owner)
@@ -82,11 +84,11 @@ def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkp
     assert log_of(first) == "from 0\n"
 
 
-def test_a_borrower_told_before_it_was_started_gives_back_at_once_and_is_not_counted_as_recalled(bed: Bed) -> None:
+def test_borrower_recalled_before_its_start_releases_at_once_without_counting_a_recall(bed: Bed) -> None:
     bed.pool.notice = 60
     bed.pool.save()
     borrower = bed.submit(bed.bob, bed.nlp, FOREVER, cards=4)
-    run_pass(group_id=bed.pool.group_id)  # and whoever would start it dies
+    run_pass(group_id=bed.pool.group_id)  # and the process that would start it dies
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2)
     run_pass(group_id=bed.pool.group_id)
     assert borrower.attempts.get().claim.state == ClaimState.LEAVING
@@ -101,24 +103,24 @@ def test_a_borrower_told_before_it_was_started_gives_back_at_once_and_is_not_cou
     )
 
 
-def test_a_borrower_that_says_ready_leaves_before_its_deadline(bed: Bed) -> None:
+def test_borrower_that_reports_saved_is_stopped_before_its_deadline(bed: Bed) -> None:
     bed.pool.notice = 60
     bed.pool.save()
-    polite = """
+    reports_saved = """
 import os, pathlib, time
-told = pathlib.Path(os.environ["PORTAL_RECLAIM_AT_FILE"])
-while not (told.exists() and told.read_text().strip()): time.sleep(0.02)
+deadline = pathlib.Path(os.environ["PORTAL_RECLAIM_AT_FILE"])
+while not (deadline.exists() and deadline.read_text().strip()): time.sleep(0.02)
 pathlib.Path(os.environ["PORTAL_READY_FILE"]).touch()
 time.sleep(60)
 """
-    borrower = bed.submit(bed.bob, bed.nlp, polite, cards=4)
+    borrower = bed.submit(bed.bob, bed.nlp, reports_saved, cards=4)
     bed.until(lambda: bed.state(borrower) == "running")
     owner = bed.submit(bed.alice, bed.vision, FOREVER, cards=2)
     bed.until(lambda: bed.state(owner) == "running", seconds=20)
     assert borrower.attempts.first().outcome == "recalled"
 
 
-def test_a_withdrawn_recall_lets_the_victim_go_on(bed: Bed) -> None:
+def test_victim_keeps_running_after_a_withdrawn_recall(bed: Bed) -> None:
     bed.pool.notice = 60
     bed.pool.save()
     borrower = bed.submit(bed.bob, bed.nlp, FOREVER, cards=4)
@@ -132,7 +134,7 @@ def test_a_withdrawn_recall_lets_the_victim_go_on(bed: Bed) -> None:
     assert (attempt.reclaim_at, attempt.claim.state) == (None, ClaimState.HOLDING)
 
 
-def test_a_time_limit_ends_it_and_extending_gives_more(bed: Bed) -> None:
+def test_maximum_runtime_stops_a_workload_unless_it_is_extended(bed: Bed) -> None:
     short = bed.submit(bed.alice, bed.vision, FOREVER, max_runtime=1)
     longer = bed.submit(bed.alice, bed.vision, FOREVER, max_runtime=1)
     actions.extend(actor=Actor(bed.alice), workload=longer, seconds=3600)
@@ -141,17 +143,17 @@ def test_a_time_limit_ends_it_and_extending_gives_more(bed: Bed) -> None:
     assert bed.state(longer) == "running"
 
 
-def test_waiting_longer_than_max_wait_is_rejected(bed: Bed) -> None:
+def test_workload_waiting_longer_than_max_wait_is_rejected(bed: Bed) -> None:
     bed.submit(bed.alice, bed.vision, FOREVER, cards=4, own_only=False)
     bed.turn()
     waiting = bed.submit(bed.alice, bed.vision, FOREVER, cards=1, own_only=True, max_wait=1)
     bed.until(lambda: bed.state(waiting) == "rejected")
     assert waiting.reason == "max_wait"
     claim = waiting.attempts.get().claim
-    assert (claim.position, claim.ahead) == (None, [])  # it waits no more
+    assert (claim.position, claim.ahead) == (None, [])  # it no longer waits
 
 
-def test_an_image_the_cluster_does_not_have_fails_with_the_list(bed: Bed) -> None:
+def test_workload_with_an_image_missing_in_the_cluster_fails_with_a_message(bed: Bed) -> None:
     bed.image.interpreter = ""
     bed.image.save()
     job = bed.submit(bed.alice, bed.vision, FOREVER)

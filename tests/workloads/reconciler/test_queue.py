@@ -1,4 +1,4 @@
-"""Keys that need another look: each once, in one hand at a time, again when news came meanwhile, later when it failed."""
+"""The work queue: each key is processed once, by one worker at a time, again after news, and later after a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.reconciler import queue
 from workloads.reconciler.queue import WorkQueue
 
 
-def test_a_key_that_is_added_twice_is_taken_once_and_in_order() -> None:
+def test_key_added_twice_is_taken_once_and_in_order() -> None:
     work: WorkQueue[str] = WorkQueue()
     for key in "abab":
         work.add(key)
@@ -21,17 +21,17 @@ def test_a_key_that_is_added_twice_is_taken_once_and_in_order() -> None:
     assert work.take(5) == ["b"]
 
 
-def test_news_of_a_key_in_somebodys_hand_waits_until_that_is_done() -> None:
+def test_key_added_while_it_is_processed_is_taken_again_afterwards() -> None:
     work: WorkQueue[str] = WorkQueue()
     work.add_all("ab")
     assert work.take(1) == ["a"]
     work.add("a")
-    assert work.take(5) == ["b"], "a is in somebody's hand"
+    assert work.take(5) == ["b"], "a is being processed"
     work.done("a")
     assert work.take(5) == ["a"]
 
 
-def test_what_is_due_later_is_taken_then_and_at_once_when_it_becomes_urgent() -> None:
+def test_delayed_key_is_taken_when_due_or_at_once_when_it_becomes_urgent() -> None:
     work: WorkQueue[str] = WorkQueue()
     began = time.monotonic()
     work.add("later", after=0.2)
@@ -43,7 +43,7 @@ def test_what_is_due_later_is_taken_then_and_at_once_when_it_becomes_urgent() ->
     assert len(work) == 0
 
 
-def test_the_pause_after_a_failure_doubles_until_it_goes_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_delay_doubles_up_to_a_maximum_until_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(queue.time, "monotonic", lambda: clock[0])
     work: WorkQueue[str] = WorkQueue()
@@ -61,7 +61,7 @@ def test_the_pause_after_a_failure_doubles_until_it_goes_well(monkeypatch: pytes
     assert work._ripen() == 0.5
 
 
-def test_a_closed_queue_lets_everybody_go() -> None:
+def test_closing_the_queue_ends_all_waiting_takers() -> None:
     work: WorkQueue[str] = WorkQueue()
     ended: list[list[str]] = []
     waiting = [threading.Thread(target=lambda: ended.append(work.take())) for _ in range(3)]
@@ -73,22 +73,22 @@ def test_a_closed_queue_lets_everybody_go() -> None:
     assert ended == [[], [], []]
 
 
-def test_with_many_threads_no_key_is_in_two_hands_and_no_news_is_missed() -> None:
-    """Each news raises a key's number; whoever takes the key reads it. In the end what was read last is the last number."""
+def test_with_many_threads_no_key_is_processed_twice_at_once_and_no_news_is_missed() -> None:
+    """Each news raises a key's number, and the worker that takes the key reads it. In the end the last number has been read."""
     work: WorkQueue[int] = WorkQueue()
-    numbers, read, hands = Counter[int](), dict[int, int](), Counter[int]()
-    guard, twice = threading.Lock(), list[int]()
+    numbers, read, workers_on = Counter[int](), dict[int, int](), Counter[int]()
+    guard, shared_keys = threading.Lock(), list[int]()
 
     def worker() -> None:
         chance = random.Random(threading.get_ident())
         while keys := work.take(chance.randint(1, 4)):
             for key in keys:
                 with guard:
-                    hands[key] += 1
-                    twice.extend([key] * (hands[key] > 1))
+                    workers_on[key] += 1
+                    shared_keys.extend([key] * (workers_on[key] > 1))
                 read[key] = numbers[key]
                 with guard:
-                    hands[key] -= 1
+                    workers_on[key] -= 1
                 work.retry(key) if chance.random() < 0.02 else work.done(key)
 
     def news(seed: int) -> None:
@@ -100,17 +100,17 @@ def test_with_many_threads_no_key_is_in_two_hands_and_no_news_is_missed() -> Non
             work.add(key, after=chance.choice((0, 0, 0.001)))
 
     workers = [threading.Thread(target=worker) for _ in range(6)]
-    tellers = [threading.Thread(target=news, args=(seed,)) for seed in range(3)]
-    for thread in (*workers, *tellers):
+    producers = [threading.Thread(target=news, args=(seed,)) for seed in range(3)]
+    for thread in (*workers, *producers):
         thread.start()
-    for thread in tellers:
+    for thread in producers:
         thread.join()
     end = time.monotonic() + 60
-    while len(work) or sum(hands.values()):
+    while len(work) or sum(workers_on.values()):
         assert time.monotonic() < end
         threading.Event().wait(0.01)
     work.close()
     for thread in workers:
         thread.join(10)
-    assert twice == []
+    assert shared_keys == []
     assert read == dict(numbers)

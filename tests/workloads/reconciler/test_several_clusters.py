@@ -1,4 +1,4 @@
-"""One cluster's trouble is not another's."""
+"""An unreachable cluster does not affect the others."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from workloads.runtime.base import Observed, RunRef, RunSpec, Unreachable
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Listened(InMemoryCluster):
-    """May be deaf, and counts how often it is asked."""
+class CountingCluster(InMemoryCluster):
+    """Can be unreachable, and counts how often it is listed."""
 
-    deaf, asked = False, 0
+    unreachable, listings = False, 0
 
     def observe(self) -> tuple[Observed, ...]:
-        self.asked += 1
-        self._answer()
+        self.listings += 1
+        self._require_reachable()
         return super().observe()
 
     def ensure(self, spec: RunSpec) -> None:
-        self._answer()
+        self._require_reachable()
         super().ensure(spec)
 
     def announce(self, ref: RunRef, reclaim_at: dt.datetime | None) -> None:
-        self._answer()
+        self._require_reachable()
         super().announce(ref, reclaim_at)
 
-    def _answer(self) -> None:
-        if self.deaf:
-            raise Unreachable("nobody answers")
+    def _require_reachable(self) -> None:
+        if self.unreachable:
+            raise Unreachable("no response")
 
 
 @pytest.fixture
-def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Listened]:
-    made = {name: Listened(name, (), lambda spec: Life()) for name in ("here-cluster", "there-cluster")}
-    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: made[row.name])
-    return made
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, CountingCluster]:
+    clusters = {name: CountingCluster(name, (), lambda spec: Life()) for name in ("here-cluster", "there-cluster")}
+    monkeypatch.setattr("workloads.reconciler.reconcile.driver_for", lambda row: clusters[row.name])
+    return clusters
 
 
 @pytest.fixture
-def alice(clusters: dict[str, Listened]) -> User:
+def alice(clusters: dict[str, CountingCluster]) -> User:
     Image.objects.create(name="python:3.11", title="Python")
     vision = make.department("vision")
     for name in ("here", "there"):
@@ -78,36 +78,38 @@ def admit(workload: Workload) -> str:
     return Claim.objects.get(attempt__workload=workload).public_id
 
 
-def test_who_does_not_answer_is_asked_by_a_job_of_its_own_until_it_does(
-    alice: User, clusters: dict[str, Listened]
+def test_unreachable_cluster_is_probed_by_a_separate_job_until_it_responds(
+    alice: User, clusters: dict[str, CountingCluster]
 ) -> None:
     here, there = clusters["here-cluster"], clusters["there-cluster"]
-    there.deaf = True
+    there.unreachable = True
     tasks.converge_all()
     assert Cluster.objects.get(name="there-cluster").unreachable_since is not None
     for _ in range(3):
         tasks.converge_all()
-    assert (here.asked, there.asked) == (4, 1)
+    assert (here.listings, there.listings) == (4, 1)
     tasks.knock()
-    assert (here.asked, there.asked) == (4, 2)
-    there.deaf = False
+    assert (here.listings, there.listings) == (4, 2)
+    there.unreachable = False
     tasks.knock()
     assert Cluster.objects.get(name="there-cluster").unreachable_since is None
     tasks.knock()
     tasks.converge_all()
-    assert (here.asked, there.asked) == (5, 4)
+    assert (here.listings, there.listings) == (5, 4)
 
 
-def test_what_it_holds_waits_for_it_and_starts_when_it_answers(alice: User, clusters: dict[str, Listened]) -> None:
+def test_admitted_workload_starts_when_its_cluster_responds_again(
+    alice: User, clusters: dict[str, CountingCluster]
+) -> None:
     there = clusters["there-cluster"]
     workload = submit(alice, "there")
     claim = admit(workload)
-    there.deaf = True
+    there.unreachable = True
     tasks.converge_all()
     reconcile_claim(claim)
     workload.refresh_from_db()
     assert (workload.state, there.runs) == ("admitted", {})
-    there.deaf = False
+    there.unreachable = False
     tasks.knock()
     tasks.converge_all()
     workload.refresh_from_db()
@@ -115,14 +117,14 @@ def test_what_it_holds_waits_for_it_and_starts_when_it_answers(alice: User, clus
     assert len(there.runs) == 1
 
 
-def test_whose_work_has_to_go_is_told_although_its_cluster_does_not_answer(
-    alice: User, clusters: dict[str, Listened]
+def test_recall_is_notified_although_the_cluster_is_unreachable(
+    alice: User, clusters: dict[str, CountingCluster]
 ) -> None:
     workload = submit(alice, "there")
     claim = admit(workload)
     reconcile_claim(claim)
     tasks.converge_all()
-    clusters["there-cluster"].deaf = True
+    clusters["there-cluster"].unreachable = True
     tasks.converge_all()
     by = timezone.now() + dt.timedelta(minutes=10)
     Claim.objects.filter(public_id=claim).update(state=ClaimState.LEAVING, leave_by=by)
@@ -132,7 +134,7 @@ def test_whose_work_has_to_go_is_told_although_its_cluster_does_not_answer(
     assert InboxItem.objects.filter(user=alice, kind="workload.recalled").exists()
 
 
-def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, clusters: dict[str, Listened]) -> None:
+def test_page_says_since_when_the_cluster_is_unreachable(alice: User, clusters: dict[str, CountingCluster]) -> None:
     workload = submit(alice, "there")
     claim = admit(workload)
 
@@ -147,4 +149,4 @@ def test_the_page_says_that_what_it_shows_is_what_was_known(alice: User, cluster
     assert "has been unreachable since" not in page(workload)
     Cluster.objects.filter(name="there-cluster").update(unreachable_since=timezone.now())
     assert "Its cluster has been unreachable since" in page(workload)
-    assert "It keeps its cards" not in page(submit(alice, "there")), "it has none"
+    assert "It keeps its cards" not in page(submit(alice, "there")), "a queued workload has no cards"

@@ -1,4 +1,4 @@
-"""What a cluster has and does not start."""
+"""Attempts that a cluster has but does not start."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def attempt_of(workload: Workload) -> Attempt:
     return rows.get(workload=workload, finished_at=None)
 
 
-def seen(attempt: Attempt, reason: str) -> Observed:
+def lost_run(attempt: Attempt, reason: str) -> Observed:
     return Observed(
         ref_of(attempt), attempt.workload.public_id, attempt.number, Phase.LOST, reason=reason, exit_code=137
     )
 
 
-def created(workload: Workload) -> Attempt:
+def create_attempt(workload: Workload) -> Attempt:
     workload.attempts.latest("number").claim.__class__.objects.update(backoff_until=None)
     run_pass(group_id=PoolGroup.objects.get().pk)
     for event in (Event.ADMIT, Event.CREATED):
@@ -35,11 +35,11 @@ def created(workload: Workload) -> Attempt:
     return attempt_of(workload)
 
 
-def test_a_pod_that_nodes_turn_away_is_queued_again_and_waits_longer_each_time(bed: Bed) -> None:
+def test_pod_rejected_by_its_node_is_requeued_with_a_growing_backoff(bed: Bed) -> None:
     job, waits = bed.submit(bed.alice, bed.vision, "pass"), []
     for _ in range(3):
-        attempt, now = created(job), timezone.now()
-        assert record_event(attempt, Event.LOST, now=now, run=seen(attempt, "UnexpectedAdmissionError"))
+        attempt, now = create_attempt(job), timezone.now()
+        assert record_event(attempt, Event.LOST, now=now, run=lost_run(attempt, "UnexpectedAdmissionError"))
         until = attempt_of(job).claim.backoff_until
         assert until is not None
         waits.append(until - now)
@@ -47,16 +47,16 @@ def test_a_pod_that_nodes_turn_away_is_queued_again_and_waits_longer_each_time(b
     assert [each.reason for each in job.attempts.order_by("number")] == ["UnexpectedAdmissionError"] * 3 + [""]
 
 
-def test_what_cannot_start_holds_its_cards_until_it_is_gone_and_then_tells_why(bed: Bed) -> None:
+def test_attempt_that_cannot_start_keeps_its_cards_until_gone_and_then_gives_the_reason(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "pass")
-    attempt, now = created(job), timezone.now()
+    attempt, now = create_attempt(job), timezone.now()
     obstacle = Observed(
         ref_of(attempt), job.public_id, 1, Phase.PENDING, reason="ImagePullBackOff", message="no such tag"
     )
     assert record_event(attempt, Event.STUCK, now=now, run=obstacle)
     attempt = attempt_of(job)
     assert (bed.state(job), attempt.claim.state) == ("stopping", ClaimState.LEAVING)
-    assert record_event(attempt, Event.GONE_STUCK, now=now, run=seen(attempt, "Stopped"))
+    assert record_event(attempt, Event.GONE_STUCK, now=now, run=lost_run(attempt, "Stopped"))
     job.refresh_from_db()
     assert (job.state, job.reason, job.message, job.exit_code) == ("failed", "ImagePullBackOff", "no such tag", None)
     assert job.attempts.get().claim.state == ClaimState.RELEASED

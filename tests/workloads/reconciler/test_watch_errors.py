@@ -1,4 +1,4 @@
-"""No thread of the watcher ends because something went wrong, and none keeps a connection while it waits."""
+"""No error ends a thread of the watcher, and none keeps a database connection while it waits."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from workloads.runtime.errors import Unreachable
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
 ERRORS = [
-    Unreachable("away"),
+    Unreachable("no response"),
     OperationalError("gone"),
     InterfaceError("connection already closed"),
     KeyError("metadata"),
 ]
 
 
-class Moody:
-    """Its watch fails in each of the ways in turn, then tells of a change and goes on."""
+class FailingDriver:
+    """Its watch fails with each of the errors in turn, then reports a change and continues."""
 
     def __init__(self) -> None:
         self.errors = list(ERRORS)
         self.watching, self.connected = threading.Event(), list[bool]()
 
-    def watch(self, tell: Any, over: threading.Event) -> None:
+    def watch(self, on_change: Any, over: threading.Event) -> None:
         self.connected.append(connection.connection is not None)
         if self.errors:
             raise self.errors.pop(0)
-        tell(Look.NODES)
+        on_change(Look.NODES)
         self.watching.set()
         over.wait(60)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Moody, threading.Event]]:
-    driver, closing, row = Moody(), threading.Event(), make.cluster("here")
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, FailingDriver, threading.Event]]:
+    driver, closing, row = FailingDriver(), threading.Event(), make.cluster("here")
 
     def reading_driver(cluster: Cluster) -> Any:
-        Cluster.objects.count()  # as a driver of which something was changed is made anew
+        Cluster.objects.count()  # as when a driver is created again after a change of its cluster
         return drivers.Lending(driver)  # type: ignore[arg-type]
 
     monkeypatch.setattr(watch, "driver_for", reading_driver)
@@ -58,15 +58,15 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Moody, t
     closing.set()
 
 
-def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_starts_again_after_every_kind_of_error(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     row, driver, closing = cluster
-    hints, told = Counter[str](), threading.Event()
+    hints, hint_given = Counter[str](), threading.Event()
 
     def wake(name: str, **_: object) -> None:
         hints[name] += 1
         if hints[name] == 1:
             raise KeyError(name)
-        told.set()
+        hint_given.set()
 
     monkeypatch.setattr(watch, "wake", wake)
     thread = watch.ClusterWatch(row, closing)
@@ -74,7 +74,7 @@ def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: py
     assert driver.watching.wait(60), driver.errors
     assert driver.connected == [False] * (len(ERRORS) + 1)
     end = time.monotonic() + 60
-    while not told.wait(0.1):  # what moves while a hint is given is part of it
+    while not hint_given.wait(0.1):  # changes while a hint is given are part of it
         assert time.monotonic() < end, "the thread that gives hints ended with its first error"
         thread._on_change(Look.RUNS)
     assert thread.is_alive()
@@ -82,8 +82,8 @@ def test_whatever_goes_wrong_the_next_watch_begins(cluster: Any, monkeypatch: py
     thread.join(30)
 
 
-def test_only_the_listing_that_is_due_is_asked_for(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At first both, since nobody knows what was missed; then what others run on a node, say, leads to no listing of the runs."""
+def test_only_the_listing_that_changed_is_requested(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First both listings, since changes may have been missed; then, for example, a change of nodes causes no listing of runs."""
     row, driver, closing = cluster
     driver.errors.clear()
     hints: queue.Queue[str] = queue.Queue()
@@ -93,10 +93,10 @@ def test_only_the_listing_that_is_due_is_asked_for(cluster: Any, monkeypatch: py
     assert {hints.get(timeout=60), hints.get(timeout=60)} == set(Look)
     assert driver.watching.wait(60)
     for look in (*Look, Look.RUNS, Look.NODES, Look.RUNS):
-        while not hints.empty():  # of the watch that told of a change meanwhile
+        while not hints.empty():  # hints of the watch, which reported a change meanwhile
             hints.get()
         thread._on_change(look)
-        while (told := hints.get(timeout=60)) != look:
-            assert told is Look.NODES, "nobody told of a run"
+        while (hint := hints.get(timeout=60)) != look:
+            assert hint is Look.NODES, "no change of a run was reported"
     closing.set()
     thread.join(30)

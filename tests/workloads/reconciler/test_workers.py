@@ -1,4 +1,4 @@
-"""What the watch and listings tell: of many acted on together, of one in one hand at a time."""
+"""Workers act on what the watch and listings report: many runs together, each run in one worker at a time."""
 
 # ruff: noqa: F811 fixtures of the bed are imported, and arguments of the tests
 from __future__ import annotations
@@ -43,26 +43,26 @@ from workloads.runtime.base import LogChunk, Observed, Phase, RunSpec
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_sightings_of_many_that_began_to_run_are_one_transaction(
+def test_many_runs_observed_running_are_recorded_in_one_transaction(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
 ) -> None:
-    made = [submit(alice, pool) for _ in range(6)]
+    workloads = [submit(alice, pool) for _ in range(6)]
     start_all(admitted(pool), creators)
     with CaptureQueriesContext(connection) as queries:
         assert tell(*map(running, cluster.specs)) == []
     assert len(queries) <= 10, [query["sql"][:60] for query in queries]
-    for workload in made:
+    for workload in workloads:
         workload.refresh_from_db()
         attempt = workload.attempts.get()
         assert (workload.state, attempt.node, attempt.cards) == ("running", "a100-n1", [1])
         assert attempt.started_at == attempt.claim.started_at is not None
-        told_of = (
+        events = (
             EventRow.objects.filter(workload=workload.public_id).order_by("pk").values_list("data__event", flat=True)
         )
-        assert list(told_of)[-1] == "started"
+        assert list(events)[-1] == "started"
 
 
-def test_the_plan_and_the_watch_name_an_attempt_alike(
+def test_planner_and_watch_identify_an_attempt_by_the_same_id(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
 ) -> None:
     submit(alice, pool)
@@ -71,46 +71,46 @@ def test_the_plan_and_the_watch_name_an_attempt_alike(
     assert cluster.specs[0].ref.submission_id == claim
 
 
-def test_a_sighting_before_its_creation_is_noted_is_acted_on_after_it(
+def test_run_observed_before_its_creation_is_recorded_is_handled_afterwards(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
     ensure = cluster.ensure
     with at_work() as workers:
 
-        def seen_meanwhile(spec: RunSpec) -> None:
+        def ensure_and_observe(spec: RunSpec) -> None:
             ensure(spec)
             workers.sighted(pool.group.cluster, running(spec))
 
-        cluster.ensure = seen_meanwhile  # type: ignore[method-assign]
+        cluster.ensure = ensure_and_observe  # type: ignore[method-assign]
         workload = submit(alice, pool)
         eventually(lambda: state(workload) == "running")
-    assert len(cluster.specs) == 1, "nobody else asked the cluster for it meanwhile"
+    assert len(cluster.specs) == 1, "the run was created only once"
 
 
-def test_what_ended_frees_its_capacity_before_it_is_tidied_up_after(
+def test_ended_attempt_releases_its_capacity_before_it_is_cleaned_up(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = submit(alice, pool)
     [claim] = admitted(pool)
     start_all([claim], creators)
-    asked: list[tuple[str, bool, str]] = []
+    calls: list[tuple[str, bool, str]] = []
 
-    def ask(what: str) -> None:
-        lent = connection.connection is None
-        asked.append((what, lent, Claim.objects.get().state))
+    def record(call: str) -> None:
+        disconnected = connection.connection is None
+        calls.append((call, disconnected, Claim.objects.get().state))
 
-    monkeypatch.setattr(cluster, "logs", lambda ref, **_: ask("logs") or LogChunk(b"all of it", 0, end=True))
-    monkeypatch.setattr(cluster, "remove", lambda ref: ask("remove"))
+    monkeypatch.setattr(cluster, "logs", lambda ref, **_: record("logs") or LogChunk(b"all of it", 0, end=True))
+    monkeypatch.setattr(cluster, "remove", lambda ref: record("remove"))
     ended = dataclasses.replace(running(cluster.specs[0]), phase=Phase.SUCCEEDED, exit_code=0)
     assert tell(ended) == [claim]
-    for _ in range(2):  # nothing is asked for once more after somebody has tidied up
+    for _ in range(2):  # nothing is requested again after the cleanup
         reconcile_claim(claim, Seen(timezone.now(), ended))
-        assert asked == [("logs", True, ClaimState.RELEASED), ("remove", True, ClaimState.RELEASED)]
+        assert calls == [("logs", True, ClaimState.RELEASED), ("remove", True, ClaimState.RELEASED)]
     assert state(workload) == "succeeded"
     assert workload.attempts.get().removed_at is not None
 
 
-def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
+def test_submission_is_started_within_moments_and_follows_observations(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
     with at_work() as workers:
@@ -125,7 +125,7 @@ def test_a_submission_is_a_run_moments_later_and_a_sighting_moves_it_on(
         assert state(workload) == "stopping"
 
 
-def test_one_that_could_not_be_created_is_tried_again_without_anybody_asking(
+def test_run_that_could_not_be_created_is_retried_by_itself(
     alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
 ) -> None:
     with at_work():
@@ -135,22 +135,20 @@ def test_one_that_could_not_be_created_is_tried_again_without_anybody_asking(
         eventually(lambda: state(workload) == "starting")
 
 
-def test_a_tick_only_tells_the_watcher_to_look_while_there_is_one(
-    alice: Actor, pool: Pool, cluster: Watched, with_redis: Any
-) -> None:
+def test_tick_leaves_the_listing_to_a_live_watcher(alice: Actor, pool: Pool, cluster: Watched, with_redis: Any) -> None:
     workload = submit(alice, pool)
     admitted(pool)
-    hint_queue.take(0.1)  # a watcher lives
+    hint_queue.take(0.1)  # marks a watcher as alive
     tasks.converge_all(tick=True)
     assert not cluster.specs
     assert ("workloads.converge_all", {}) in hint_queue.take(1)
-    with_redis.delete(hint_queue.TAKEN)  # it has died
+    with_redis.delete(hint_queue.TAKEN)  # the watcher is gone
     tasks.converge_all()
     assert len(cluster.specs) == 1
     assert state(workload) == "starting"
 
 
-def test_a_deadline_only_gives_its_attempt_to_the_watcher_while_there_is_one(
+def test_expired_deadline_is_left_to_a_live_watcher(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, with_redis: Any
 ) -> None:
     workload = submit(alice, pool)
@@ -159,28 +157,28 @@ def test_a_deadline_only_gives_its_attempt_to_the_watcher_while_there_is_one(
     tell(running(cluster.specs[0]))
     Workload.objects.update(max_runtime=60)
     late = timezone.now() + dt.timedelta(minutes=2)
-    hint_queue.take(0.1)  # a watcher lives
-    assert deadlines.keep(now=timezone.now()) == 0, "it may still run"
+    hint_queue.take(0.1)  # marks a watcher as alive
+    assert deadlines.keep(now=timezone.now()) == 0, "its maximum runtime is not reached"
     assert deadlines.keep(now=late) == 1
     assert ("workloads.converge", {"claim": claim}) in hint_queue.take(1)
     assert state(workload) == "running"
-    with_redis.delete(hint_queue.TAKEN)  # it has died
+    with_redis.delete(hint_queue.TAKEN)  # the watcher is gone
     workload.attempts.update(started_at=timezone.now() - dt.timedelta(minutes=2))
     assert deadlines.keep(now=timezone.now()) == 1
     assert state(workload) == "stopping"
 
 
-def test_what_a_listing_shows_is_given_to_the_workers(
+def test_workers_handle_the_runs_of_a_listing(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, with_redis: Any
 ) -> None:
-    made = [submit(alice, pool) for _ in range(6)]
+    workloads = [submit(alice, pool) for _ in range(6)]
     start_all(admitted(pool), creators)
     with at_work() as workers:
         workers.look("workloads.converge_all")
-        eventually(lambda: {state(workload) for workload in made} == {"running"})
+        eventually(lambda: {state(workload) for workload in workloads} == {"running"})
 
 
-def test_without_a_watcher_a_listing_starts_what_was_admitted(alice: Actor, pool: Pool, cluster: Watched) -> None:
+def test_listing_starts_admitted_workloads_without_a_watcher(alice: Actor, pool: Pool, cluster: Watched) -> None:
     workload = submit(alice, pool)
     admitted(pool)
     reconcile_cluster(pool.group.cluster)
@@ -188,29 +186,29 @@ def test_without_a_watcher_a_listing_starts_what_was_admitted(alice: Actor, pool
     assert state(workload) == "starting"
 
 
-def test_a_listing_notes_together_all_that_began_to_run(
+def test_listing_records_all_started_runs_together(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor
 ) -> None:
-    made = [submit(alice, pool) for _ in range(6)]
+    workloads = [submit(alice, pool) for _ in range(6)]
     start_all(admitted(pool), creators)
     with CaptureQueriesContext(connection) as queries:
         assert reconcile_cluster(pool.group.cluster) == 6
     assert len(queries) <= 24, [query["sql"][:60] for query in queries]
-    assert {state(workload) for workload in made} == {"running"}
+    assert {state(workload) for workload in workloads} == {"running"}
 
 
 @pytest.mark.parametrize(
     ("since", "removed"),
     [(dt.timedelta(0), 0), (-dt.timedelta(hours=1), 1), (dt.timedelta(hours=1), 1)],  # the last: a clock was ahead
 )
-def test_what_somebody_tidied_up_after_since_the_listing_is_no_orphan_of_it(
+def test_run_cleaned_up_since_the_listing_is_not_treated_as_an_orphan(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch,
     since: dt.timedelta, removed: int,
 ) -> None:  # fmt: skip
     cluster.life_of = lambda spec: Life(runs=0)
     workload = submit(alice, pool)
     start_all(admitted(pool), creators)
-    observe, asked = cluster.observe, list[str]()
+    observe, removals = cluster.observe, list[str]()
 
     def listed() -> tuple[Observed, ...]:
         found = observe()
@@ -218,12 +216,12 @@ def test_what_somebody_tidied_up_after_since_the_listing_is_no_orphan_of_it(
         return found
 
     monkeypatch.setattr(cluster, "observe", listed)
-    monkeypatch.setattr(cluster, "remove", lambda ref: asked.append(ref.name))
+    monkeypatch.setattr(cluster, "remove", lambda ref: removals.append(ref.name))
     reconcile_cluster(pool.group.cluster)
-    assert len(asked) == removed
+    assert len(removals) == removed
 
 
-def test_a_listing_that_is_older_than_an_end_stops_nothing(
+def test_listing_older_than_the_end_of_an_attempt_stops_nothing(
     alice: Actor, pool: Pool, cluster: Watched, creators: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = submit(alice, pool)
@@ -246,7 +244,7 @@ def test_a_listing_that_is_older_than_an_end_stops_nothing(
     monkeypatch.setattr(cluster, "observe", lambda: (run,))
     workload.attempts.update(removed_at=None)
     reconcile_cluster(pool.group.cluster)
-    assert stopped == [], "it may have begun before the end was noted, by another machine's clock"
+    assert stopped == [], "the listing may be older than the recorded end, by another machine's clock"
     workload.attempts.update(finished_at=timezone.now() - dt.timedelta(seconds=5), removed_at=None)
     reconcile_cluster(pool.group.cluster)
-    assert stopped, "one that lives on when its attempt is over must not live beside the next"
+    assert stopped, "a run that outlives its attempt must not run beside the next attempt"

@@ -1,4 +1,4 @@
-"""`manage.py replay`: a trace, the installation's own history, and what is refused."""
+"""`manage.py replay`: a trace, the installation's own history, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replayed(*words: object, **options: Any) -> str:
     return out.getvalue()
 
 
-def test_a_trace_is_played_in_every_way_and_under_other_rules(trace: Path) -> None:
+def test_trace_is_replayed_in_every_way_and_under_other_rules(trace: Path) -> None:
     words = ["--trace", trace, "--days", 1, "--what-if", "settings", "notice=0", "grace=0"]
     figures = json.loads(replayed(*words, "--json"))
     assert list(figures) == ["planner", "what-if", "pooled", "static"]
@@ -81,13 +81,13 @@ def test_a_trace_is_played_in_every_way_and_under_other_rules(trace: Path) -> No
         ),
     ],
 )
-def test_what_cannot_be_played_is_named(trace: Path, words: list[str], problem: str) -> None:
+def test_invalid_argument_is_named_in_the_error(trace: Path, words: list[str], problem: str) -> None:
     with pytest.raises(CommandError) as error:
         replayed(*[str(trace) if word == "TRACE" else word for word in words])
     assert problem in str(error.value)
 
 
-def test_a_line_that_cannot_be_read_is_named_with_its_file(trace: Path) -> None:
+def test_unreadable_line_of_a_trace_is_named_with_its_file(trace: Path) -> None:
     trace.write_text(TRACE.replace(",1100,", ",long,"))
     with pytest.raises(CommandError, match=r"jobs\.csv, line 3, runtime: expected a number, not 'long'"):
         replayed("--trace", trace)
@@ -129,15 +129,15 @@ class Past:
 
 
 @pytest.mark.django_db
-def test_history_has_each_workload_once_with_the_work_that_was_kept() -> None:
+def test_history_lists_each_workload_once_without_the_work_that_was_lost() -> None:
     past = Past()
     recalled = past.workload("nlp", 8, hours_ago=20)
     past.attempt(recalled, 1, 20, 15, outcome="recalled", checkpointed_at=past.now - 16 * HOUR)
     past.attempt(recalled, 2, 12, 10, outcome="succeeded")
     running = past.workload("vision", 4, hours_ago=40)
     past.attempt(running, 1, 40, None)
-    past.attempt(past.workload("vision", 2, hours_ago=1), 1, None, None)  # it never ran
-    past.attempt(past.workload("vision", 2, hours_ago=90), 1, 90, 80, outcome="succeeded")  # before
+    past.attempt(past.workload("vision", 2, hours_ago=1), 1, None, None)  # never started
+    past.attempt(past.workload("vision", 2, hours_ago=90), 1, 90, 80, outcome="succeeded")  # ended before the period
     demand, unknown = history.demand_of(past.pool.group, past.now - 24 * HOUR, past.now)
     jobs = {job.request.id: job for job in demand.jobs}
     assert (set(jobs), unknown) == ({recalled.public_id, running.public_id}, 1)
@@ -150,7 +150,7 @@ def test_history_has_each_workload_once_with_the_work_that_was_kept() -> None:
 
 
 @pytest.mark.django_db
-def test_last_month_is_played_under_the_quotas_of_now_and_under_others() -> None:
+def test_history_is_replayed_under_current_and_changed_settings() -> None:
     past = Past()
     past.attempt(past.workload("nlp", 8, hours_ago=30), 1, 30, 20, outcome="succeeded")
     past.attempt(past.workload("vision", 4, hours_ago=28), 1, 20, 18, outcome="succeeded")
@@ -166,15 +166,15 @@ def test_last_month_is_played_under_the_quotas_of_now_and_under_others() -> None
 
 
 @pytest.mark.parametrize("bench", [economics, estimates, runtimes])
-def test_measurements_name_the_argument_that_is_wrong(bench: Any, trace: Path, tmp_path: Path, capsys: Any) -> None:
+def test_benchmarks_name_the_invalid_argument(bench: Any, trace: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "none").write_text(TRACE.splitlines()[0])
-    wrong = [([tmp_path / "nowhere"], "argument trace: cannot read"), ([tmp_path / "none"], "none: no jobs"),
+    invalid = [([tmp_path / "nowhere"], "argument trace: cannot read"), ([tmp_path / "none"], "none: no jobs"),
              ([trace, "--weeks", "2017-13-01"], "argument --weeks: expected a day such as 2017-10-02")]  # fmt: skip
     if bench is not runtimes:
-        wrong += [([trace, "--loads", "0"], "argument --loads: expected a number above 0"),
+        invalid += [([trace, "--loads", "0"], "argument --loads: expected a number above 0"),
                   ([trace, "--days", "1e9"], "argument --days: expected days"),
                   ([trace, "--weeks", "2030-01-01"], "--weeks: nobody asked for anything from 2030-01-01")]  # fmt: skip
-    for words, problem in wrong:
-        with pytest.raises(SystemExit) as left:
+    for words, problem in invalid:
+        with pytest.raises(SystemExit) as exit_error:
             bench.main([*map(str, words)])
-        assert problem in capsys.readouterr().err + str(left.value)
+        assert problem in capsys.readouterr().err + str(exit_error.value)

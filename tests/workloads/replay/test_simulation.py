@@ -1,4 +1,4 @@
-"""Demand played forward: small cases with known answers, and what holds for every demand."""
+"""Demand played forward: small cases with known results, and properties that hold for every demand."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def by_id(outcome: Outcome) -> dict[str, Record]:
     return {record.job.request.id: record for record in outcome.records}
 
 
-def test_an_owner_gets_lent_cards_back_within_notice_and_grace_and_the_borrower_goes_on_later() -> None:
+def test_owner_reclaims_lent_cards_within_notice_and_grace_and_the_borrower_resumes_later() -> None:
     lent = job("lent", "nlp", 4, 0, 5 * HOUR)
     mine = job("mine", "vision", 4, 3 * HOUR, HOUR)
     result = by_id(played(rules(vision=4, nlp=0), lent, mine))
     owner, borrower = result["mine"], result["lent"]
     assert owner.first_start == 3 * HOUR + NOTICE + GRACE
     assert (owner.inside, owner.late, owner.broken) == (True, 0, False)
-    # told after 3 hours, stopped 10 minutes later: it goes back to the checkpoint of 3 hours, and was there for its grace
-    lost_at_the_stop, restarted = NOTICE + GRACE, 60
-    assert (borrower.recalls, borrower.lost) == (1, lost_at_the_stop + restarted)
-    begins_again = 3 * HOUR + NOTICE + GRACE + HOUR
-    assert borrower.finished_at == begins_again + restarted + 2 * HOUR
+    # recalled after 3 hours, stopped after notice and grace: it resumes from the checkpoint of 3 hours
+    lost_work, restart_cost = NOTICE + GRACE, 60
+    assert (borrower.recalls, borrower.lost) == (1, lost_work + restart_cost)
+    restarted_at = 3 * HOUR + NOTICE + GRACE + HOUR
+    assert borrower.finished_at == restarted_at + restart_cost + 2 * HOUR
 
 
-def test_who_saves_on_notice_loses_its_restart_only() -> None:
+def test_job_that_saves_on_notice_loses_only_its_restart_cost() -> None:
     lent = job("lent", "nlp", 4, 0, 5 * HOUR, checkpoint_every=0, saves_on_notice=True)
     result = by_id(played(rules(vision=4, nlp=0), lent, job("mine", "vision", 4, 3 * HOUR + 77, HOUR)))
     assert result["mine"].first_start == 3 * HOUR + 77 + ASSUMED.saving
     assert (result["lent"].recalls, result["lent"].lost) == (1, ASSUMED.restart)
 
 
-def test_who_is_preempted_goes_on_when_its_cards_come_from_elsewhere() -> None:
-    """The owner starts on what another job leaves: whom it had preempted stays, and loses nothing."""
+def test_recall_is_withdrawn_when_the_preemptor_finds_other_cards() -> None:
+    """The owner starts on cards that another job releases: its former victim keeps running and loses nothing."""
     jobs = [
         job("short", "nlp", 4, 0, 2 * HOUR + 60),
         job("lent", "nlp", 4, 1, 5 * HOUR),
@@ -74,40 +74,40 @@ def test_who_is_preempted_goes_on_when_its_cards_come_from_elsewhere() -> None:
     assert [result[id].recalls for id in ("short", "lent")] == [0, 0]
 
 
-def test_a_job_that_is_recalled_more_often_than_its_pool_allows_ends() -> None:
+def test_job_recalled_more_often_than_its_pool_allows_ends() -> None:
     assumed = Assumed(between_passes=1, most_recalls={GPU: 0})
     lent, mine = job("lent", "nlp", 4, 0, 5 * HOUR), job("mine", "vision", 4, HOUR, HOUR)
     result = by_id(played(rules(vision=4, nlp=0), lent, mine, assumed=assumed))
     assert (result["lent"].refused, result["lent"].finished_at, result["lent"].recalls) == (True, None, 1)
 
 
-def test_a_gang_needs_nodes_and_one_that_fits_nowhere_is_refused() -> None:
+def test_claim_that_fits_on_no_node_is_refused() -> None:
     too_large = Claim(ClaimId("large"), DepartmentId("vision"), GPU, 8, ClaimState.PENDING, 0)
     result = by_id(played(rules(4, vision=8), Job(too_large, HOUR), job("fits", "vision", 4, 0, HOUR)))
     assert result["large"].refused
     assert result["fits"].finished_at == HOUR
 
 
-def test_idle_cards_are_told_by_the_rule_that_keeps_them_idle() -> None:
+def test_idle_cards_are_counted_by_the_reason_that_keeps_them_idle() -> None:
     """One card is free on each of two nodes for 50 minutes: the job of 2 cards fits on neither."""
     jobs = [job("a", "vision", 1, 0, 600), *(job(f"b{n}", "vision", 1, 0, HOUR) for n in range(2))]
     outcome = played(rules(2, vision=4), *jobs, job("two", "vision", 2, 10, HOUR))
     assert dict(outcome.idle) == {("fragmented", "vision"): 2 * 3000, ("too_little_for_anybody", ""): 590}
 
 
-MADE_UP = made_up(400, 3)
+SYNTHETIC = made_up(400, 3)
 
 
-def made_up_month(way: ways.Way, load: float = 0.95, on_a_node: int = 8) -> Outcome:
-    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 4 * 24 * HOUR, on_a_node)
+def synthetic_outcome(way: ways.Way, load: float = 0.95, on_a_node: int = 8) -> Outcome:
+    demand = demand_of(SYNTHETIC, SYNTHETIC[0].submitted_at, SYNTHETIC[0].submitted_at + 4 * 24 * HOUR, on_a_node)
     weights = demand.units_in_use()
     world = rules(on_a_node, **in_proportion(weights, round(sum(weights.values()) / load)))
     return Simulation(world, demand, way, Assumed(restart=60)).play()
 
 
 @pytest.mark.parametrize("way", [planner, pooled, static])
-def test_every_second_of_use_is_work_or_lost(way: ways.Way) -> None:
-    outcome = made_up_month(way)
+def test_every_second_of_use_is_work_or_loss(way: ways.Way) -> None:
+    outcome = synthetic_outcome(way)
     finished = [record for record in outcome.records if record.finished_at is not None]
     assert len(finished) > 300
     for record in finished:
@@ -120,9 +120,9 @@ def test_every_second_of_use_is_work_or_lost(way: ways.Way) -> None:
     assert 0 <= running <= rest
 
 
-def test_a_replay_is_deterministic_and_says_how_far_it_is() -> None:
+def test_replay_is_deterministic_and_reports_its_progress() -> None:
     parts: list[float] = []
-    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 24 * HOUR, 8)
+    demand = demand_of(SYNTHETIC, SYNTHETIC[0].submitted_at, SYNTHETIC[0].submitted_at + 24 * HOUR, 8)
     world = rules(8, **in_proportion(demand.units_in_use(), 40))
     one, other = (
         figures_of(Simulation(world, demand, planner, Assumed()).play(progress))
@@ -133,30 +133,32 @@ def test_a_replay_is_deterministic_and_says_how_far_it_is() -> None:
     assert parts
 
 
-def test_nobody_is_stopped_in_one_queue_and_nothing_is_lent_by_a_partition() -> None:
-    one_queue, partition, lending = (figures_of(made_up_month(way))["all"] for way in (pooled, static, planner))
+def test_a_common_queue_preempts_nothing_and_a_static_partition_lends_nothing() -> None:
+    one_queue, partition, lending = (figures_of(synthetic_outcome(way))["all"] for way in (pooled, static, planner))
     assert one_queue["stops"] == partition["stops"] == 0
     assert partition["gpu_hours_borrowed"] == 0 < lending["gpu_hours_borrowed"]
-    assert partition["lost_of_borrowed"] is None  # a part of nothing
+    assert partition["lost_of_borrowed"] is None  # a share of zero
     assert partition["late"] == 0 < one_queue["late"]
     assert lending["utilisation"] > partition["utilisation"]
 
 
-def test_asking_the_first_of_equal_claims_answers_for_all_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = figures_of(made_up_month(planner))
+def test_equal_claims_behind_the_first_get_its_answer_without_changing_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = figures_of(synthetic_outcome(planner))
     monkeypatch.setattr(ways, "FEW", 10**9)
-    assert figures_of(made_up_month(planner)) == few
+    assert figures_of(synthetic_outcome(planner)) == few
 
 
-def test_figures_of_departments_add_up_to_those_of_all() -> None:
-    figures = figures_of(made_up_month(planner))
+def test_department_figures_add_up_to_the_totals() -> None:
+    figures = figures_of(synthetic_outcome(planner))
     for name in ("jobs", "stops", "late", "gpu_hours_used", "gpu_hours_borrowed", "gpu_hours_lost"):
         total = sum(each[name] for each in figures["departments"].values())
         assert total == pytest.approx(figures["all"][name], abs=1), name
 
 
-def test_the_course_adds_up_to_what_was_used_borrowed_and_waited_for() -> None:
-    outcome = made_up_month(planner)
+def test_course_by_period_adds_up_to_total_use_borrowing_and_waiting() -> None:
+    outcome = synthetic_outcome(planner)
     figures = figures_of(outcome, with_course=True)
     together, period = figures["all"], figures["period_s"]
     assert (outcome.end - outcome.begin) / period == 96
@@ -172,26 +174,26 @@ def test_the_course_adds_up_to_what_was_used_borrowed_and_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "period", "ends"),
+    ("seconds", "period", "periods"),
     [(HOUR * 7 // 2, HOUR, 4), (30 * 24 * HOUR, 6 * HOUR, 120), (92 * 24 * HOUR, 24 * HOUR, 92), (1, HOUR, 1)],
 )
-def test_a_period_is_some_full_hours_and_the_last_ends_with_the_replay(seconds: int, period: int, ends: int) -> None:
+def test_periods_are_whole_hours_and_the_last_ends_with_the_replay(seconds: int, period: int, periods: int) -> None:
     line = Line("vision", "a100", 4, 1.0, used_now=2, waiting_now=1)
     outcome = Outcome(1_000, 1_000 + seconds, 4, [], [line])
     outcome.pass_time(1_000, 1_000 + seconds // 3)
     outcome.pass_time(1_000 + seconds // 3, 1_000 + seconds)
-    assert (outcome.period, len(line.course)) == (period, ends)
+    assert (outcome.period, len(line.course)) == (period, periods)
     assert line.course[-1] == (2 * seconds, 0, seconds)
-    if ends > 1:
+    if periods > 1:
         assert line.course[0] == (2 * period, 0, period)
 
 
 DAYS = 24 * HOUR
 
 
-def test_who_lent_before_borrows_first_when_balances_count() -> None:
-    """For ten hours NLP borrows what Vision leaves idle. Then both ask for more than their guarantees at once, and NLP asked
-    first; what Bio leaves is enough for one of them."""
+def test_department_that_lent_earlier_borrows_first_with_fairness_over_time() -> None:
+    """For ten hours NLP borrows what Vision leaves idle. Then both submit jobs above their guarantees, NLP first; what Bio
+    leaves idle is enough for one of them."""
     world = rules(vision=4, nlp=4, bio=4)
     before = job("before", "nlp", 8, 0, 10 * HOUR)
     busy = [job(f"{name}-own", name, 4, 11 * HOUR, 5 * HOUR) for name in ("vision", "nlp")]
@@ -203,8 +205,8 @@ def test_who_lent_before_borrows_first_when_balances_count() -> None:
         assert min(starts, key=lambda id: starts[id] or DAYS) == first, (assumed, starts)
 
 
-def test_who_lent_before_the_replay_begins_borrows_first_too() -> None:
-    """The same without the ten hours: what was lent in them is told."""
+def test_loans_before_the_replay_count_for_fairness_over_time() -> None:
+    """The same without the ten hours: the loans of that time are given as initial balances."""
     world = rules(vision=4, nlp=4, bio=4)
     more = [job(f"{name}-more", name, 8, 0, HOUR) for name in ("nlp", "vision")]
     before = {
@@ -217,8 +219,8 @@ def test_who_lent_before_the_replay_begins_borrows_first_too() -> None:
     assert before[DepartmentId("nlp")].lent == 0
 
 
-def test_a_replay_counts_loans_as_the_product_does_from_its_ledger() -> None:
-    """Ten and a half hours of 4 cards, from 0:30, played and by hand."""
+def test_replay_counts_loans_as_the_product_counts_them_from_its_ledger() -> None:
+    """Ten and a half hours of 4 cards, from 0:30, replayed and calculated by hand."""
     world = rules(vision=4, nlp=4)
     loan = job("loan", "nlp", 8, HOUR // 2, 10 * HOUR + HOUR // 2)
     simulation = Simulation(world, Demand(0, 12 * HOUR, (loan,)), planner, Assumed(half_lives={GPU: DAYS}))
@@ -238,9 +240,9 @@ def test_a_replay_counts_loans_as_the_product_does_from_its_ledger() -> None:
 
 
 @pytest.mark.parametrize("half_life", [HOUR, 24 * HOUR, None])
-def test_where_all_is_guaranteed_departments_lend_as_much_as_they_borrow(half_life: int | None) -> None:
+def test_total_lent_equals_total_borrowed_when_all_capacity_is_guaranteed(half_life: int | None) -> None:
     """To the unit-second, over a whole replay; the decayed sums lose less than one part of a unit-second an hour each."""
-    demand = demand_of(MADE_UP, MADE_UP[0].submitted_at, MADE_UP[0].submitted_at + 4 * 24 * HOUR, 8)
+    demand = demand_of(SYNTHETIC, SYNTHETIC[0].submitted_at, SYNTHETIC[0].submitted_at + 4 * 24 * HOUR, 8)
     world = rules(8, **in_proportion(demand.units_in_use(), 56))
     balances = {} if half_life is None else {GPU: half_life}
     simulation = Simulation(world, demand, planner, Assumed(half_lives=balances), counts_lent=not balances)

@@ -1,4 +1,4 @@
-"""Traces: read by the names of their columns, refused by line and column, cut to a time."""
+"""Traces: columns are recognised by name, errors name line and column, and demand is cut to a period."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PHILLY = """timestamp,duration,num_gpus,gpu_time,cluster
 OWN = "submitted_at,runtime,units,department,priority,max_runtime,checkpoint_every\n60,30,2,nlp,-3,40,\n"
 
 
-def test_columns_go_by_their_names() -> None:
+def test_columns_are_recognised_by_name() -> None:
     first, second = read_trace(PHILLY.splitlines())
     assert (first.submitted_at, first.runtime, first.units, first.department) == (1800, 600, 16, "11cb48")
     assert (second.submitted_at, second.runtime, second.units) == (3600, 7200, 1)
@@ -32,7 +32,7 @@ p4,4000,1024,1,1000,,BE,Pending,5,,
 """
 
 
-def test_pods_that_ran_on_cards_are_jobs_of_their_application(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_ran_on_cards_become_jobs_of_their_application(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(row.submitted_at, row.runtime, row.units, row.department) for row in read_pods(PODS.splitlines())]
     assert rows == [(10, 5, 1, "BE-3000"), (30, 1000, 8, "LS-4000")]
     monkeypatch.setattr(_openb, "TENANTS", 1)
@@ -52,13 +52,13 @@ def test_pods_that_ran_on_cards_are_jobs_of_their_application(monkeypatch: pytes
         ("num_gpus", "cards", "line 1, units: no such column; expected units or num_gpus or gpus"),
     ],
 )
-def test_what_cannot_be_read_is_named(old: str, new: str, problem: str) -> None:
+def test_trace_errors_name_line_and_column(old: str, new: str, problem: str) -> None:
     with pytest.raises(TraceError) as error:
         read_trace(PHILLY.replace(old, new).splitlines())
     assert str(error.value).startswith(problem)
 
 
-def test_a_time_has_what_runs_in_it_and_gangs_have_equal_pods() -> None:
+def test_demand_of_a_period_has_the_jobs_running_in_it_and_gangs_of_equal_pods() -> None:
     rows = read_trace(PHILLY.splitlines())
     demand = demand_of(rows, 2000, 4000, on_a_node=8)
     gang, one = demand.jobs
@@ -68,7 +68,7 @@ def test_a_time_has_what_runs_in_it_and_gangs_have_equal_pods() -> None:
     assert [job.request.units for job in demand_of(rows, 2500, 4000).jobs] == [1]
 
 
-def test_guarantees_are_whole_and_all() -> None:
+def test_guarantees_in_proportion_are_whole_numbers_that_use_all_cards() -> None:
     weights = {DepartmentId("a"): 1.0, DepartmentId("b"): 1.0, DepartmentId("c"): 5.0}
     assert in_proportion(weights, 10) == {"a": 2, "b": 1, "c": 7}
     assert read_guarantees(["department,guaranteed", "nlp,4", "vision,0"]) == {"nlp": 4, "vision": 0}
@@ -81,6 +81,6 @@ def test_guarantees_are_whole_and_all() -> None:
             read_guarantees(["department,guaranteed", *lines.split("\n")])
 
 
-def test_the_last_node_of_a_pool_has_the_rest() -> None:
+def test_last_node_of_a_pool_has_the_remaining_cards() -> None:
     assert [len(node.cards) for node in pool_of(10, 4).nodes or ()] == [4, 4, 2]
     assert pool_of(10, 0).capacity == 10

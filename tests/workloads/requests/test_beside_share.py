@@ -1,5 +1,5 @@
-"""CPU and memory of the machine that a request asks beside its cards: what is above a card's share is charged, borrowed, and
-comes back; nobody's guarantee is empty because others took all CPU."""
+"""CPU and memory of the node that a request asks for in addition to its cards: more than a card's share is charged as
+additional cards, so that nobody can make the guarantee of others useless by taking all CPU."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def pool() -> Pool:
-    made = make.pool("a100", cards=16, nodes=2, cpu_per_card=32_000, memory_per_card=256_000, notice=60, grace=10)
+    pool = make.pool("a100", cards=16, nodes=2, cpu_per_card=32_000, memory_per_card=256_000, notice=60, grace=10)
     Node.objects.update(cpu_milli=256_000, memory_mib=2_048_000)
-    return made
+    return pool
 
 
 @pytest.fixture
@@ -50,21 +50,21 @@ def owner(pool: Pool) -> Department:
     return owner
 
 
-def ask(department: Department, pool: Pool, **changes: object) -> Workload:
+def submit_and_plan(department: Department, pool: Pool, **changes: object) -> Workload:
     actor = Actor(make.member(department, Role.MEMBER))
     workload = submit(actor=actor, department=department, request=asked(pool, **changes))
     run_pass(group_id=pool.group_id)
     return workload
 
 
-def test_two_jobs_that_take_all_cpu_give_it_back_to_the_owner_of_the_cards(
+def test_owner_of_the_cards_reclaims_from_jobs_that_borrow_all_cpu(
     pool: Pool, vision: Department, owner: Department
 ) -> None:
     for _ in range(2):
-        ask(vision, pool, cpu_milli=255_000)
+        submit_and_plan(vision, pool, cpu_milli=255_000)
     held = Claim.objects.filter(state="holding")
     assert [(claim.units_per_pod, claim.on_card, claim.borrowed) for claim in held] == [(8, 1, 6), (8, 1, 8)]
-    train = ask(owner, pool, units_per_pod=8, cpu_milli=64_000)
+    train = submit_and_plan(owner, pool, units_per_pod=8, cpu_milli=64_000)
     claim = Claim.objects.get(workload=train.public_id)
     assert (claim.decision, claim.own, len(claim.waiting_on)) == ("reclaim", 8, 1)
     assert claim.promised_at is not None
@@ -73,8 +73,8 @@ def test_two_jobs_that_take_all_cpu_give_it_back_to_the_owner_of_the_cards(
         assert replay.replay(plan_pass).same
 
 
-def test_the_pod_gets_the_one_card_that_it_asked_for(pool: Pool, vision: Department) -> None:
-    workload = ask(vision, pool, cpu_milli=48_000)
+def test_pod_gets_the_requested_card_although_two_are_charged(pool: Pool, vision: Department) -> None:
+    workload = submit_and_plan(vision, pool, cpu_milli=48_000)
     attempt = Attempt.objects.select_related("workload__pool", "workload__department", "claim").get()
     assert attempt.claim.units_per_pod == 2
     spec = spec_of(attempt)
@@ -84,36 +84,34 @@ def test_the_pod_gets_the_one_card_that_it_asked_for(pool: Pool, vision: Departm
     assert (again.units_per_pod, again.charge) == (1, 2)
 
 
-def test_who_asks_for_more_is_told_what_comes_with_a_card_and_what_it_is_charged(
-    pool: Pool, vision: Department
-) -> None:
+def test_verdict_explains_the_charge_for_cpu_and_memory_above_a_cards_share(pool: Pool, vision: Department) -> None:
     actor = Actor(make.member(vision, Role.MEMBER))
-    told = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=96_000))
-    assert (told.facts.own, told.facts.borrowed) == (2, 1)
-    said = "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards."
-    assert any(line.startswith(said) for line in told.lines)
-    assert "Recallable" in told.contract
-    much = verdict_of(actor=actor, department=vision, request=asked(pool, memory_mib=300_000))
-    assert any("293 GiB is more than 1 card includes (250 GiB per card)" in line for line in much.lines)
-    means = offer_of(asked(pool, cpu_milli=96_000))
-    assert means is not None
-    assert means.charge.startswith("Charged to quota: 3 cards, because the requested CPU and memory")
+    verdict = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=96_000))
+    assert (verdict.facts.own, verdict.facts.borrowed) == (2, 1)
+    explanation = "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards."
+    assert any(line.startswith(explanation) for line in verdict.lines)
+    assert "Recallable" in verdict.contract
+    large = verdict_of(actor=actor, department=vision, request=asked(pool, memory_mib=300_000))
+    assert any("293 GiB is more than 1 card includes (250 GiB per card)" in line for line in large.lines)
+    offer = offer_of(asked(pool, cpu_milli=96_000))
+    assert offer is not None
+    assert offer.charge.startswith("Charged to quota: 3 cards, because the requested CPU and memory")
     fair = verdict_of(actor=actor, department=vision, request=asked(pool, cpu_milli=32_000))
     assert not any("is more than" in line for line in fair.lines)
 
 
-def test_a_refusal_says_why_it_counts_as_more_than_was_asked(pool: Pool, vision: Department) -> None:
-    with pytest.raises(Impossible) as refused:
-        ask(vision, pool, cpu_milli=96_000, preemptible=False)
-    said = refused.value.detail
-    assert "does not allow 3 cards" in said
-    assert "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards." in said
-    with pytest.raises(Impossible) as refused:
-        ask(vision, pool, units_per_pod=3, preemptible=False)
-    assert "includes" not in refused.value.detail
+def test_refusal_explains_why_the_request_is_charged_more_cards(pool: Pool, vision: Department) -> None:
+    with pytest.raises(Impossible) as error:
+        submit_and_plan(vision, pool, cpu_milli=96_000, preemptible=False)
+    detail = error.value.detail
+    assert "does not allow 3 cards" in detail
+    assert "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards." in detail
+    with pytest.raises(Impossible) as error:
+        submit_and_plan(vision, pool, units_per_pod=3, preemptible=False)
+    assert "includes" not in error.value.detail
 
 
-def test_a_part_of_a_card_brings_its_part_and_a_mig_profile_too(vision: Department) -> None:
+def test_parts_of_cards_and_mig_profiles_include_a_proportional_cpu_share(vision: Department) -> None:
     parts = make.pool("t4", cards=2, sharing="hami", unit="MiB", units_per_card=15_360, cpu_per_card=12_000)
     assert asked(parts, units_per_pod=5_120, cpu_milli=4_000).charge == 5_120
     assert asked(parts, units_per_pod=5_120, cpu_milli=6_000).charge == 7_680
@@ -121,36 +119,34 @@ def test_a_part_of_a_card_brings_its_part_and_a_mig_profile_too(vision: Departme
     request = asked(cut, profile="1g.10gb", cpu_milli=8_000)
     assert (request.charge, request.on_card) == (2, 1)
     make.quota(vision, cut, 8)
-    workload = ask(vision, cut, profile="1g.10gb", cpu_milli=8_000)
+    workload = submit_and_plan(vision, cut, profile="1g.10gb", cpu_milli=8_000)
     claim = Claim.objects.get(workload=workload.public_id)
     assert (claim.state, claim.units_per_pod, claim.on_card) == ("holding", 2, 1)
 
 
-def test_work_that_must_not_be_stopped_has_its_share_only(pool: Pool, vision: Department) -> None:
+def test_non_preemptible_workloads_are_limited_to_the_share_of_their_guarantee(pool: Pool, vision: Department) -> None:
     with pytest.raises(Impossible):
-        ask(vision, pool, cpu_milli=96_000, preemptible=False)
-    ask(vision, pool, cpu_milli=64_000, preemptible=False)
+        submit_and_plan(vision, pool, cpu_milli=96_000, preemptible=False)
+    submit_and_plan(vision, pool, cpu_milli=64_000, preemptible=False)
 
 
-def test_the_operator_says_how_much_comes_with_a_card_and_whether_anybody_is_charged(pool: Pool) -> None:
-    boss = Actor(make.user(is_operator=True))
+def test_operator_sets_how_much_a_card_includes_or_turns_the_charge_off(pool: Pool) -> None:
+    operator = Actor(make.user(is_operator=True))
     rules = PoolRules(notice=60, grace=10, min_runtime=0, max_reclaims=3, beside_percent=50)
-    changed = set_pool_rules(actor=boss, pool=pool, rules=rules, expected_version=pool.version)
+    changed = set_pool_rules(actor=operator, pool=pool, rules=rules, expected_version=pool.version)
     assert asked(changed, cpu_milli=32_000).charge == 2
     changed.beside_percent = 0
     assert asked(changed, cpu_milli=320_000).charge == 1
 
 
-def test_the_form_says_what_comes_with_a_card(pool: Pool, vision: Department, client: Client) -> None:
+def test_form_says_what_each_card_includes(pool: Pool, vision: Department, client: Client) -> None:
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(reverse("workloads:new", args=["vision"])).content.decode()
     assert "Each card includes 32 CPU and 250 GiB of memory" in page
 
 
-def test_the_page_of_a_workload_tells_what_it_got_and_what_it_is_charged(
-    pool: Pool, vision: Department, client: Client
-) -> None:
-    workload = ask(vision, pool, cpu_milli=48_000)
+def test_workload_page_shows_requested_and_charged_cards(pool: Pool, vision: Department, client: Client) -> None:
+    workload = submit_and_plan(vision, pool, cpu_milli=48_000)
     client.force_login(make.member(vision, Role.MEMBER))
     page = client.get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert "1 card, charged 2 cards" in page
@@ -167,6 +163,6 @@ def test_the_page_of_a_workload_tells_what_it_got_and_what_it_is_charged(
         ({"cpu_per_card": 30, "memory_per_card": 100}, Decimal("0.1"), 256),
     ],
 )
-def test_the_form_starts_with_no_more_than_comes_with_the_amount(fields: Any, cpu: Any, memory: int) -> None:
+def test_form_starts_with_at_most_what_the_amount_includes(fields: Any, cpu: Any, memory: int) -> None:
     shown = first_machine(Pool(**{"unit": "card", "units_per_card": 1, **fields}))
     assert shown == {"cpu": cpu, "memory_mib": memory}

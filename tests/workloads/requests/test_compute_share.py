@@ -1,4 +1,4 @@
-"""Memory and compute of a shared card: both are asked for, the larger share is charged, the pod gets what it asked."""
+"""Memory and compute of a shared card: both can be requested, the larger share is charged, the pod gets what it requested."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def vision(pool: Pool) -> Department:
     return vision
 
 
-def test_who_asks_for_little_memory_and_much_compute_is_charged_for_the_compute(pool: Pool) -> None:
+def test_charge_is_the_larger_share_of_memory_and_compute(pool: Pool) -> None:
     assert asked(pool, units_per_pod=1024, cores_per_pod=90).charge == 13824
     assert asked(pool, units_per_pod=8192, cores_per_pod=10).charge == 8192
     assert asked(pool, units_per_pod=1, cores_per_pod=33).charge == 5069  # 5068.8, rounded up
 
 
-def test_the_pod_gets_the_memory_that_was_asked_and_the_claim_both_dimensions(pool: Pool, vision: Department) -> None:
+def test_pod_gets_the_requested_memory_and_the_claim_has_both_dimensions(pool: Pool, vision: Department) -> None:
     actor = Actor(make.member(vision, Role.MEMBER))
     workload = submit(actor=actor, department=vision, request=asked(pool, units_per_pod=1024, cores_per_pod=90))
     run_pass(group_id=pool.group_id)
@@ -66,7 +66,7 @@ def test_the_pod_gets_the_memory_that_was_asked_and_the_claim_both_dimensions(po
     assert (again.units_per_pod, again.cores_per_pod, again.charge) == (1024, 90, 13824)
 
 
-def test_compute_of_a_card_is_never_given_twice(pool: Pool, vision: Department) -> None:
+def test_compute_of_a_card_is_never_allocated_twice(pool: Pool, vision: Department) -> None:
     actor = Actor(make.member(vision, Role.MEMBER))
     for _ in range(3):
         submit(actor=actor, department=vision, request=asked(pool, units_per_pod=1024, cores_per_pod=40))
@@ -75,8 +75,8 @@ def test_compute_of_a_card_is_never_given_twice(pool: Pool, vision: Department) 
     assert sorted(claims) == ["holding", "holding", "pending"]
 
 
-def test_a_card_whose_compute_is_taken_still_gives_its_memory() -> None:
-    """Two cards: each of the two takes 90 % of the compute of one, and what a third needs of memory is there beside them."""
+def test_remaining_memory_of_a_card_is_usable_when_its_compute_is_taken() -> None:
+    """Two jobs take 90 % of the compute of one card each; the memory that a third job needs is still free beside them."""
     pool = make.pool("t4", cards=2, sharing="hami", unit="MiB", units_per_card=15360, product="Tesla-T4")
     Card.objects.update(cores=100)
     vision = make.department("vision")
@@ -96,17 +96,17 @@ def test_a_card_whose_compute_is_taken_still_gives_its_memory() -> None:
     assert list(map(str, violations())) == ["card 0 of t4-n1 gives 110 percent of its compute and has 100"]
 
 
-def test_a_mig_profile_asks_for_the_slices_it_is_charged(vision: Department) -> None:
+def test_request_for_a_mig_profile_is_charged_its_slices(vision: Department) -> None:
     mig = make.pool(
         "mig", cards=1, sharing="mig", unit="slice", units_per_card=8, mig="A100-80GB", product="NVIDIA-A100-SXM4-80GB"
     )
     make.quota(vision, mig, 8)
-    request = asked(mig, profile="3g.40gb")  # and units_per_pod as a pipeline leaves it: 1
+    request = asked(mig, profile="3g.40gb")  # units_per_pod keeps its default 1, as in requests of pipelines
     workload = submit(actor=Actor(make.member(vision, Role.MEMBER)), department=vision, request=request)
     assert (workload.asked_per_pod, workload.units_per_pod) == (4, 4)
 
 
-class TestCardsWhoseComputeIsGivenOutSeveralTimes:
+class TestOversubscribedCompute:
     """HAMi with deviceCoreScaling 5: each card registers 500 percent."""
 
     @pytest.fixture
@@ -124,21 +124,21 @@ class TestCardsWhoseComputeIsGivenOutSeveralTimes:
         inventory.refresh(cluster)
         return Pool.objects.get()
 
-    def test_the_pool_remembers_what_its_cards_register(self, scaled: Pool) -> None:
+    def test_pool_stores_the_registered_compute_of_its_cards(self, scaled: Pool) -> None:
         assert (scaled.units_per_card, scaled.card_cores) == (258787, 500)
 
-    def test_the_charge_is_a_share_of_that_everywhere(self, scaled: Pool) -> None:
+    def test_charge_is_a_share_of_the_registered_compute_everywhere(self, scaled: Pool) -> None:
         request = asked(scaled, units_per_pod=1024, cores_per_pod=50)
         tenth = -(-258787 // 10)
         assert request.charge == tenth
-        said = offer_of(request)
-        assert said is not None
-        assert "50 % of the compute" in said.charge
+        offer = offer_of(request)
+        assert offer is not None
+        assert "50 % of the compute" in offer.charge
         vision = make.department("vision")
         make.quota(vision, scaled, 258787, borrow_limit=0)
         actor = Actor(make.member(vision, Role.MEMBER))
-        answer = verdict_of(actor=actor, department=vision, request=request)
-        assert answer.title == "Starts now, from your own quota."
+        verdict = verdict_of(actor=actor, department=vision, request=request)
+        assert verdict.title == "Starts now, from your own quota."
         for _ in range(10):
             submit(actor=actor, department=vision, request=request)
         run_pass(group_id=scaled.group_id)
@@ -147,13 +147,13 @@ class TestCardsWhoseComputeIsGivenOutSeveralTimes:
         assert [claim.state for claim in claims].count("holding") == 9, "ten tenths rounded up are more than the card"
         snapshot = load_snapshot(scaled.group, now=timezone.now())
         assert snapshot.pools[0].cores_per_card == 500
-        mine = [c for c in snapshot.claims if c.id == claims[0].public_id]
-        assert resized(mine[0], 1024, snapshot.pools[0]).units_per_pod == tenth, "the engine charges alike"
+        of_first = [c for c in snapshot.claims if c.id == claims[0].public_id]
+        assert resized(of_first[0], 1024, snapshot.pools[0]).units_per_pod == tenth, "the engine charges the same"
         assert list(violations()) == []
 
-    def test_the_charge_follows_when_the_cards_register_anew(self, scaled: Pool) -> None:
+    def test_pool_follows_when_the_cards_register_other_compute(self, scaled: Pool) -> None:
         Card.objects.update(cores=100)
         cluster = scaled.group.cluster
-        inventory.refresh(cluster)  # the node registers 500: written again
+        inventory.refresh(cluster)  # the node still registers 500, which is stored again
         scaled.refresh_from_db()
         assert scaled.card_cores == 500

@@ -1,4 +1,4 @@
-"""What other operators are given: their kinds, roles, counts and the fields that their controllers read."""
+"""Exports for other operators: their kinds, roles, counts and the fields that their controllers read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FITS = [(template, kind) for template in Template for kind in fitting(template)]
 
 
 @pytest.mark.parametrize(("template", "kind"), FITS)
-def test_every_export_is_plain_yaml_of_its_operators_version(template: str, kind: str) -> None:
-    made = export(kind, replace(ASKED, template=template))
-    assert yaml.safe_load(yaml.safe_dump(made)) == made
-    assert (made["apiVersion"], made["kind"], made["metadata"]["name"]) == (VERSIONS[kind], kind, "ddp")
+def test_every_export_is_plain_yaml_with_the_api_version_of_its_operator(template: str, kind: str) -> None:
+    manifest = export(kind, replace(ASKED, template=template))
+    assert yaml.safe_load(yaml.safe_dump(manifest)) == manifest
+    assert (manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"]) == (VERSIONS[kind], kind, "ddp")
 
 
 def test_every_template_has_an_export_and_every_export_a_template() -> None:
@@ -75,15 +75,15 @@ def test_a_job_set_is_one_indexed_job_whose_first_pod_is_the_master() -> None:
     assert (env["MASTER_ADDR"], env["WORLD_SIZE"], env["PET_NNODES"]) == ("ddp-ranks-0-0.ddp", "8", "4")
 
 
-def test_a_train_job_names_a_runtime_and_leaves_the_variables_to_it() -> None:
+def test_train_job_names_a_runtime_that_sets_the_rank_variables() -> None:
     spec = export("TrainJob", ASKED)["spec"]
     assert spec["runtimeRef"]["name"] == "torch-distributed"
     assert (spec["trainer"]["numNodes"], spec["trainer"]["numProcPerNode"]) == (4, 2)
     assert {each["name"] for each in spec["trainer"]["env"]} == {"EPOCHS"}
 
 
-def test_rdma_goes_along_with_the_capability_it_needs() -> None:
-    made = export("PyTorchJob", replace(ASKED, extra={"rdma/hca_shared_devices_a": 1}))
-    container = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+def test_rdma_is_exported_with_the_capability_it_needs() -> None:
+    manifest = export("PyTorchJob", replace(ASKED, extra={"rdma/hca_shared_devices_a": 1}))
+    container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     assert container["resources"]["limits"]["rdma/hca_shared_devices_a"] == 1
     assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]

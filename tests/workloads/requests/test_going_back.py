@@ -1,4 +1,4 @@
-"""A borrower knows before submitting, and while it runs, when a lending window closes on it."""
+"""Borrowers learn before submitting, and while their workload runs, when a lending window closes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nlp() -> Department:
     return make.department("nlp")
 
 
-def lines(nlp: Department, pool: Pool, max_runtime: int | None) -> str:
+def verdict_lines(nlp: Department, pool: Pool, max_runtime: int | None) -> str:
     image, _ = Image.objects.get_or_create(name="python:3.11", defaults={"title": "Python"})
     request = WorkloadRequest(
         pool=pool, image=image, kind="job", name="x", command=("python",), units_per_pod=2, max_runtime=max_runtime
@@ -51,15 +51,15 @@ def lines(nlp: Department, pool: Pool, max_runtime: int | None) -> str:
     return " ".join(verdict_of(actor=Actor(make.member(nlp)), department=nlp, request=request).lines)
 
 
-def test_the_verdict_says_when_what_is_borrowed_goes_back(vision: Department, nlp: Department, pool: Pool) -> None:
-    assert "Vision lends nothing: anything borrowed from it is recalled by then." in lines(nlp, pool, None)
-    assert "Vision lends nothing" in lines(nlp, pool, 4 * HOUR)
-    assert "Vision lends nothing" not in lines(nlp, pool, HOUR)  # over before
+def test_verdict_says_when_borrowed_capacity_will_be_recalled(vision: Department, nlp: Department, pool: Pool) -> None:
+    assert "Vision lends nothing: anything borrowed from it is recalled by then." in verdict_lines(nlp, pool, None)
+    assert "Vision lends nothing" in verdict_lines(nlp, pool, 4 * HOUR)
+    assert "Vision lends nothing" not in verdict_lines(nlp, pool, HOUR)  # ends before the window
     Quota.objects.update(windows=[])
-    assert "recalled by then" not in lines(nlp, pool, None)
+    assert "recalled by then" not in verdict_lines(nlp, pool, None)
 
 
-def test_a_running_borrower_is_told_the_same(vision: Department, nlp: Department, pool: Pool) -> None:
+def test_page_of_a_running_borrower_says_the_same(vision: Department, nlp: Department, pool: Pool) -> None:
     claim = make.holding(nlp, pool, borrowed={vision: 2})
     claim.borrowed = 2
     workload = Workload(pool=pool, department=nlp)

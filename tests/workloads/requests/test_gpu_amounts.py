@@ -1,4 +1,4 @@
-"""Amounts as people say them: read into a pool's unit, never less than asked, and said again in plain words."""
+"""Amounts as people write them: converted into the pool's unit, never rounded down, and described in plain words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CUT = pool("mig", "slice", 8, product="NVIDIA-A100-SXM4-80GB", mig="A100-80GB")
         (HAMI, "0.5", 512, ""),
         (HAMI, "6144 MiB", 6144, ""),
         (SHARED, "6 GiB", 6144, ""),
-        (SHARED, "7.5 GiB", 8192, ""),  # this system deals in whole GiB
+        (SHARED, "7.5 GiB", 8192, ""),  # this system counts in whole GiB
         (SHARED, "half", 8192, ""),
         (SHARED, "1 card", 15360, ""),
         (SHARED, "25 %", 4096, ""),
@@ -63,7 +63,7 @@ CUT = pool("mig", "slice", 8, product="NVIDIA-A100-SXM4-80GB", mig="A100-80GB")
         (CUT, "1 card", 0, "7g.80gb"),
     ],
 )
-def test_what_people_write_becomes_the_pools_unit(where: Pool, text: str, units: int, profile: str) -> None:
+def test_written_amount_is_converted_into_the_pools_unit(where: Pool, text: str, units: int, profile: str) -> None:
     assert read(text, where) == Asked(units, profile)
 
 
@@ -86,12 +86,12 @@ def test_what_people_write_becomes_the_pools_unit(where: Pool, text: str, units:
         (pool("whole", "card", product="X"), "5 GiB", "no_memory_known"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_could(where: Pool, text: str, code: str) -> None:
-    with pytest.raises(Invalid) as refused:
+def test_impossible_amount_is_refused_with_an_explanation(where: Pool, text: str, code: str) -> None:
+    with pytest.raises(Invalid) as error:
         read(text, where)
-    assert refused.value.code == code
-    assert refused.value.field == "units_per_pod"
-    assert refused.value.detail
+    assert error.value.code == code
+    assert error.value.field == "units_per_pod"
+    assert error.value.detail
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused_with_what_could(where: Pool, text: str, code:
         (CUT, "half", "4g.40gb: half an A100 80GB, about 39.2 GiB"),
     ],
 )
-def test_what_is_rounded_says_what_it_becomes(where: Pool, text: str, words: str) -> None:
+def test_rounded_amount_is_shown_beside_the_written_one(where: Pool, text: str, words: str) -> None:
     assert becomes(text, where) == words
 
 
@@ -131,7 +131,7 @@ def test_what_is_rounded_says_what_it_becomes(where: Pool, text: str, words: str
         (CUT, 4, "3g.40gb", "3g.40gb: half an A100 80GB, about 39.2 GiB"),
     ],
 )
-def test_an_amount_is_said_in_words_a_researcher_knows(where: Pool, units: int, profile: str, words: str) -> None:
+def test_amount_is_described_in_words_that_researchers_know(where: Pool, units: int, profile: str, words: str) -> None:
     with translation.override("en"):
         assert in_words(where, units, profile) == words
 
@@ -161,13 +161,13 @@ def test_any_text_is_an_amount_or_an_error(text: str, where: Pool) -> None:
         assert asked.units > 0 or asked.profile
 
 
-def test_the_share_of_compute_follows_the_memory_where_the_system_limits_both() -> None:
+def test_compute_share_follows_memory_if_the_system_limits_both() -> None:
     assert compute_share(HAMI, 20480) == 50
     assert compute_share(SHARED, 7680) is None
     assert compute_share(pool("qgpu", "MiB", 14336), 1024) == 10  # 7.1 %, in steps of 5
 
 
-def test_products_are_named_as_people_call_them() -> None:
+def test_products_are_shown_by_their_common_names() -> None:
     assert product_name("NVIDIA-H100-80GB-HBM3") == "H100 80GB"
     assert product_name("Tesla-T4-SHARED") == "T4"
     assert product_name("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb") == "A100 40GB"

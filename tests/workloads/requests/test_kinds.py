@@ -1,4 +1,4 @@
-"""Distributed jobs and services: asked for by API and form, refused with the field, run on the embedded cluster."""
+"""Distributed jobs and services: submitted by API and form, refused with the faulty field, run on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def vision(pool: Pool) -> Department:
     return vision
 
 
-class TestAsked:
+class TestApi:
     @pytest.mark.parametrize("body", [GANG, SERVICE], ids=["distributed", "service"])
-    def test_what_was_asked_for_is_told_again_and_runs_again_alike(self, alice: User, body: dict[str, Any]) -> None:
+    def test_response_and_rerun_repeat_the_requested_setup(self, alice: User, body: dict[str, Any]) -> None:
         client = person(alice)
-        told = client.post(URL, body).json()
-        assert {name: told["setup"][name] for name in body["setup"]} == body["setup"]
-        assert told["pods"] == body.get("pods", 1)
-        assert told["units"] == body["units_per_pod"] * told["pods"]
-        again = client.post(f"/api/v1/workloads/{told['id']}/rerun/").json()
-        assert (again["setup"], again["pods"], again["kind"]) == (told["setup"], told["pods"], told["kind"])
+        created = client.post(URL, body).json()
+        assert {name: created["setup"][name] for name in body["setup"]} == body["setup"]
+        assert created["pods"] == body.get("pods", 1)
+        assert created["units"] == body["units_per_pod"] * created["pods"]
+        again = client.post(f"/api/v1/workloads/{created['id']}/rerun/").json()
+        assert (again["setup"], again["pods"], again["kind"]) == (created["setup"], created["pods"], created["kind"])
 
     def test_a_gang_claims_all_its_pods_at_once(self, alice: User, pool: Pool) -> None:
         pool.group.cluster.nodes.update(domain="rack-1")
@@ -65,13 +65,13 @@ class TestAsked:
         claim = Claim.objects.get()
         assert (claim.pods, claim.units_per_pod, claim.same_domain) == (2, 2, True)
 
-    def test_a_preset_gives_the_whole_setup_and_a_body_changes_parts_of_it(self, alice: User, pool: Pool) -> None:
+    def test_request_body_overrides_parts_of_the_presets_setup(self, alice: User, pool: Pool) -> None:
         Preset.objects.create(
             slug="two-ranks", title="Two ranks", kind="distributed", pool=pool, pods=2, image=Image.objects.get(),
             command=["python", "x.py"], setup={"template": "torch", "max_restarts": 1},
         )  # fmt: skip
-        told = person(alice).post(URL, {"preset": "two-ranks", "setup": {"max_restarts": 5}}).json()
-        assert (told["pods"], told["setup"]["template"], told["setup"]["max_restarts"]) == (2, "torch", 5)
+        created = person(alice).post(URL, {"preset": "two-ranks", "setup": {"max_restarts": 5}}).json()
+        assert (created["pods"], created["setup"]["template"], created["setup"]["max_restarts"]) == (2, "torch", 5)
 
     @pytest.mark.parametrize(
         ("changes", "field", "words"),
@@ -95,12 +95,12 @@ class TestAsked:
             ({"setup": {"ports": 1}}, "setup.ports", "Unknown field"),
         ],
     )  # fmt: skip
-    def test_what_cannot_be_meant_is_refused_with_its_field(
+    def test_invalid_request_is_refused_with_its_field(
         self, alice: User, changes: dict[str, Any], field: str, words: str
     ) -> None:
-        answer = person(alice).post(URL, GANG | changes)
-        assert answer.status_code == 422
-        faults = {each["attr"]: each["detail"] for each in answer.json()["errors"]}
+        response = person(alice).post(URL, GANG | changes)
+        assert response.status_code == 422
+        faults = {each["attr"]: each["detail"] for each in response.json()["errors"]}
         assert words in faults.get(field, ""), faults
         assert not Workload.objects.exists()
 
@@ -114,58 +114,58 @@ def form(**changes: Any) -> dict[str, Any]:
 
 
 class TestForm:
-    def client(self, who: User) -> Client:
+    def client(self, user: User) -> Client:
         client = Client()
-        client.force_login(who)
+        client.force_login(user)
         return client
 
-    def test_takes_only_what_its_kind_has(self, alice: User) -> None:
-        answer = self.client(alice).post(reverse("workloads:new", args=["vision"]), form())
-        assert answer.status_code == 302, answer.content.decode()
+    def test_form_uses_only_the_fields_of_its_kind(self, alice: User) -> None:
+        response = self.client(alice).post(reverse("workloads:new", args=["vision"]), form())
+        assert response.status_code == 302, response.content.decode()
         workload = Workload.objects.get()
         assert (workload.pods, workload.settings) == (2, Setup(template="torch", max_restarts=2))
 
-    def test_of_a_service_makes_a_service_of_one_pod(self, alice: User) -> None:
-        asked = form(kind="service", units_per_pod="1", ready_path="")
-        assert self.client(alice).post(reverse("workloads:new", args=["vision"]), asked).status_code == 302
+    def test_form_for_a_service_creates_a_service_of_one_pod(self, alice: User) -> None:
+        fields = form(kind="service", units_per_pod="1", ready_path="")
+        assert self.client(alice).post(reverse("workloads:new", args=["vision"]), fields).status_code == 302
         workload = Workload.objects.get()
         assert (workload.pods, workload.settings) == (1, Setup(port=8000))
 
-    def test_comes_back_with_the_fault_beside_its_field(self, alice: User) -> None:
-        answer = self.client(alice).post(reverse("workloads:new", args=["vision"]), form(pods="1"))
-        assert answer.status_code == 422
-        assert "A distributed job has at least 2 pods" in answer.content.decode()
-        assert 'id="id_pods_error"' in answer.content.decode()
+    def test_refused_form_shows_the_fault_beside_its_field(self, alice: User) -> None:
+        response = self.client(alice).post(reverse("workloads:new", args=["vision"]), form(pods="1"))
+        assert response.status_code == 422
+        assert "A distributed job has at least 2 pods" in response.content.decode()
+        assert 'id="id_pods_error"' in response.content.decode()
 
-    def test_of_a_clone_begins_with_the_same_setup(self, alice: User) -> None:
+    def test_form_for_a_clone_starts_with_the_same_setup(self, alice: User) -> None:
         client = self.client(alice)
         client.post(reverse("workloads:new", args=["vision"]), form(template="mpi"))
         page = client.get(reverse("workloads:new", args=["vision"]), {"from": Workload.objects.get().public_id})
-        started = page.context["form"].initial
-        assert (started["pods"], started["template"], started["max_restarts"]) == (2, "mpi", 2)
+        initial = page.context["form"].initial
+        assert (initial["pods"], initial["template"], initial["max_restarts"]) == (2, "mpi", 2)
 
 
 class TestPages:
-    def client(self, who: User) -> Client:
+    def client(self, user: User) -> Client:
         client = Client()
-        client.force_login(who)
+        client.force_login(user)
         return client
 
-    def test_the_verdict_shows_what_each_rank_will_be_told(self, alice: User) -> None:
+    def test_verdict_shows_the_variables_of_each_rank(self, alice: User) -> None:
         page = self.client(alice).post(reverse("workloads:verdict", args=["vision"]), form(template="tensorflow"))
         text = html.unescape(page.content.decode())
         assert "Starts now" in text
         assert 'TF_CONFIG={"cluster": {"chief": ["127.0.0.1:29500"]' in text
         assert "This is an embedded cluster" in text
 
-    def test_on_kubernetes_it_shows_every_object_and_each_ranks_patch_and_no_secret(
+    def test_verdict_on_kubernetes_shows_all_objects_and_rank_patches_but_no_secret(
         self, alice: User, pool: Pool
     ) -> None:
         cluster = pool.group.cluster
         cluster.kind, cluster.options = "kubernetes", {"access_mode": "ReadWriteMany"}
         cluster.save()
-        asked = form(secret_env="HF_TOKEN=hunter2")
-        page = self.client(alice).post(reverse("workloads:verdict", args=["vision"]), asked)
+        fields = form(secret_env="HF_TOKEN=hunter2")
+        page = self.client(alice).post(reverse("workloads:verdict", args=["vision"]), fields)
         assert "hunter2" not in page.content.decode()
         objects = list(yaml.safe_load_all(page.context["preview"].yaml))
         assert [each.get("kind") for each in objects] == ["Job", "Service", None, None]
@@ -175,27 +175,27 @@ class TestPages:
         names = {each["name"] for each in job["template"]["spec"]["containers"][0]["env"]}
         assert {"MASTER_ADDR", "PET_NNODES", "RANK", "HF_TOKEN"} <= names
 
-    def test_ranks_over_several_nodes_need_a_volume_that_several_can_mount(self, alice: User, pool: Pool) -> None:
+    def test_ranks_on_several_nodes_need_a_volume_that_several_nodes_can_mount(self, alice: User, pool: Pool) -> None:
         cluster = pool.group.cluster
         cluster.kind = "kubernetes"
         cluster.save()
-        answer = person(alice).post(URL, GANG)
-        assert answer.status_code == 422
-        assert "ReadWriteMany" in answer.json()["errors"][0]["detail"]
+        response = person(alice).post(URL, GANG)
+        assert response.status_code == 422
+        assert "ReadWriteMany" in response.json()["errors"][0]["detail"]
 
-    def test_the_same_job_is_given_in_the_shapes_of_other_operators(self, alice: User) -> None:
-        asked = GANG | {"env": {"KEY": {"secret": "hunter2"}}}
-        told = person(alice).post(URL, asked).json()
-        url = f"/api/v1/workloads/{told['id']}/exports/"
-        made = person(alice).get(f"{url}pytorchjob/")
-        assert yaml.safe_load(made.content)["kind"] == "PyTorchJob"
-        assert b"hunter2" not in made.content
-        wrong = person(alice).get(f"{url}tfjob/")
-        assert (wrong.status_code, wrong.json()["code"]) == (404, "no_such_export")
+    def test_job_can_be_exported_for_other_operators(self, alice: User) -> None:
+        body = GANG | {"env": {"KEY": {"secret": "hunter2"}}}
+        created = person(alice).post(URL, body).json()
+        url = f"/api/v1/workloads/{created['id']}/exports/"
+        exported = person(alice).get(f"{url}pytorchjob/")
+        assert yaml.safe_load(exported.content)["kind"] == "PyTorchJob"
+        assert b"hunter2" not in exported.content
+        refused = person(alice).get(f"{url}tfjob/")
+        assert (refused.status_code, refused.json()["code"]) == (404, "no_such_export")
         client = self.client(alice)
-        file = client.get(reverse("workloads:export", args=["vision", told["id"], "jobset"]))
+        file = client.get(reverse("workloads:export", args=["vision", created["id"], "jobset"]))
         assert file.headers["Content-Disposition"] == 'attachment; filename="ddp-jobset.yaml"'
-        page = client.get(reverse("workloads:detail", args=["vision", told["id"]]), {"tab": "spec"})
+        page = client.get(reverse("workloads:detail", args=["vision", created["id"]]), {"tab": "spec"})
         assert "pytorchjob/" in page.content.decode()
 
 
@@ -205,7 +205,7 @@ def gang(bed: Bed, program: str, **changes: Any) -> Workload:
 
 
 class TestRun:
-    def test_two_ranks_meet_and_each_has_its_log_and_state(self, bed: Bed) -> None:
+    def test_two_ranks_communicate_and_each_has_its_own_log_and_state(self, bed: Bed) -> None:
         work = gang(bed, MEET)
         bed.until(lambda: bed.state(work) == "succeeded")
         attempt = work.attempts.get()
@@ -213,12 +213,12 @@ class TestRun:
             b"heard from rank 1\n",
             b"heard from the master\n",
         ]
-        told = person(bed.alice).get(f"/api/v1/workloads/{work.public_id}/").json()["attempts"][0]["ranks"]
-        assert [(rank["role"], rank["phase"], rank["exit_code"]) for rank in told] == [
+        ranks = person(bed.alice).get(f"/api/v1/workloads/{work.public_id}/").json()["attempts"][0]["ranks"]
+        assert [(rank["role"], rank["phase"], rank["exit_code"]) for rank in ranks] == [
             ("master 0", "succeeded", 0),
             ("worker 0", "succeeded", 0),
         ]
-        assert len({card for rank in told for card in rank["cards"]}) == 2
+        assert len({card for rank in ranks for card in rank["cards"]}) == 2
         logs = person(bed.alice).get(f"/api/v1/workloads/{work.public_id}/logs/", {"rank": 1})
         assert logs.content == b"heard from the master\n"
         client = Client()
@@ -228,7 +228,7 @@ class TestRun:
         piece = client.get(reverse("workloads:log", args=["vision", work.public_id]), {"rank": "1"})
         assert piece.content == b"heard from the master\n"
 
-    def test_a_failed_rank_fails_all_or_all_begin_again_as_often_as_was_asked(self, bed: Bed) -> None:
+    def test_failed_rank_restarts_the_gang_up_to_its_limit_and_then_fails_it(self, bed: Bed) -> None:
         fails = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(3)\nwhile True: time.sleep(0.1)"
         work = gang(bed, fails, setup=Setup(template="torch", max_restarts=1))
         bed.until(lambda: bed.state(work) == "failed")
@@ -237,7 +237,7 @@ class TestRun:
         ranks = work.attempts.get(number=2).ranks
         assert [(rank["exit_code"], rank["reason"]) for rank in ranks] == [(143, "Stopped"), (3, "Error")]
 
-    def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(self, bed: Bed) -> None:
+    def test_recalled_gang_saves_on_every_rank_and_resumes_in_the_next_attempt(self, bed: Bed) -> None:
         program = "import os\nos.chdir(os.environ['PORTAL_WORKDIR'])\nos.makedirs(f\"r{os.environ['RANK']}\", exist_ok=True)\n"
         program += "os.chdir(f\"r{os.environ['RANK']}\")\n" + CHECKPOINTS
         work = bed.submit(
@@ -258,7 +258,7 @@ class TestRun:
             bed.until(lambda rank=rank: read_log(second, rank=rank).data.startswith(b"from "))  # type: ignore[misc]
             assert int(read_log(second, rank=rank).data.split()[1]) > 0
 
-    def test_a_service_says_when_it_is_ready_and_ends_only_when_told(self, bed: Bed) -> None:
+    def test_service_is_shown_as_ready_and_runs_until_cancelled(self, bed: Bed) -> None:
         work = bed.submit(bed.alice, bed.vision, SERVE, kind="service", setup=Setup(port=8000))
         bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True)
         client = Client()
@@ -269,8 +269,8 @@ class TestRun:
         bed.until(lambda: bed.state(work) == "cancelled")
         assert log_of(work.attempts.get()) is not None
 
-    def test_who_asks_a_service_whether_it_is_ready_hears_its_answer_out(self, bed: Bed) -> None:
-        """Python's own server writes down whoever breaks off."""
+    def test_readiness_probe_reads_the_whole_response(self, bed: Bed) -> None:
+        """Python's own server logs a traceback for clients that close the connection early."""
         program = "import http.server as s, os\nwhere = os.environ['PORTAL_ADDRESS'], int(os.environ['PORTAL_PORT'])\n"
         program += "s.ThreadingHTTPServer(where, s.SimpleHTTPRequestHandler).serve_forever()"
         work = bed.submit(bed.alice, bed.vision, program, kind="service", setup=Setup(port=8000, ready_path="/"))

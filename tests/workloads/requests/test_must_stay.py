@@ -1,4 +1,4 @@
-"""Work that must not be stopped: only inside the guarantee, and nobody's victim."""
+"""Non-preemptible workloads: they run only within guaranteed quota, and are never victims."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def body(units: int) -> dict[str, object]:
             "units_per_pod": units, "preemptible": False}  # fmt: skip
 
 
-def test_it_is_asked_for_over_the_api_kept_by_a_rerun_and_never_a_victim(
+def test_non_preemptible_workload_keeps_the_option_in_reruns_and_is_never_a_victim(
     alice: User, vision: Department, pool: Pool
 ) -> None:
     url = "/api/v1/departments/vision/workloads/"
-    answer = person(alice).post(url, body(3))
-    assert (answer.status_code, answer.json()["preemptible"]) == (202, False)
+    response = person(alice).post(url, body(3))
+    assert (response.status_code, response.json()["preemptible"]) == (202, False)
     workload = Workload.objects.get()
     assert (request_of(workload).preemptible, body_of(request_of(workload))["preemptible"]) == (False, False)
     run_pass(group_id=pool.group_id)
@@ -56,7 +56,7 @@ def test_it_is_asked_for_over_the_api_kept_by_a_rerun_and_never_a_victim(
     assert (too_much.status_code, too_much.json()["largest"]) == (422, 4)
 
 
-def test_the_verdict_says_what_it_means(alice: User, vision: Department, pool: Pool) -> None:
+def test_verdict_explains_non_preemptible(alice: User, vision: Department, pool: Pool) -> None:
     image = Image.objects.get()
     request = WorkloadRequest(
         pool=pool, image=image, kind="job", name="x", command=("python",), units_per_pod=2, preemptible=False
@@ -66,6 +66,6 @@ def test_the_verdict_says_what_it_means(alice: User, vision: Department, pool: P
     assert verdict.contract == "Runs within guaranteed quota and is non-preemptible: it runs until it ends."
 
 
-def test_the_form_offers_it(client: Client, alice: User, vision: Department, pool: Pool) -> None:
+def test_form_offers_the_non_preemptible_option(client: Client, alice: User, vision: Department, pool: Pool) -> None:
     client.force_login(alice)
     assert 'name="must_stay"' in client.get("/d/vision/workloads/new/").content.decode()

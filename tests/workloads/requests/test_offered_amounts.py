@@ -1,4 +1,4 @@
-"""The amounts that the form offers as buttons, and when each would start."""
+"""The amounts that the form offers as buttons, and when a workload of each would start."""
 
 from __future__ import annotations
 
@@ -23,38 +23,45 @@ def world() -> World:
     return World()
 
 
-def steps(world: World, **changes: str) -> dict[str, tuple[str, bool]]:
+def offered(world: World, **changes: str) -> dict[str, tuple[str, bool]]:
     text = verdict(as_(world.alice), world.vision, world.form(**changes))
     return {units: (when, pressed == "true") for pressed, units, _size, when in STEP.findall(text)}
 
 
-def test_each_amount_says_when_it_would_start_and_what_could_never_run_is_left_out(world: World) -> None:
-    assert steps(world, units_per_pod="2") == {"1": ("now", False), "2": ("now", True), "4": ("now", False)}
-    assert steps(world, units_per_pod="6")["6"] == ("now, 2 borrowed", True)  # the most that vision may have
+def test_each_offered_amount_says_when_it_would_start_and_impossible_ones_are_omitted(world: World) -> None:
+    assert offered(world, units_per_pod="2") == {"1": ("now", False), "2": ("now", True), "4": ("now", False)}
+    assert offered(world, units_per_pod="6")["6"] == ("now, 2 borrowed", True)  # the most that Vision can use
 
 
-def test_an_amount_tells_when_lent_cards_are_back_and_what_waits(world: World) -> None:
+def test_offered_amount_says_when_lent_capacity_returns(world: World) -> None:
     placement = [{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3, 4, 5, 6]}]
     make.holding(world.nlp, world.pool, own=4, borrowed={world.vision: 3}, placement=placement, notice=600, grace=120)
-    told = steps(world, units_per_pod="1")
-    assert told["1"] == ("now", True)
-    assert re.fullmatch(r"within 1[12] min( \d+ s)?, when lent capacity returns", told["4"][0])
+    amounts = offered(world, units_per_pod="1")
+    assert amounts["1"] == ("now", True)
+    assert re.fullmatch(r"within 1[12] min( \d+ s)?, when lent capacity returns", amounts["4"][0])
 
 
-def test_own_quota_only_asks_each_amount_without_a_loan(world: World) -> None:
-    assert "6" not in steps(world, own_only="on", units_per_pod="2")
+def test_own_quota_only_offers_no_amount_that_needs_a_loan(world: World) -> None:
+    assert "6" not in offered(world, own_only="on", units_per_pod="2")
 
 
-def test_what_cannot_be_asked_in_time_is_offered_without_a_word(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amounts_without_a_timely_verdict_are_offered_without_a_start_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "STEPS_TIME", -1)
-    assert steps(world, units_per_pod="2") == {"1": ("", False), "2": ("now", True), "4": ("", False), "8": ("", False)}
+    assert offered(world, units_per_pod="2") == {
+        "1": ("", False),
+        "2": ("now", True),
+        "4": ("", False),
+        "8": ("", False),
+    }
 
 
-def test_memory_is_offered_in_whole_gib_up_to_a_card_and_mig_by_what_is_there(world: World) -> None:
+def test_memory_is_offered_in_whole_gib_up_to_a_card_and_mig_by_profile(world: World) -> None:
     shared = make.pool("t4", unit="MiB", units_per_card=15 * 1024, sharing="hami")
     assert [each.label for each in offered_amounts(shared)] == ["2 GiB", "4 GiB", "8 GiB", "15 GiB"]
-    asked = WorkloadRequest(kind="job", name="x", pool=shared, image=world.image, units_per_pod=6 * 1024)
-    assert [each.written for each in offered_amounts(shared, asked)][2] == "6 GiB"
+    request = WorkloadRequest(kind="job", name="x", pool=shared, image=world.image, units_per_pod=6 * 1024)
+    assert [each.written for each in offered_amounts(shared, request)][2] == "6 GiB"
     sliced = make.pool("mig", unit="slice", units_per_card=7, sharing="mig", mig="A100-80GB")
     profiles = [each.profile for each in offered_amounts(sliced)]
     assert len(profiles) <= 6

@@ -1,4 +1,4 @@
-"""What people write in fields of their own: a command is run as a terminal would run it."""
+"""Form fields for commands and variables: a command runs as a terminal would run it."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +21,7 @@ from workloads.requests.text_fields import CommandField, VariablesField
         r"python a\ b.py \$HOME",
     ],
 )
-def test_words_alone_need_no_shell(line: str) -> None:
+def test_command_of_plain_words_runs_without_a_shell(line: str) -> None:
     words = CommandField().clean(line)
     assert words[0] == "python"
     assert CommandField().clean(CommandField().prepare_value(words)) == words
@@ -45,7 +45,7 @@ def test_words_alone_need_no_shell(line: str) -> None:
         "a\nb",
     ],
 )
-def test_what_a_shell_does_is_left_to_a_shell(line: str) -> None:
+def test_command_with_shell_syntax_runs_in_a_shell(line: str) -> None:
     words = CommandField().clean(line)
     assert words == ("sh", "-ec", line)
     assert CommandField().prepare_value(words) == line
@@ -53,24 +53,26 @@ def test_what_a_shell_does_is_left_to_a_shell(line: str) -> None:
 
 @settings(max_examples=150)
 @given(st.text(st.sampled_from("ab '\"\\\\$=|&;<*~#"), max_size=12))
-def test_it_runs_with_the_words_that_a_shell_gives_it(tmp_path_factory: pytest.TempPathFactory, line: str) -> None:
-    """With printf, since its output is its words. In bash, which knows $'…' as a newer `sh` does."""
-    written = f"printf '%s.' {line}"
+def test_command_gets_the_same_words_as_from_a_shell(tmp_path_factory: pytest.TempPathFactory, line: str) -> None:
+    """Tested with printf, which prints its arguments, and in bash, which knows $'…' like a newer `sh`."""
+    typed = f"printf '%s.' {line}"
     try:
-        words = CommandField().clean(written)
+        words = CommandField().clean(typed)
     except ValidationError:
         return
     empty = Path(tmp_path_factory.mktemp("empty"))
     if words[0] != "sh":
-        ran = [subprocess.run(each, cwd=empty, capture_output=True).stdout for each in (words, ("bash", "-c", written))]
-        assert ran[0] == ran[1]
+        outputs = [
+            subprocess.run(each, cwd=empty, capture_output=True).stdout for each in (words, ("bash", "-c", typed))
+        ]
+        assert outputs[0] == outputs[1]
 
 
-def test_a_remark_alone_is_no_command() -> None:
+def test_comment_alone_is_an_empty_command() -> None:
     assert CommandField(required=False).clean("  # later") == ()
 
 
-def test_a_quotation_mark_that_is_not_closed_is_named() -> None:
+def test_unclosed_quotation_mark_is_reported() -> None:
     with pytest.raises(ValidationError, match="not closed"):
         CommandField().clean("python 'train.py")
 
@@ -80,25 +82,25 @@ TRICKY = st.text(st.sampled_from("a=<'\"\\\\ \n\r$#;END_"), max_size=20)
 
 
 def through_a_browser(text: str) -> str:
-    """What a text area sends back: every end of a line as CR LF (HTML, "newline normalization")."""
+    """The text as a text area sends it: every line ends with CR LF (HTML, "newline normalization")."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
 
 
 @settings(max_examples=500)
 @given(st.lists(st.one_of(TEXT, TRICKY, st.sampled_from(["exec", "A=1", "sh", "-ec", "", "cd"])), max_size=5))
-def test_any_argument_list_is_shown_so_that_it_is_read_back(words: list[str]) -> None:
+def test_any_argument_list_survives_a_round_trip_through_the_form(words: list[str]) -> None:
     field = CommandField(required=False)
     assert field.clean(through_a_browser(str(field.prepare_value(words)))) == tuple(words)
 
 
 @settings(max_examples=300)
 @given(st.one_of(TEXT, TRICKY, st.sampled_from(["python train.py", "  a\n b\n", "a\r\nb"])))
-def test_any_script_is_shown_so_that_it_is_read_back(script: str) -> None:
+def test_any_script_survives_a_round_trip_through_the_form(script: str) -> None:
     field = CommandField(required=False)
     assert field.clean(through_a_browser(field.prepare_value(("sh", "-ec", script)))) == ("sh", "-ec", script)
 
 
-def test_a_script_that_is_an_argument_stays_one() -> None:
+def test_multiline_argument_stays_an_argument() -> None:
     line = "python -c 'import time\nprint(1)' --name \"two words\""
     words = CommandField().clean(line)
     assert words == ("python", "-c", "import time\nprint(1)", "--name", "two words")
@@ -109,12 +111,12 @@ def test_a_script_that_is_an_argument_stays_one() -> None:
 @given(
     st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True), st.one_of(TEXT, TRICKY), max_size=4)
 )
-def test_any_variables_are_shown_so_that_they_are_read_back(variables: dict[str, str]) -> None:
+def test_any_variables_survive_a_round_trip_through_the_form(variables: dict[str, str]) -> None:
     field = VariablesField(required=False)
     assert field.clean(through_a_browser(field.prepare_value(variables))) == variables
 
 
-def test_a_value_of_several_lines_is_written_as_one_reads_it() -> None:
+def test_multiline_value_is_shown_as_a_here_document() -> None:
     shown = VariablesField().prepare_value({"A": "1", "KEY": "-----BEGIN\nEND\nx"})
     assert shown == "A=1\nKEY<<END_\n-----BEGIN\nEND\nx\nEND_"
     with pytest.raises(ValidationError, match="not closed by a line EOF"):

@@ -1,4 +1,4 @@
-"""What one person asks for stays small enough for everybody else: commands, variables, the queue, lists."""
+"""Limits on what one person can submit, so that the portal stays usable for all: commands, variables, queue, lists."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ def submit(world: World, query: str = "", **fields: Any) -> Any:
         ({"env": {f"NAME_{n}": {"secret": "x" * 30_000} for n in range(10)}}, "env", 10 * 30_016 + 13),
     ],
 )
-def test_command_and_variables_have_a_largest_size(world: World, fields: Any, attr: str, size: int) -> None:
+def test_command_and_variables_have_a_maximum_size(world: World, fields: Any, attr: str, size: int) -> None:
     before = Workload.objects.count()
-    answer = submit(world, **fields)
-    assert answer.status_code == 422, answer.content[:300]
-    [fault] = answer.json()["errors"]
+    response = submit(world, **fields)
+    assert response.status_code == 422, response.content[:300]
+    [fault] = response.json()["errors"]
     assert (fault["attr"], fault["code"]) == (attr, "too_long")
     assert f"{size} bytes" in fault["detail"]
     assert "working directory" in fault["detail"]
     assert Workload.objects.count() == before
 
 
-def test_what_just_fits_is_taken(world: World) -> None:
+def test_command_of_exactly_the_maximum_size_is_accepted(world: World) -> None:
     fits = ["x" * LONGEST_WORD, "y" * (LARGEST_TEXT - LONGEST_WORD - 2 * BESIDE_A_WORD)]
     assert submit(world, command=fits).status_code == 202
     assert submit(world, command=[*fits, ""]).status_code == 422
 
 
-def test_one_person_waits_with_a_bounded_number(world: World, settings: Any) -> None:
+def test_number_of_queued_workloads_per_person_is_limited(world: World, settings: Any) -> None:
     settings.QUEUED_PER_PERSON = 2
     assert [submit(world).status_code for _ in range(3)] == [202, 202, 422]
-    answer = submit(world).json()
-    assert (answer["code"], answer["waiting"], answer["most"]) == ("queue_full", 2, 2)
+    problem = submit(world).json()
+    assert (problem["code"], problem["waiting"], problem["most"]) == ("queue_full", 2, 2)
     other = person(world.people["owner"])
     body = {"kind": "job", "name": "o", "pool": "a100", "image": "python:3.11", "units_per_pod": 1, "command": ["true"]}
     assert other.post("/api/v1/departments/vision/workloads/", body, format="json").status_code == 202
@@ -76,7 +76,7 @@ def test_one_person_waits_with_a_bounded_number(world: World, settings: Any) -> 
 @pytest.mark.parametrize(
     "address", ["/api/v1/workloads/", "/api/v1/departments/vision/workloads/", "/d/vision/workloads/", "/"]
 )
-def test_lists_read_no_commands_and_no_variables(world: World, address: str) -> None:
+def test_lists_do_not_read_commands_and_variables_from_the_database(world: World, address: str) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert world.client("member").get(address).status_code == 200
     read = [
@@ -86,7 +86,7 @@ def test_lists_read_no_commands_and_no_variables(world: World, address: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "attr", "says"),
+    ("fields", "attr", "problem"),
     [
         ({"env": {"": "a"}}, "env", "“” is not a valid variable name. Use Latin letters"),
         ({"env": {"A\n": "a"}}, "env", "“A” is not a valid variable name"),
@@ -100,20 +100,20 @@ def test_lists_read_no_commands_and_no_variables(world: World, address: str) -> 
         ({"setup": []}, "setup", "Expected a dictionary"),
     ],
 )
-def test_each_wrong_word_is_refused_with_what_is_wrong_with_it(
-    world: World, fields: dict[str, Any], attr: str, says: str
+def test_invalid_values_are_refused_with_an_explanation(
+    world: World, fields: dict[str, Any], attr: str, problem: str
 ) -> None:
     for query in ("", "?dry_run=1"):
-        answer = submit(world, query=query, **fields)
-        assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, [attr])
-        assert says in answer.json()["errors"][0]["detail"]
-        assert "\n" not in answer.json()["detail"]
+        response = submit(world, query=query, **fields)
+        assert (response.status_code, [error["attr"] for error in response.json()["errors"]]) == (422, [attr])
+        assert problem in response.json()["errors"][0]["detail"]
+        assert "\n" not in response.json()["detail"]
     assert not Workload.objects.filter(name="big").exists()
 
 
 @pytest.mark.parametrize("body", [[], "x", 3, [{}]])
-def test_a_body_that_is_no_object_blames_no_field(world: World, body: Any) -> None:
+def test_body_that_is_not_an_object_is_refused_without_naming_a_field(world: World, body: Any) -> None:
     client = person(world.people["member"])
-    answer = client.post("/api/v1/departments/vision/workloads/", body, format="json")
-    assert (answer.status_code, [error["attr"] for error in answer.json()["errors"]]) == (422, [None])
-    assert "non_field" not in answer.content.decode()
+    response = client.post("/api/v1/departments/vision/workloads/", body, format="json")
+    assert (response.status_code, [error["attr"] for error in response.json()["errors"]]) == (422, [None])
+    assert "non_field" not in response.content.decode()

@@ -1,4 +1,4 @@
-"""What people write arrives byte for byte; only the portal's own names are replaced, where a preset wrote them."""
+"""Commands and variables arrive byte for byte; only the portal's own names are expanded, where a preset uses them."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ ANY = st.one_of(DOLLARS, st.text(st.characters(exclude_characters="\0", exclude_
 
 
 def kubernetes_expand(text: str, variables: dict[str, str]) -> str:
-    """As the kubelet does it: k8s.io/kubernetes, third_party/forked/golang/expansion/expand.go, line by line."""
+    """The kubelet's algorithm: k8s.io/kubernetes, third_party/forked/golang/expansion/expand.go, line by line."""
     out, cursor, checkpoint = "", 0, 0
     while cursor < len(text):
         if text[cursor] == "$" and cursor + 1 < len(text):
@@ -48,7 +48,7 @@ def _read(text: str) -> tuple[str, bool, int]:
     return "$" + text[0], False, 1
 
 
-def test_the_rules_of_kubernetes_are_as_its_own_tests_have_them() -> None:
+def test_reimplemented_kubernetes_expansion_passes_its_original_tests() -> None:
     known = {"VAR_A": "A", "VAR_B": "B", "VAR_EMPTY": ""}
     # from k8s.io/kubernetes, third_party/forked/golang/expansion/expand_test.go
     table = {
@@ -62,22 +62,22 @@ def test_the_rules_of_kubernetes_are_as_its_own_tests_have_them() -> None:
 
 @settings(max_examples=500)
 @given(st.lists(ANY, min_size=1, max_size=4), st.dictionaries(st.sampled_from("ABC"), ANY))
-def test_every_word_and_value_arrives_as_it_was_written_on_both_clusters(
+def test_every_argument_and_value_arrives_unchanged_on_both_kinds_of_cluster(
     words: list[str], variables: dict[str, str]
 ) -> None:
-    made = spec(command=tuple(words), env=variables)
-    rendered = yaml.safe_load(yaml.safe_dump(manifests.pod(made, Options())))["spec"]["containers"][0]
-    seen: dict[str, str] = {}
+    run_spec = spec(command=tuple(words), env=variables)
+    rendered = yaml.safe_load(yaml.safe_dump(manifests.pod(run_spec, Options())))["spec"]["containers"][0]
+    expanded: dict[str, str] = {}
     for entry in rendered["env"]:
-        seen[entry["name"]] = kubernetes_expand(entry["value"], seen)
-    assert {name: seen[name] for name in variables} == variables
-    assert [kubernetes_expand(word, seen) for word in rendered["command"]] == words
-    assert for_process(words, frozenset(), seen) == words
+        expanded[entry["name"]] = kubernetes_expand(entry["value"], expanded)
+    assert {name: expanded[name] for name in variables} == variables
+    assert [kubernetes_expand(word, expanded) for word in rendered["command"]] == words
+    assert for_process(words, frozenset(), expanded) == words
 
 
 @settings(max_examples=300)
 @given(st.lists(st.one_of(DOLLARS, st.sampled_from(["$(PORTAL_PORT)", "$(PORTAL_NONE)", "$"])), max_size=6))
-def test_a_presets_words_mean_the_same_on_both_clusters(pieces: list[str]) -> None:
+def test_preset_arguments_expand_equally_on_both_kinds_of_cluster(pieces: list[str]) -> None:
     word, known = "".join(pieces), {"PORTAL_PORT": "8000", "A": "wrong", "PORTAL_A": "$(PORTAL_PORT)"}
     [rendered] = for_kubernetes([word], {0})
     [local] = for_process([word], {0}, known)
@@ -88,37 +88,37 @@ def test_a_presets_words_mean_the_same_on_both_clusters(pieces: list[str]) -> No
     )
 
 
-def test_the_ranks_of_a_gang_and_other_operators_manifests_do_not_expand_either() -> None:
+def test_gang_ranks_and_exported_manifests_do_not_expand_user_arguments() -> None:
     gang = dataclasses.replace(
         spec(), kind="distributed", pods=2, command=("sh", "-c", "echo $$ $(PORTAL_RANK)"), env={"A": "$(B)$$"}
     )
     template = manifests.job(gang, Options())["spec"]["template"]["spec"]["containers"][0]
     assert kubernetes_expand(template["command"][2], {"PORTAL_RANK": "9"}) == "echo $$ $(PORTAL_RANK)"
-    asked = exports.Asked(
+    export_request = exports.Asked(
         name="x", template="torch", pods=2, cards=1, image="i", command=("echo", "$(A)"), env={"A": "$$(B)"}
     )
     for kind in exports.fitting("torch"):
-        text = json.dumps(exports.export(kind, asked))
+        text = json.dumps(exports.export(kind, export_request))
         assert json.dumps(escaped("$(A)")) in text
         assert json.dumps(escaped("$$(B)")) in text
 
 
-def test_the_embedded_cluster_gives_a_process_what_was_written(tmp_path: Any) -> None:
+def test_embedded_cluster_passes_arguments_and_variables_unchanged(tmp_path: Any) -> None:
     words = ("python", "-c", "import sys, os; print(sys.argv[1:], os.environ['A'])", "$$", "$(HOME)", "$(PORTAL_USER)")
-    made = embedded_bed.spec(command=words, env={"A": "$(B) $$"})
+    run_spec = embedded_bed.spec(command=words, env={"A": "$(B) $$"})
     planned = plan(
-        made, tmp_path, lambda name: tmp_path, embedded_bed.NODES, {embedded_bed.IMAGE: shutil.which("python3")}
+        run_spec, tmp_path, lambda name: tmp_path, embedded_bed.NODES, {embedded_bed.IMAGE: shutil.which("python3")}
     )
     rank = planned.rank(0)
     out = subprocess.run(rank["argv"], env=rank["env"], capture_output=True, text=True, check=True)
     assert out.stdout == "['$$', '$(HOME)', '$(PORTAL_USER)'] $(B) $$\n"
 
 
-def test_a_word_of_a_preset_stays_its_own_in_a_copy_and_no_other_word_becomes_one() -> None:
+def test_copied_request_expands_only_the_arguments_that_came_from_the_preset() -> None:
     preset = Preset(slug="serve", command=["serve", "--port=$(PORTAL_PORT)", "--note", "$$ $(date)"])
     words = ("serve", "--port=$(PORTAL_PORT)", "--also=$(PORTAL_PORT)", "$$ $(date)")
-    asked = WorkloadRequest(kind="service", name="s", pool=Pool(), image=Image(), preset=preset, command=words)
-    assert asked.own_words == {1}
-    before = Workload(command=list(words), own_words=sorted(asked.own_words))
-    assert dataclasses.replace(asked, preset=None, rerun_of=before).own_words == {1}
-    assert dataclasses.replace(asked, preset=None).own_words == frozenset()
+    request = WorkloadRequest(kind="service", name="s", pool=Pool(), image=Image(), preset=preset, command=words)
+    assert request.own_words == {1}
+    before = Workload(command=list(words), own_words=sorted(request.own_words))
+    assert dataclasses.replace(request, preset=None, rerun_of=before).own_words == {1}
+    assert dataclasses.replace(request, preset=None).own_words == frozenset()

@@ -1,4 +1,4 @@
-"""The last lines of a log, whose very last one may still be growing."""
+"""The last lines of a log, whose final line can still be incomplete."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from workloads.runtime.base import last_lines
         (b"\n\n\n", 2, b"\n\n"),
     ],
 )
-def test_are_those_at_the_end(log: bytes, count: int, lines: bytes) -> None:
+def test_last_lines_are_those_at_the_end(log: bytes, count: int, lines: bytes) -> None:
     assert last_lines(log, count) == lines
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"bc\r"]), max_size=6), st.booleans(), st.integers(0, 8))
-def test_are_as_many_as_asked_or_all(lines: list[bytes], ended: bool, count: int) -> None:
+def test_last_lines_are_as_many_as_requested_or_all(lines: list[bytes], ended: bool, count: int) -> None:
     whole = [line + b"\n" for line in lines]
     if lines and not ended:
         whole[-1] = lines[-1]

@@ -1,4 +1,4 @@
-"""What each rank of each template is told: the facts of the operators whose variables they are."""
+"""The environment variables of each rank for each template, as the corresponding operators set them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def gang(template: str, **changes: object) -> Gang:
     return Gang(Template(template), **fields)  # type: ignore[arg-type]
 
 
-def test_torch_ranks_find_their_master_and_torchrun_its_nodes() -> None:
-    told = environment(gang("torch"), 3)
-    assert {name: told[name] for name in told if not name.startswith("PORTAL_")} == {
+def test_torch_ranks_get_the_variables_of_the_master_and_of_torchrun() -> None:
+    variables = environment(gang("torch"), 3)
+    assert {name: variables[name] for name in variables if not name.startswith("PORTAL_")} == {
         "MASTER_ADDR": "w-7-1-0.w-7-1", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "3",
         "PET_NNODES": "4", "PET_NODE_RANK": "3", "PET_NPROC_PER_NODE": "2",
         "PET_MASTER_ADDR": "w-7-1-0.w-7-1", "PET_MASTER_PORT": "29500",
     }  # fmt: skip
 
 
-def test_a_generic_rank_counts_pods_not_cards() -> None:
-    told = environment(gang("generic"), 0)
-    assert (told["WORLD_SIZE"], told["RANK"], told["PORTAL_RANKS"]) == ("4", "0", "4")
-    assert told["PORTAL_HOSTS"].split(",") == [f"{host}:29500" for host in HOSTS]
+def test_world_size_of_the_generic_template_counts_pods_not_cards() -> None:
+    variables = environment(gang("generic"), 0)
+    assert (variables["WORLD_SIZE"], variables["RANK"], variables["PORTAL_RANKS"]) == ("4", "0", "4")
+    assert variables["PORTAL_HOSTS"].split(",") == [f"{host}:29500" for host in HOSTS]
 
 
 CLUSTER = {
@@ -43,11 +43,11 @@ TASKS = {
 
 @pytest.mark.parametrize("template", CLUSTER)
 @pytest.mark.parametrize("rank", range(4))
-def test_tf_config_names_everybody_alike_and_each_rank_its_own_task(template: str, rank: int) -> None:
-    told = json.loads(environment(gang(template, ports=(2222,) * 4, parameter_servers=1), rank)["TF_CONFIG"])
-    named = {kind: [f"{HOSTS[each]}:2222" for each in ranks] for kind, ranks in CLUSTER[template].items()}
+def test_tf_config_has_the_same_cluster_and_a_different_task_for_each_rank(template: str, rank: int) -> None:
+    tf_config = json.loads(environment(gang(template, ports=(2222,) * 4, parameter_servers=1), rank)["TF_CONFIG"])
+    cluster = {kind: [f"{HOSTS[each]}:2222" for each in ranks] for kind, ranks in CLUSTER[template].items()}
     kind, index = TASKS[template][rank]
-    assert told == {"cluster": named, "task": {"type": kind, "index": index}, "environment": "cloud"}
+    assert tf_config == {"cluster": cluster, "task": {"type": kind, "index": index}, "environment": "cloud"}
 
 
 def test_mpi_has_one_launcher_and_a_hostfile_with_a_slot_for_each_card() -> None:
@@ -58,28 +58,28 @@ def test_mpi_has_one_launcher_and_a_hostfile_with_a_slot_for_each_card() -> None
 
 
 @pytest.mark.parametrize("template", list(Template))
-def test_what_is_told_alike_and_what_each_is_told_make_the_whole(template: str) -> None:
+def test_common_and_own_variables_together_are_the_whole_environment(template: str) -> None:
     whole = gang(template, parameter_servers=1, hostfile="/hosts")
-    alike, own = split(whole)
-    assert [alike | mine for mine in own] == [environment(whole, rank) for rank in range(4)]
-    assert "PORTAL_HOSTS" in alike
-    assert all("PORTAL_RANK" in mine for mine in own)
+    common, own = split(whole)
+    assert [common | own_part for own_part in own] == [environment(whole, rank) for rank in range(4)]
+    assert "PORTAL_HOSTS" in common
+    assert all("PORTAL_RANK" in own_part for own_part in own)
 
 
 @pytest.mark.parametrize("template", list(Template))
 @pytest.mark.parametrize("rank", range(4))
-def test_what_only_the_portal_may_set_is_all_that_any_rank_is_told(template: str, rank: int) -> None:
+def test_every_variable_that_a_rank_gets_is_reserved_for_the_portal(template: str, rank: int) -> None:
     whole = gang(template, parameter_servers=1, hostfile="/hosts/hostfile")
     assert set(environment(whole, rank)) == portal_names(template)
 
 
 @pytest.mark.parametrize("template", list(Template))
-def test_every_rank_has_a_role_and_no_two_the_same(template: str) -> None:
+def test_every_rank_has_a_different_role(template: str) -> None:
     assert len({str(role(template, rank, 1)) for rank in range(5)}) == 5
 
 
 @pytest.mark.parametrize(
-    ("asked", "wrong"),
+    ("arguments", "expected"),
     [
         (("torch", 2, 0), {}),
         (("torch", 1, 0), {"pods": "few_pods"}),
@@ -89,5 +89,7 @@ def test_every_rank_has_a_role_and_no_two_the_same(template: str) -> None:
         (("tensorflow-ps", 3, 2), {"pods": "no_worker"}),
     ],
 )
-def test_what_cannot_be_a_gang_is_named_by_field(asked: tuple[str, int, int], wrong: dict[str, str]) -> None:
-    assert faults(*asked) == wrong
+def test_faults_of_an_impossible_gang_are_named_by_field(
+    arguments: tuple[str, int, int], expected: dict[str, str]
+) -> None:
+    assert faults(*arguments) == expected

@@ -1,4 +1,4 @@
-"""A person's calendar feed: what stands in it, who reads it, and how its address ends."""
+"""A person's calendar feed: its events, who can read it, and how its address is replaced and revoked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def world() -> World:
-    """What waits and what runs is ann's, who is a member of both departments."""
+    """The waiting and the running workload are ann's, who is a member of both departments."""
     keep._seen.clear()
     world = World()
     ann = make.member(world.departments["nlp"])
@@ -45,7 +45,7 @@ def address_of(user: User) -> str:
 
 
 def events(path: str, **headers: str) -> dict[str, Any]:
-    """By UID without its host."""
+    """The feed's events by UID without its host."""
     answer = Client().get(path, **headers)
     assert (answer.status_code, answer["Content-Type"]) == (200, "text/calendar; charset=utf-8")
     return {str(event["uid"]).split("@")[0]: event for event in Calendar.from_ical(answer.content).walk("VEVENT")}
@@ -57,7 +57,7 @@ def ann() -> User:
     return user
 
 
-def test_it_shows_expected_starts_promised_times_deadlines_and_recalls(world: World) -> None:
+def test_feed_shows_expected_starts_promised_times_deadlines_and_recalls(world: World) -> None:
     world.estimate()
     Workload.objects.filter(pk=world.running.pk).update(max_runtime=4 * 3600)
     recall = Claim.objects.create(
@@ -81,14 +81,14 @@ def test_it_shows_expected_starts_promised_times_deadlines_and_recalls(world: Wo
     assert "save by now" in found[f"{runs}-recalled"]["summary"]
 
 
-def test_it_is_in_the_language_of_its_person(world: World) -> None:
+def test_feed_is_in_the_language_of_its_owner(world: World) -> None:
     world.estimate()
     user = ann()
     User.objects.filter(pk=user.pk).update(language="zh-hans")
     assert "预计" in events(address_of(user))[f"{world.waiting.public_id}-start"]["summary"]
 
 
-def test_of_who_chose_no_language_it_is_in_the_one_in_which_its_address_was_made(world: World) -> None:
+def test_feed_uses_the_language_of_its_address_if_the_owner_chose_none(world: World) -> None:
     world.estimate()
     client = Client(headers={"accept-language": "zh-CN"})
     client.force_login(ann())
@@ -102,13 +102,13 @@ def test_of_who_chose_no_language_it_is_in_the_one_in_which_its_address_was_made
     assert "probably" in events(found[0])[start]["summary"]
 
 
-def test_where_only_the_latest_time_is_known_it_says_by_then(world: World) -> None:
+def test_start_without_an_estimated_range_is_shown_as_latest_time(world: World) -> None:
     world.estimate()
     StartEstimate.objects.update(latest=F("low"), high=F("low"), median=F("low"))
     assert "by now" in events(address_of(ann()))[f"{world.waiting.public_id}-start"]["summary"]
 
 
-def test_it_shows_only_what_its_person_sees(world: World) -> None:
+def test_feed_shows_only_what_its_owner_can_see(world: World) -> None:
     world.estimate()
     path, user = address_of(ann()), ann()
     others = address_of(make.member(world.departments["nlp"]))
@@ -120,7 +120,7 @@ def test_it_shows_only_what_its_person_sees(world: World) -> None:
     assert Client().get(path).status_code == 404
 
 
-def test_a_new_address_takes_the_place_of_the_old_and_a_revoked_one_is_nobodys(world: World) -> None:
+def test_new_address_replaces_the_old_one_and_a_revoked_address_is_not_found(world: World) -> None:
     user = ann()
     old = address_of(user)
     assert CalendarFeed.objects.get().digest not in old
@@ -134,11 +134,11 @@ def test_a_new_address_takes_the_place_of_the_old_and_a_revoked_one_is_nobodys(w
     client.post(reverse("workloads:calendar_end"))
     assert Client().get(new).status_code == 404
     client.post(reverse("workloads:calendar_end"))
-    told = AuditEntry.objects.filter(action__startswith="calendar").values_list("action", flat=True)
-    assert sorted(told) == ["calendar.created", "calendar.created", "calendar.ended"]
+    audited = AuditEntry.objects.filter(action__startswith="calendar").values_list("action", flat=True)
+    assert sorted(audited) == ["calendar.created", "calendar.created", "calendar.ended"]
 
 
-def test_names_cannot_add_entries(world: World) -> None:
+def test_workload_names_cannot_inject_calendar_entries(world: World) -> None:
     Workload.objects.filter(pk=world.running.pk).update(
         name="x\r\nEND:VEVENT\r\nBEGIN:VEVENT", max_runtime=3600, state_since=timezone.now()
     )

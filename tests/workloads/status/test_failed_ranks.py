@@ -1,4 +1,4 @@
-"""A distributed job that failed says which rank did, opens its log, and does not call those that were stopped failed."""
+"""The page of a failed distributed job names the failed rank, opens its log, and shows the other ranks as stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ while True: time.sleep(0.1)
 """
 
 
-def test_the_page_names_the_rank_that_failed_and_opens_its_log(bed: Bed) -> None:
+def test_page_names_the_failed_rank_and_opens_its_log(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, FAILS, kind="distributed", pods=2, setup=Setup(template="torch"))
     bed.until(lambda: bed.state(job) == "failed")
     attempt = job.attempts.get()
@@ -47,7 +47,7 @@ def test_the_page_names_the_rank_that_failed_and_opens_its_log(bed: Bed) -> None
     assert 'data-rank="1"' in client.get(address + "?rank=nonsense").content.decode().split('id="log"')[1]
 
 
-def test_reasons_are_words_of_the_readers_language_or_the_clusters_own() -> None:
+def test_known_reasons_are_translated_and_unknown_ones_stay_as_the_cluster_gave_them() -> None:
     codes = (
         "Completed",
         "Error",
@@ -59,19 +59,19 @@ def test_reasons_are_words_of_the_readers_language_or_the_clusters_own() -> None
         "ImagePullBackOff",
     )
     with translation.override("zh-hans"):
-        said = [reason_word(code) for code in codes]
-    assert said[:3] == ["", "", ""]
-    assert [word for word in said[3:-1] if re.search("[A-Za-z]{4}", word)] == []
-    assert said[-1] == "ImagePullBackOff"
+        translated = [reason_word(code) for code in codes]
+    assert translated[:3] == ["", "", ""]
+    assert [word for word in translated[3:-1] if re.search("[A-Za-z]{4}", word)] == []
+    assert translated[-1] == "ImagePullBackOff"
 
 
 @pytest.mark.parametrize(("code", "word"), [(137, "SIGKILL"), (139, "SIGSEGV"), (143, "SIGTERM"), (134, "SIGABRT")])
-def test_codes_of_signals_are_explained(code: int, word: str) -> None:
+def test_exit_codes_of_signals_are_explained(code: int, word: str) -> None:
     assert word in meaning_of(code)
     assert meaning_of(1) == meaning_of(None) == meaning_of(0) == ""
 
 
-def test_a_job_that_was_killed_says_what_its_code_means(bed: Bed) -> None:
+def test_page_of_a_killed_job_explains_its_exit_code(bed: Bed) -> None:
     job = bed.submit(bed.alice, bed.vision, "import os; os.kill(os.getpid(), 11)")
     bed.until(lambda: bed.state(job) == "failed")
     page = as_(bed.alice).get(reverse("workloads:detail", args=["vision", job.public_id])).content.decode()

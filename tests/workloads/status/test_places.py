@@ -1,4 +1,4 @@
-"""Where a workload runs, as its page says it."""
+"""The placement of a workload as its page shows it."""
 
 import pytest
 from django.utils import translation
@@ -20,6 +20,6 @@ NAMES = [f"GPU-{n:08x}-1111-2222-3333-444444444444" for n in (0xB, 0xA)]
         ([NAMES[0], NAMES[0][:-1] + "5"], f"n3, cards {NAMES[0]}, {NAMES[0][:-1]}5"),
     ],
 )
-def test_of_several_uuids_enough_is_said_to_tell_them_apart(cards: list[object], text: str) -> None:
+def test_several_uuids_are_shortened_as_far_as_they_stay_distinct(cards: list[object], text: str) -> None:
     with translation.override("en"):
         assert place_text("n3", cards) == text
