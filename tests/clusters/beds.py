@@ -142,18 +142,18 @@ def eventually(fact: Callable[[], T], within: float = 90.0, last: Callable[[], o
     return found
 
 
-def seen(driver: ClusterDriver, ref: RunRef) -> Observed | None:
+def find_run(driver: ClusterDriver, ref: RunRef) -> Observed | None:
     found = [run for run in driver.observe() if run.ref.name == ref.name]
     assert len(found) <= 1, found
     return found[0] if found else None
 
 
 def in_phase(driver: ClusterDriver, ref: RunRef, *phases: Phase) -> Observed:
-    def look() -> Observed | None:
-        run = seen(driver, ref)
+    def find() -> Observed | None:
+        run = find_run(driver, ref)
         return run if run is not None and run.phase in phases else None
 
-    return eventually(look, last=lambda: seen(driver, ref))
+    return eventually(find, last=lambda: find_run(driver, ref))
 
 
 def ended(driver: ClusterDriver, ref: RunRef) -> Observed:

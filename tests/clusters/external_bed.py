@@ -52,9 +52,9 @@ class ExternalBed(PodBed):
         return f"{self.name}-{department}-lab"
 
     def call(self, method: str, path: str, body: Any = None, *, user: str = "", kind: str = "application/json") -> Any:
-        answer = self.admin.call(method, path, body, kind, user)
-        assert answer.get("kind") != "Status" or answer.get("status") == "Success", answer
-        return answer
+        response = self.admin.call(method, path, body, kind, user)
+        assert response.get("kind") != "Status" or response.get("status") == "Success", response
+        return response
 
     def pods(self, department: str = "vision") -> list[dict[str, Any]]:
         return list(self.call("GET", f"/api/v1/namespaces/{self.home(department)}/pods")["items"])
@@ -115,9 +115,9 @@ def until_usable(admin: Admin, namespace: str) -> None:
 def until_admitted(admin: Admin, namespace: str) -> None:
     """Waits until the policies apply: the server reads them and namespaces' labels from caches, and admits earlier pods
     unchanged."""
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry-run"}, "spec": spec_of("true")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry-run"}, "spec": spec_of("true")}
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldManager=kubectl-create"
-    eventually(lambda: "schedulingGates" in admin.call("POST", path, made, user="alice").get("spec", {}))
+    eventually(lambda: "schedulingGates" in admin.call("POST", path, pod, user="alice").get("spec", {}))
 
 
 def container(command: str, cards: int = 1) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Clusters in memory that fulfil the driver contract, for tests of everything above the drivers, and some that misbehave as
-real ones do. A run follows a `Life` on a clock that the test may move; nothing is executed.
+real ones do. A run follows a `Life` on a clock that the test can move; nothing is executed.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class NeverStarts(InMemoryCluster):
 
 @dataclass
 class LosesPods(InMemoryCluster):
-    """A node is lost `after` seconds into every run, which is then LOST; runs in `vanished` are not listed any more."""
+    """A node is lost `after` seconds into every run, which is then LOST; runs in `vanished` are no longer listed."""
 
     after: float = 1
     vanished: set[str] = field(default_factory=set)

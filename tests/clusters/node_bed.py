@@ -1,4 +1,4 @@
-"""A portal with its own simulated node, which tests may remove, cordon, or take devices from."""
+"""A portal with its own simulated node, which tests can remove, cordon, or take devices from."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class NodeBed(Bed):
         return f"/api/v1/nodes/{self.name}"
 
     def patch(self, body: dict[str, Any], sub: str = "") -> None:
-        answer = self.admin.call("PATCH", self.node + sub, body, MERGE)
-        assert answer["kind"] == "Node", answer
+        response = self.admin.call("PATCH", self.node + sub, body, MERGE)
+        assert response["kind"] == "Node", response
 
     def pod(self, workload: Workload) -> dict[str, Any]:
         attempt = workload.attempts.order_by("number")[0]
@@ -53,13 +53,13 @@ class NodeBed(Bed):
 
 
 def node(name: str, managed: bool) -> dict[str, Any]:
-    has = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"}
+    resources = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"}
     labels = {"nvidia.com/gpu.product": f"GPU-of-{name}", "nvidia.com/gpu.count": "4", "kubernetes.io/hostname": name}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"} if managed else {}},
-        "status": {"capacity": has, "allocatable": has, "conditions": [ready("True")]},
+        "status": {"capacity": resources, "allocatable": resources, "conditions": [ready("True")]},
     }
 
 

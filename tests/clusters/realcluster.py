@@ -70,21 +70,21 @@ class Admin:
     ) -> Any:
         """The server's response: an object, or a Status with the error. `user`: impersonated, in the group `researchers`, which
         may edit objects in namespaces."""
-        who = {"Impersonate-User": user, "Impersonate-Group": "researchers"} if user else {}
+        impersonation = {"Impersonate-User": user, "Impersonate-Group": "researchers"} if user else {}
         request = urllib.request.Request(
             self.server + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": content_type, **who},
+            headers={"Content-Type": content_type, **impersonation},
         )
         try:
-            with urllib.request.urlopen(request, timeout=15, context=self.tls) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=15, context=self.tls) as response:
+                return json.load(response)
         except urllib.error.HTTPError as error:
-            told = error.read().decode()
-            if not told.startswith("{"):  # plain text, for a path that is not served yet
-                return {"kind": "Status", "status": "Failure", "code": error.code, "message": told}
-            return json.loads(told)
+            text = error.read().decode()
+            if not text.startswith("{"):  # plain text, for a path that is not served yet
+                return {"kind": "Status", "status": "Failure", "code": error.code, "message": text}
+            return json.loads(text)
 
     def path_of(self, document: dict[str, Any]) -> str:
         group = document["apiVersion"]
@@ -97,8 +97,8 @@ class Admin:
     def apply(self, document: dict[str, Any], *, options: str = "") -> None:
         """Server-side apply. `options`: added to the query, such as "dryRun=All"."""
         path = f"{self.path_of(document)}?fieldManager=tests&force=true&{options}"
-        answer = self.call("PATCH", path, document, "application/apply-patch+yaml")
-        assert answer["kind"] == document["kind"], answer
+        response = self.call("PATCH", path, document, "application/apply-patch+yaml")
+        assert response["kind"] == document["kind"], response
 
     def serve(self, *kinds: str) -> None:
         """Installs the CustomResourceDefinitions of these kinds, from the modules that own them."""
@@ -113,9 +113,9 @@ class Admin:
                 time.sleep(0.1)
 
     def _established(self, document: dict[str, Any]) -> bool:
-        seen = self.call("GET", self.path_of(document))
+        definition = self.call("GET", self.path_of(document))
         # A new definition has "conditions": null until the server has handled it.
-        conditions = seen.get("status", {}).get("conditions") or []
+        conditions = definition.get("status", {}).get("conditions") or []
         served = [each["name"] for each in document["spec"]["versions"] if each["served"]]
         if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
             return False
@@ -127,9 +127,9 @@ class Admin:
         """A kubeconfig of the service account of deploy/helm, with exactly the rights of rights/cluster.yaml (or `rules`). Its
         names are unique: other users of the cluster may have another version of the chart."""
         own = unique("gpu-quota-portal")
-        made: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}}]
-        made += rendered(own, "--namespace", own, "--set", "mode=access")
-        for document in made:
+        documents: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}}]
+        documents += rendered(own, "--namespace", own, "--set", "mode=access")
+        for document in documents:
             if document["kind"] == "ClusterRole" and rules is not None:
                 document["rules"] = rules
             if document["kind"] in ("ServiceAccount", "Secret"):
@@ -142,7 +142,7 @@ class Admin:
             "spec": {"expirationSeconds": 7200},
         }
         yield self.kubeconfig({"token": self.call("POST", path, request)["status"]["token"]})
-        for document in made:
+        for document in documents:
             if not document["metadata"].get("namespace"):
                 self.call("DELETE", self.path_of(document))
 

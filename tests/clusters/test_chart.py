@@ -1,4 +1,4 @@
-"""deploy/helm, as Helm reads it, and as a real API server reads what Helm makes of it."""
+"""deploy/helm: rendered by Helm, and the result accepted by a real API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "database": {"trial": True, "storage": {"className": "local"}},
         "redis": {"trial": True},
     },
-    "ingress, and everything that is a name of something else": BASE | OUTSIDE | {
+    "ingress, and references to existing objects": BASE | OUTSIDE | {
         "image": {"repository": "r/portal", "digest": "sha256:" + "0" * 64, "pullSecrets": ["registry", "mirror"]},
         "redis": {"secret": {"name": "redis"}},
         "settings": {"TIME_ZONE": "Asia/Shanghai", "FAIR_SHARING": True, "PLAN_DAYS": 30, "HTTPS_PROXY": "http://p:3128"},
@@ -61,13 +61,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}, "data": {"a": "b"}}
         ],
     },
-    "a gateway that is there": BASE | OUTSIDE | {
+    "existing gateway": BASE | OUTSIDE | {
         "gateway": {"enabled": True, "name": "public", "namespace": "infra", "sectionName": "https"},
     },
-    "a gateway of its own": BASE | OUTSIDE | {
+    "own gateway": BASE | OUTSIDE | {
         "gateway": {"enabled": True, "className": "cilium", "tlsSecret": "a", "notebookTlsSecret": "b"},
     },
-    "as little as possible": BASE | OUTSIDE | {
+    "minimal": BASE | OUTSIDE | {
         "networkPolicy": {"enabled": False},
         "rbac": {"create": False},
         "disruptionBudgets": False,
@@ -75,7 +75,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "web": {"replicas": 1},
     },
     "access": {"mode": "access", "rbac": {"nodeChanges": True}},
-    "access, and what others submit": {"mode": "access", "admission": {"enabled": True}},
+    "access, with external work": {"mode": "access", "admission": {"enabled": True}},
 }  # fmt: skip
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -99,14 +99,14 @@ def pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in templates}
 
 
-def test_its_version_is_the_portals() -> None:
+def test_chart_version_is_the_portals_version() -> None:
     newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## [0"))
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == newest.split("[")[1].split("]")[0]
 
 
 @variants
-def test_it_lints(values: Path) -> None:
+def test_chart_passes_helm_lint(values: Path) -> None:
     linted = helm("lint", "--strict", CHART, "--values", values)
     assert linted.returncode == 0, linted.stdout
     assert helm("lint", "--strict", CHART).returncode == 0
@@ -121,8 +121,8 @@ def components_of(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[
 HOSTS = {"gpu.example.org", "*.example-notebooks.org"}
 
 
-@pytest.mark.parametrize("variant", ["ingress, and everything that is a name of something else"])
-def test_the_ingress_leads_to_the_portal_and_to_every_notebook_and_is_measured(values: Path) -> None:
+@pytest.mark.parametrize("variant", ["ingress, and references to existing objects"])
+def test_ingress_serves_the_portal_and_all_notebooks(values: Path) -> None:
     documents = rendered("portal", "--values", str(values))
     (ingress,) = (document for document in documents if document["kind"] == "Ingress")
     assert {rule["host"] for rule in ingress["spec"]["rules"]} == HOSTS
@@ -132,17 +132,17 @@ def test_the_ingress_leads_to_the_portal_and_to_every_notebook_and_is_measured(v
             if document["kind"] == "ServiceMonitor"] == [True]  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["a gateway that is there", "a gateway of its own"])
-def test_the_gateway_leads_to_the_portal_and_to_every_notebook(variant: str, values: Path) -> None:
+@pytest.mark.parametrize("variant", ["existing gateway", "own gateway"])
+def test_gateway_serves_the_portal_and_all_notebooks(variant: str, values: Path) -> None:
     documents = rendered("portal", "--values", str(values))
     routes = [document for document in documents if document["kind"] == "HTTPRoute"]
     assert {host for route in routes for host in route["spec"]["hostnames"]} == HOSTS
     gateways = [document for document in documents if document["kind"] == "Gateway"]
-    assert len(gateways) == (variant == "a gateway of its own")
+    assert len(gateways) == (variant == "own gateway")
 
 
-@pytest.mark.parametrize("variant", ["as little as possible"])
-def test_without_disruption_budgets_there_are_none(values: Path) -> None:
+@pytest.mark.parametrize("variant", ["minimal"])
+def test_disruption_budgets_can_be_turned_off(values: Path) -> None:
     assert components_of(rendered("portal", "--values", str(values)), "PodDisruptionBudget") == {}
 
 
@@ -168,52 +168,54 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_value_is_refused_and_named(wrong: str, tmp_path: Path) -> None:
+def test_invalid_value_is_refused_and_named(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(BASE | OUTSIDE))
-    answer = helm("template", "portal", CHART, "--values", tmp_path / "values.yaml", "--set", wrong)
-    assert answer.returncode != 0
-    assert WRONG[wrong] in answer.stderr
+    result = helm("template", "portal", CHART, "--values", tmp_path / "values.yaml", "--set", wrong)
+    assert result.returncode != 0
+    assert WRONG[wrong] in result.stderr
 
 
-def test_every_variable_it_sets_is_one_the_portal_reads(tmp_path: Path) -> None:
+def test_chart_sets_only_variables_that_the_portal_reads(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(BASE | OUTSIDE))
     documents = rendered("portal", "--values", str(tmp_path / "values.yaml"))
     [settings] = [document["data"] for document in documents if document["kind"] == "ConfigMap"]
     assert set(settings) <= set(named())
 
 
-def test_dashboards_and_alerts_arrive_as_they_are(tmp_path: Path) -> None:
-    variant = VARIANTS["ingress, and everything that is a name of something else"]
+def test_dashboards_are_rendered_unchanged_and_alerts_link_to_runbooks(tmp_path: Path) -> None:
+    variant = VARIANTS["ingress, and references to existing objects"]
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(variant))
     documents = rendered("portal", "--values", str(tmp_path / "values.yaml"))
     boards = [each for each in documents if "grafana_dashboard" in each["metadata"].get("labels", {})]
     files = {path.name: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
-    given = {name: json.loads(text) for each in boards for name, text in each["data"].items()}
-    assert given == {f"gpu-quota-portal-{name}": board for name, board in files.items()}
+    rendered_boards = {name: json.loads(text) for each in boards for name, text in each["data"].items()}
+    assert rendered_boards == {f"gpu-quota-portal-{name}": board for name, board in files.items()}
     [rules] = [each["spec"]["groups"][0]["rules"] for each in documents if each["kind"] == "PrometheusRule"]
     for rule in rules:
         base = "https://git.example.org/portal/docs/runbooks.md"
         assert rule["annotations"]["runbook_url"] == f"{base}#{rule['alert'].lower()}"
 
 
-@pytest.mark.parametrize("variant", ["access, and what others submit"])
-def test_the_policies_are_those_of_the_portal_and_their_rights_the_accounts(values: Path) -> None:
-    """As `manage.py admission_policies` writes them; only whom they are for is the release's."""
+@pytest.mark.parametrize("variant", ["access, with external work"])
+def test_admission_policies_equal_the_portals_and_are_bound_to_the_chart_account(values: Path) -> None:
+    """The policies are as `manage.py admission_policies` writes them; only the account is that of the release."""
     written = list(yaml.safe_load_all((CHART / "admission.yaml").read_text()))
     documents = rendered("portal", "--namespace", "infra", "--values", str(values))
-    made = [each for each in documents if each["metadata"]["labels"]["app.kubernetes.io/component"] == "admission"]
+    admission_objects = [
+        each for each in documents if each["metadata"]["labels"]["app.kubernetes.io/component"] == "admission"
+    ]
 
     def by_name(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
         own = {"ClusterRole", "ClusterRoleBinding"}
         return {(each["kind"], "" if each["kind"] in own else each["metadata"]["name"]): each for each in documents}
 
-    ours, theirs = by_name(made), by_name(written)
-    assert set(ours) == set(theirs)
-    for key, document in ours.items():
+    of_chart, of_portal = by_name(admission_objects), by_name(written)
+    assert set(of_chart) == set(of_portal)
+    for key, document in of_chart.items():
         assert [document.get(part) for part in ("spec", "rules")] == [
-            theirs[key].get(part) for part in ("spec", "rules")
+            of_portal[key].get(part) for part in ("spec", "rules")
         ]
-    role, binding = ours["ClusterRole", ""], ours["ClusterRoleBinding", ""]
+    role, binding = of_chart["ClusterRole", ""], of_chart["ClusterRoleBinding", ""]
     assert binding["roleRef"]["name"] == role["metadata"]["name"] == "portal-gpu-quota-portal-infra-admission"
     account = {"kind": "ServiceAccount", "name": "portal-gpu-quota-portal", "namespace": "infra"}
     assert binding["subjects"] == [account]
@@ -221,9 +223,9 @@ def test_the_policies_are_those_of_the_portal_and_their_rights_the_accounts(valu
 
 
 @variants
-def test_every_selector_finds_pods(variant: str, values: Path) -> None:
+def test_every_selector_matches_pods(variant: str, values: Path) -> None:
     if variant == "trial":
-        pytest.skip("its keys need a cluster: below")
+        pytest.skip("its keys need a cluster; tested below")
     check_selectors(rendered("portal", "--values", str(values)))
 
 
@@ -238,7 +240,7 @@ def check_selectors(documents: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def namespace(admin: Admin) -> Iterator[str]:
-    """It enforces the Pod Security Standard `restricted`, and has the account without which there are no pods."""
+    """A namespace that enforces the Pod Security Standard `restricted`, with the account that pods require."""
     own = unique("chart")
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own, "labels": labels}})
@@ -251,13 +253,13 @@ def namespace(admin: Admin) -> Iterator[str]:
 
 
 def owned(namespace: str) -> dict[str, Any]:
-    """What Helm knows an object of its release by; it takes no other one for its own."""
+    """The metadata by which Helm recognises an object as part of its release."""
     release = {"meta.helm.sh/release-name": "portal", "meta.helm.sh/release-namespace": namespace}
     return {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": release}
 
 
 def from_the_cluster(admin: Admin, namespace: str, values: Path, *more: str) -> list[dict[str, Any]]:
-    """Other tests on this cluster have the admission policies in force: here they may be anybody's."""
+    """Renders with the cluster's state. Other tests install the admission policies, so ownership is taken from them."""
     config = f"--kubeconfig={admin.state / 'admin.kubeconfig'}"
     where = ("--namespace", namespace, "--values", str(values), "--dry-run=server", "--take-ownership", config)
     return rendered("portal", *where, *more)
@@ -265,7 +267,7 @@ def from_the_cluster(admin: Admin, namespace: str, values: Path, *more: str) -> 
 
 @pytest.mark.cluster
 @variants
-def test_the_api_server_accepts_every_object(admin: Admin, namespace: str, variant: str, values: Path) -> None:
+def test_api_server_accepts_every_object(admin: Admin, namespace: str, variant: str, values: Path) -> None:
     documents = from_the_cluster(admin, namespace, values)
     components = {"ServiceAccount"} if variant.startswith("access") else {"Deployment", "Job", "Service", "ConfigMap"}
     assert components <= {document["kind"] for document in documents}
@@ -274,14 +276,16 @@ def test_the_api_server_accepts_every_object(admin: Admin, namespace: str, varia
         if kind.startswith("ClusterRole") or "AdmissionPolicy" in kind:
             del document["metadata"]["namespace"]
         if kind == "ServiceAccount":
-            continue  # is there
+            continue  # exists already
         assert home in (namespace, "gpu-operator")
         admin.apply(document, options="dryRun=All&fieldValidation=Strict")
 
 
 @pytest.mark.cluster
 @variants
-def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, variant: str, values: Path) -> None:
+def test_pods_obey_the_restricted_pod_security_standard(
+    admin: Admin, namespace: str, variant: str, values: Path
+) -> None:
     documents = from_the_cluster(admin, namespace, values)
     check_selectors(documents)
     templates = pods(documents)
@@ -293,12 +297,12 @@ def test_its_pods_obey_the_restricted_standard(admin: Admin, namespace: str, var
         if name == "database":  # its controller adds the volume of its claim
             template["spec"]["volumes"].append({"name": "data", "emptyDir": {}})
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": unique("pod")}, "spec": template["spec"]}
-        answer = admin.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict", pod)
-        assert answer["kind"] == "Pod", (name, answer["message"])
+        response = admin.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict", pod)
+        assert response["kind"] == "Pod", (name, response["message"])
         for container in (*template["spec"]["containers"], *template["spec"].get("initContainers", [])):
             assert container["securityContext"]["readOnlyRootFilesystem"]
-        talks = name in {"web", "worker", "watcher"}
-        assert template["spec"]["automountServiceAccountToken"] is talks
+        uses_api = name in {"web", "worker", "watcher"}
+        assert template["spec"]["automountServiceAccountToken"] is uses_api
 
 
 KEYS = {"SECRET_KEY": "a", "ENCRYPTION_KEYS": "b", "METRICS_TOKEN": "c", "POSTGRES_PASSWORD": "d", "DATABASE_URL": "e"}
@@ -318,7 +322,7 @@ KEYS = {"SECRET_KEY": "a", "ENCRYPTION_KEYS": "b", "METRICS_TOKEN": "c", "POSTGR
         ("keys", ("DATABASE_URL",), (), "the Secret keys (keys.existingSecret) has no DATABASE_URL"),
     ],
 )  # fmt: skip
-def test_an_upgrade_needs_the_keys_that_are_there(
+def test_upgrade_requires_the_existing_keys(
     admin: Admin, namespace: str, values: Path, name: str, left_out: tuple[str, ...], more: tuple[str, ...], sentence: str
 ) -> None:  # fmt: skip
     data = {key: value for key, value in KEYS.items() if key not in left_out}
@@ -327,16 +331,16 @@ def test_an_upgrade_needs_the_keys_that_are_there(
     kept = {"metadata": owned(namespace) | {"name": name}, "stringData": data}
     assert admin.call("POST", path, kept)["kind"] == "Secret"
     try:
-        answer = helm("template", "portal", CHART, *where, "--dry-run=server", "--is-upgrade", *more)
+        result = helm("template", "portal", CHART, *where, "--dry-run=server", "--is-upgrade", *more)
     finally:
         admin.call("DELETE", f"{path}/{name}")
-    assert (answer.returncode == 0) is (sentence == ""), answer.stderr
-    assert sentence in answer.stderr
+    assert (result.returncode == 0) is (sentence == ""), result.stderr
+    assert sentence in result.stderr
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("variant", ["trial"])
-def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
+def test_keys_are_generated_only_once(admin: Admin, namespace: str, values: Path) -> None:
     def keys() -> dict[str, str]:
         found = from_the_cluster(
             admin, namespace, values, "--set", "keys.existingSecret=", "--show-only=templates/keys.yaml"
@@ -344,7 +348,7 @@ def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
         return dict(found[0]["stringData"])
 
     first = keys()
-    assert first != keys(), "nobody has kept them"
+    assert first != keys(), "they are not stored yet"
     assert len(base64.urlsafe_b64decode(first["ENCRYPTION_KEYS"])) == 32
     kept = {
         "metadata": owned(namespace) | {"name": "portal-gpu-quota-portal-keys"},
@@ -360,12 +364,13 @@ def test_keys_are_made_once(admin: Admin, namespace: str, values: Path) -> None:
 
 CONTROLLER = End({"app": "ingress"}, namespace={"kubernetes.io/metadata.name": "ingress-nginx"})
 STRANGERS = {
-    "a pod beside": End({"app": "other"}), "a pod elsewhere": End({"app": "x"}, namespace={"kubernetes.io/metadata.name": "x"}),
+    "a pod in the namespace": End({"app": "other"}),
+    "a pod in another namespace": End({"app": "x"}, namespace={"kubernetes.io/metadata.name": "x"}),
     "the controller": CONTROLLER, "an address": End(address="192.0.2.7"),
 }  # fmt: skip
 
 
-def served(documents: list[dict[str, Any]], ends: dict[str, End], host: str) -> set[tuple[str, int]]:
+def served_ports(documents: list[dict[str, Any]], ends: dict[str, End], host: str) -> set[tuple[str, int]]:
     """Component and port of the pods that a Service of this release leads to; nothing for other hosts."""
     [service] = [each for each in documents if each["kind"] == "Service" and each["metadata"]["name"] == host] or [{}]
     return {
@@ -378,25 +383,25 @@ def served(documents: list[dict[str, Any]], ends: dict[str, End], host: str) -> 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if not name.startswith("access")])
-def test_every_pod_may_reach_what_it_needs_and_nothing_else_reaches_it(
+def test_network_policies_allow_exactly_the_required_connections(
     admin: Admin, namespace: str, variant: str, values: Path
 ) -> None:
-    """What it needs is taken from the Services and the addresses in the settings, not from the policies."""
-    check_ways(from_the_cluster(admin, namespace, values), variant)
+    """The required connections are taken from the Services and the addresses in the settings, not from the policies."""
+    check_connections(from_the_cluster(admin, namespace, values), variant)
 
 
-FENCED = [name for name in VARIANTS if name == "trial" or name.startswith("ingress")]
+WITH_POLICIES = [name for name in VARIANTS if name == "trial" or name.startswith("ingress")]
 
 
-@pytest.mark.parametrize("variant", FENCED)
-def test_a_policy_that_is_missing_or_too_wide_is_seen(variant: str, values: Path) -> None:
-    """The negative control of the test above: the same manifests with one policy less, or with one that lets anything by."""
+@pytest.mark.parametrize("variant", WITH_POLICIES)
+def test_missing_or_too_wide_network_policy_is_detected(variant: str, values: Path) -> None:
+    """The negative control of the test above: the same manifests without one policy, or with one that allows everything."""
     documents = rendered("portal", "--namespace", "here", "--values", str(values))
-    check_ways(documents, variant)
-    places = [index for index, each in enumerate(documents) if each["kind"] == "NetworkPolicy"]
-    assert len(places) == (5 if variant == "trial" else 3)
-    unseen = []
-    for index in places:
+    check_connections(documents, variant)
+    positions = [index for index, each in enumerate(documents) if each["kind"] == "NetworkPolicy"]
+    assert len(positions) == (5 if variant == "trial" else 3)
+    undetected = []
+    for index in positions:
         policy = documents[index]
         wider = [
             {**policy, "spec": {**policy["spec"], rules: [{}]}}
@@ -405,24 +410,24 @@ def test_a_policy_that_is_missing_or_too_wide_is_seen(variant: str, values: Path
         ]
         for instead in ([], *([each] for each in wider)):
             try:
-                check_ways([*documents[:index], *instead, *documents[index + 1 :]], variant)
+                check_connections([*documents[:index], *instead, *documents[index + 1 :]], variant)
             except AssertionError:
                 continue
-            unseen.append((policy["metadata"]["name"], instead))
-    assert unseen == []
+            undetected.append((policy["metadata"]["name"], instead))
+    assert undetected == []
 
 
-def check_ways(documents: list[dict[str, Any]], variant: str) -> None:
+def check_connections(documents: list[dict[str, Any]], variant: str) -> None:
     policies = [each for each in documents if each["kind"] == "NetworkPolicy"]
     if not VARIANTS[variant].get("networkPolicy", {}).get("enabled", True):
         assert policies == []
         return
     ends = {name: of_template(template) for name, template in pods(documents).items()}
     own = {name for name in ends if name in {"database", "redis"}}
-    needed = {(source, *each) for host in ("database", "redis") for each in served(
+    needed = {(source, *each) for host in ("database", "redis") for each in served_ports(
         documents, ends, f"portal-gpu-quota-portal-{host}") for source in set(ends) - own}  # fmt: skip
     assert len({target for _, target, _ in needed}) == len(own)
-    [(web, http)] = served(documents, ends, "portal-gpu-quota-portal-web")
+    [(web, http)] = served_ports(documents, ends, "portal-gpu-quota-portal-web")
     front = VARIANTS[variant].get("networkPolicy", {}).get("webFrom")
     callers = {"the controller"} if front else {*ends, *STRANGERS}
     everybody = ends | STRANGERS
@@ -433,7 +438,7 @@ def check_ways(documents: list[dict[str, Any]], variant: str) -> None:
                     (target, port) == (web, http) and source in callers - own and source != target
                 )
                 if source == target == web and not front:
-                    continue  # another copy of itself: an address like any other
+                    continue  # another replica of itself: an address like any other
                 assert may_reach(policies, other, end, port) is wanted, (source, target, port)
     listed = VARIANTS[variant].get("networkPolicy", {}).get("egress")
     for name, end in ends.items():

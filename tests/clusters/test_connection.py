@@ -1,4 +1,4 @@
-"""A kubeconfig is somebody's text: it may neither run nor read anything on the portal's machine."""
+"""A kubeconfig is user input: it must neither run nor read anything on the portal's machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def config(cluster: dict[str, Any] | None = None, **user: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         (config(exec={"command": "/bin/sh", "args": ["-c", "id"]}), "exec is not allowed"),
         (config(tokenFile="/etc/passwd"), "tokenFile is not allowed"),
@@ -36,36 +36,36 @@ def config(cluster: dict[str, Any] | None = None, **user: Any) -> str:
         ("users: []", "not a kubeconfig"),
     ],
 )
-def test_what_a_kubeconfig_may_not_say_is_refused_with_the_key(text: str, said: str) -> None:
-    with pytest.raises(Refused, match=said) as refused:
+def test_forbidden_or_invalid_kubeconfig_is_refused_with_the_key(text: str, problem: str) -> None:
+    with pytest.raises(Refused, match=problem) as error:
         KubernetesCluster("c", Connection(text))
-    assert refused.value.code == "bad_kubeconfig"
+    assert error.value.code == "bad_kubeconfig"
 
 
-def test_a_context_that_is_not_there_is_refused_when_it_is_used() -> None:
+def test_missing_context_is_refused_on_first_use() -> None:
     text = config(token="t").replace("current-context: c", "current-context: elsewhere")
     with pytest.raises(Refused, match="elsewhere"):
         KubernetesCluster("c", Connection(text)).nodes()
 
 
-def test_without_a_kubeconfig_the_service_account_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_account_is_required_without_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Unreachable, match="service account"):
         KubernetesCluster("c", Connection()).nodes()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         ({"volumes": "pvc"}, "unknown option volumes"),
         ({"volume": "hostPath"}, "volume must be one of pvc, emptyDir"),
         ({"run_as": "root"}, "run_as must be a whole number"),
     ],
 )
-def test_an_option_that_is_none_is_refused_by_name(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said):
+def test_invalid_option_is_refused_by_name(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Refused, match=problem):
         KubernetesCluster("c", Connection(config(token="t"), options))
 
 
-def test_a_connection_does_not_print_its_secret() -> None:
+def test_repr_of_a_connection_hides_its_secret() -> None:
     assert "secret" not in repr(Connection(config(token="secret")))

@@ -1,4 +1,4 @@
-"""Others take pods away: a drain, the cluster's scheduler, a taint, a person. Never the user's failure, and queued again."""
+"""Pods removed by others – a drain, the cluster's scheduler, a taint, a person – count as lost, not failed, and are requeued."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def path_of(pod: dict[str, Any]) -> str:
 
 
 def evict(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
-    """What `kubectl drain` does to each pod."""
+    """Evicts a pod as `kubectl drain` does."""
     name = {key: pod["metadata"][key] for key in ("name", "namespace")}
-    answer = bed.admin.call(
+    response = bed.admin.call(
         "POST", f"{path_of(pod)}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": name}
     )
-    assert answer.get("status") == "Success", answer
+    assert response.get("status") == "Success", response
     return lambda: None
 
 
 def preempt(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
-    """Something of more importance, that the portal knows nothing of, needs all cards of the node."""
-    importance = {
+    """A pod of higher priority, which the portal did not start, requests all cards of the node."""
+    priority_class = {
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": bed.name}, "value": 1000000,
     }  # fmt: skip
-    bed.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", importance)
+    bed.admin.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class)
     cards = {"nvidia.com/gpu": "4"}
-    theirs = {
+    preemptor = {
         "metadata": {"name": bed.name},
         "spec": {
             "priorityClassName": bed.name,
@@ -49,13 +49,13 @@ def preempt(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
             "containers": [{"name": "main", "image": "theirs", "resources": {"limits": cards}}],
         },
     }
-    assert bed.admin.call("POST", "/api/v1/namespaces/default/pods", theirs)["kind"] == "Pod"
+    assert bed.admin.call("POST", "/api/v1/namespaces/default/pods", preemptor)["kind"] == "Pod"
 
-    def leave() -> None:
+    def undo() -> None:
         bed.admin.call("DELETE", f"/api/v1/namespaces/default/pods/{bed.name}?gracePeriodSeconds=0")
         bed.admin.call("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{bed.name}")
 
-    return leave
+    return undo
 
 
 def taint(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
@@ -69,7 +69,7 @@ def delete(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("take", "reason"),
+    ("remove", "reason"),
     [
         (evict, "EvictionByEvictionAPI"),
         (preempt, "PreemptionByScheduler"),
@@ -77,13 +77,13 @@ def delete(bed: NodeBed, pod: dict[str, Any]) -> Undo:  # noqa: F811
         (delete, "Deleted"),
     ],
 )
-def test_who_takes_a_pod_away_is_named_and_its_work_runs_again(
+def test_removed_pod_is_lost_with_its_reason_and_its_workload_runs_again(
     bed: NodeBed,  # noqa: F811
-    take: Callable[[NodeBed, dict[str, Any]], Undo],
+    remove: Callable[[NodeBed, dict[str, Any]], Undo],
     reason: str,
 ) -> None:
     job = bed.running()
-    undo = take(bed, bed.pod(job))
+    undo = remove(bed, bed.pod(job))
     try:
         bed.until(lambda: job.attempts.count() == 2, 60)
     finally:
@@ -99,7 +99,7 @@ def test_who_takes_a_pod_away_is_named_and_its_work_runs_again(
     assert reason_word(reason) in attempts
 
 
-def test_one_rank_that_is_evicted_takes_the_gang_back_into_the_queue(bed: NodeBed) -> None:  # noqa: F811
+def test_eviction_of_one_rank_requeues_the_whole_gang(bed: NodeBed) -> None:  # noqa: F811
     gang = bed.submit(bed.alice, bed.vision, "train", kind="distributed", pods=2, setup=Setup(template="generic"))
     bed.until(lambda: bed.state(gang) == "running", 60)
     evict(bed, pods_of(bed, gang)[1])
@@ -110,11 +110,11 @@ def test_one_rank_that_is_evicted_takes_the_gang_back_into_the_queue(bed: NodeBe
     assert len([pod for pod in pods_of(bed, gang) if pod["status"]["phase"] == "Running"]) == 2
 
 
-def test_a_service_goes_on_after_an_eviction_and_leaves_a_node_that_is_drained(
+def test_service_continues_after_an_eviction_and_moves_off_a_drained_node(
     bed: NodeBed,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same attempt while its own node takes it; another one where the plan finds a place, once it does not."""
+    """The same attempt continues while its node accepts pods; otherwise the next attempt is placed elsewhere."""
     monkeypatch.setattr(next_steps, "DISPLACED", dt.timedelta(seconds=2))
     service = bed.submit(bed.alice, bed.vision, "serve", kind="service", setup=Setup(port=8000))
     bed.until(lambda: bed.state(service) == "running", 60)
@@ -132,7 +132,7 @@ def test_a_service_goes_on_after_an_eviction_and_leaves_a_node_that_is_drained(
 
 
 def pods_of(bed: NodeBed, workload: Workload) -> list[dict[str, Any]]:  # noqa: F811
-    """Of all its attempts, the oldest first."""
+    """The pods of all its attempts, the oldest first."""
     attempt = workload.attempts.order_by("number")[0]
     path = (
         f"/api/v1/namespaces/{attempt.namespace}/pods?labelSelector=gpu-quota-portal%2Fworkload%3D{workload.public_id}"

@@ -1,4 +1,4 @@
-"""What others submit with kubectl, on a real API server whose policies keep it back, with real controllers and real pods."""
+"""Work submitted with kubectl, on a real API server whose admission policies gate it, with real controllers and pods."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def gated(each: dict[str, Any]) -> bool:
     return any(gate["name"] == admission.ADMISSION for gate in each["spec"].get("schedulingGates") or ())
 
 
-def test_a_pod_made_with_kubectl_waits_runs_where_the_plan_says_and_its_end_is_the_workloads(bed: ExternalBed) -> None:
-    made = bed.call("POST", pods(bed), pod("train", "echo done; exit 7", cards=2), user="alice")
-    assert gated(made)
+def test_kubectl_pod_is_gated_placed_by_the_portal_and_its_end_ends_the_workload(bed: ExternalBed) -> None:
+    created = bed.call("POST", pods(bed), pod("train", "echo done; exit 7", cards=2), user="alice")
+    assert gated(created)
     bed.until(lambda: Workload.objects.filter(state="failed").exists())
     workload, attempt = bed.only(), Attempt.objects.get()
     assert (workload.name, workload.author, workload.department) == ("train", bed.alice, bed.vision)
@@ -75,7 +75,7 @@ def test_a_pod_made_with_kubectl_waits_runs_where_the_plan_says_and_its_end_is_t
     assert bed.call("GET", pods(bed, name="train"))["metadata"]["annotations"][admission.STATUS] == "admitted"
 
 
-def test_a_job_is_a_gang_that_gives_lent_cards_back_by_suspend_and_goes_on_as_the_same_workload(
+def test_recalled_job_is_suspended_as_a_gang_and_resumes_as_the_same_workload(
     bed: ExternalBed,
 ) -> None:
     bed.call("POST", jobs(bed, "nlp"), job("borrows", FOREVER, cards=2, pods=2), user="bob")
@@ -100,7 +100,7 @@ def test_a_job_is_a_gang_that_gives_lent_cards_back_by_suspend_and_goes_on_as_th
     assert bed.call("GET", jobs(bed, "nlp", "borrows"))["spec"]["suspend"] is False
 
 
-def test_a_pod_reads_when_its_cards_go_back_until_the_recall_is_withdrawn(bed: ExternalBed) -> None:
+def test_pod_carries_its_recall_deadline_until_the_recall_is_withdrawn(bed: ExternalBed) -> None:
     Pool.objects.update(notice=600)
     bed.call("POST", pods(bed, "nlp"), pod("lone", FOREVER, cards=4), user="bob")
     lone = bed.until_running("lone")
@@ -119,7 +119,7 @@ def test_a_pod_reads_when_its_cards_go_back_until_the_recall_is_withdrawn(bed: E
     bed.until(lambda: deadline() == "")
 
 
-def test_a_plain_pod_that_is_preempted_is_made_again_and_runs_as_the_same_workload(bed: ExternalBed) -> None:
+def test_preempted_plain_pod_is_recreated_and_runs_as_the_same_workload(bed: ExternalBed) -> None:
     bed.call("POST", pods(bed, "nlp"), pod("lone", FOREVER, cards=4), user="bob")
     lone = bed.until_running("lone")
     before = bed.call("GET", pods(bed, "nlp", "lone"))["metadata"]["uid"]
@@ -136,17 +136,17 @@ def test_a_plain_pod_that_is_preempted_is_made_again_and_runs_as_the_same_worklo
     assert Workload.objects.count() == 2
 
 
-def test_why_it_waits_is_told_on_the_pod_and_its_deletion_is_the_workloads_end(bed: ExternalBed) -> None:
+def test_waiting_reason_is_on_the_pod_and_its_deletion_cancels_the_workload(bed: ExternalBed) -> None:
     bed.call("POST", pods(bed), pod("first", FOREVER, cards=4), user="alice")
     bed.until_running("first")
     bed.call("POST", pods(bed), pod("second", FOREVER), user="alice")
 
-    def told() -> str:
+    def status() -> str:
         return str(bed.call("GET", pods(bed, name="second"))["metadata"]["annotations"].get(admission.STATUS, ""))
 
-    bed.until(lambda: told().startswith("waits."))
+    bed.until(lambda: status().startswith("waits."))
     events = bed.call("GET", f"/api/v1/namespaces/{bed.home()}/events")["items"]
-    assert any(event["reason"] == "WaitsForQuota" and event["message"] == told() for event in events)
+    assert any(event["reason"] == "WaitsForQuota" and event["message"] == status() for event in events)
     second = Workload.objects.get(name="second")
     assert bed.state(second) == "queued"
     bed.call("DELETE", pods(bed, name="second"), user="alice")
@@ -154,7 +154,7 @@ def test_why_it_waits_is_told_on_the_pod_and_its_deletion_is_the_workloads_end(b
     assert Claim.objects.get(attempt__workload=second).state == ClaimState.RELEASED
 
 
-def test_what_is_stopped_in_the_portal_is_stopped_in_the_cluster(bed: ExternalBed) -> None:
+def test_workload_stopped_in_the_portal_is_stopped_in_the_cluster(bed: ExternalBed) -> None:
     bed.call("POST", jobs(bed), job("mine", FOREVER), user="alice")
     mine = bed.until_running("mine")
     actions.cancel(actor=Actor(bed.alice), workload=mine)
@@ -164,7 +164,7 @@ def test_what_is_stopped_in_the_portal_is_stopped_in_the_cluster(bed: ExternalBe
     assert Workload.objects.count() == 1
 
 
-def test_what_cannot_be_admitted_says_why_on_the_pod(bed: ExternalBed) -> None:
+def test_pod_that_cannot_be_admitted_carries_the_reason(bed: ExternalBed) -> None:
     bed.call("POST", pods(bed), pod("huge", FOREVER, cards=5), user="alice")
     odd = pod("odd", FOREVER, cards=0)
     odd["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-9g.90gb"] = "1"
@@ -172,41 +172,41 @@ def test_what_cannot_be_admitted_says_why_on_the_pod(bed: ExternalBed) -> None:
     wrong = pod("wrong", FOREVER, annotations={f"{admission.PREFIX}/max-runtime": "soon"})
     bed.call("POST", pods(bed), wrong, user="alice")
 
-    def told(name: str) -> str:
+    def status(name: str) -> str:
         return str(bed.call("GET", pods(bed, name=name))["metadata"]["annotations"].get(admission.STATUS, ""))
 
-    bed.until(lambda: all(told(name) for name in ("huge", "odd", "wrong")))
-    assert "can have at most" in told("huge") or "4" in told("huge")
-    assert "nvidia.com/mig-9g.90gb: 1" in told("odd")
-    assert "soon is no duration" in told("wrong")
+    bed.until(lambda: all(status(name) for name in ("huge", "odd", "wrong")))
+    assert "can have at most" in status("huge") or "4" in status("huge")
+    assert "nvidia.com/mig-9g.90gb: 1" in status("odd")
+    assert "soon is no duration" in status("wrong")
     assert not Workload.objects.exists()
 
 
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
 
 
-@pytest.mark.parametrize("way", ["a claim", "the name of a class"])
-def test_devices_of_dra_do_not_slip_by_and_are_told_what_to_do(bed: ExternalBed, way: str) -> None:
-    asking = pod("dra", FOREVER, cards=0)
-    [container] = asking["spec"]["containers"]
-    if way == "a claim":
+@pytest.mark.parametrize("way", ["resource claim", "device class"])
+def test_pods_with_dra_devices_are_gated_and_get_a_notice_what_to_do(bed: ExternalBed, way: str) -> None:
+    dra_pod = pod("dra", FOREVER, cards=0)
+    [container] = dra_pod["spec"]["containers"]
+    if way == "resource claim":
         container["resources"] = {"claims": [{"name": "gpu"}]}
-        asking["spec"] |= CLAIM
+        dra_pod["spec"] |= CLAIM
     else:
         by_class = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
         container["resources"] = {"limits": by_class, "requests": by_class}
-    assert gated(bed.call("POST", pods(bed), asking, user="alice"))
+    assert gated(bed.call("POST", pods(bed), dra_pod, user="alice"))
 
-    def told() -> str:
+    def status() -> str:
         notes = bed.call("GET", pods(bed, name="dra"))["metadata"]["annotations"]
         return str(notes.get(admission.STATUS, ""))
 
-    bed.until(lambda: "resource claims (DRA)" in told())
-    assert "nvidia.com/gpu: 2, or submit it in the portal" in told()
+    bed.until(lambda: "resource claims (DRA)" in status())
+    assert "nvidia.com/gpu: 2, or submit it in the portal" in status()
     assert not Workload.objects.exists()
 
 
-def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_portal(bed: ExternalBed) -> None:
+def test_only_the_portal_can_lift_the_gate_or_change_what_a_pod_is_charged_to(bed: ExternalBed) -> None:
     bed.call("POST", pods(bed), pod("mine", FOREVER), user="alice")
     for patch in (
         {"spec": {"schedulingGates": [{"$patch": "delete", "name": admission.ADMISSION}]}},
@@ -216,9 +216,9 @@ def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_porta
         {"metadata": {"annotations": {"gpu-fraction": "0.9"}}},
         {"metadata": {"labels": {"sharedgpu/gpu_request": "1.0"}}},
     ):
-        answer = bed.admin.call("PATCH", pods(bed, name="mine"), patch, STRATEGIC, "alice")
-        assert answer["code"] in (403, 422), answer
-        assert "gpu-quota-portal" in answer["message"]
+        response = bed.admin.call("PATCH", pods(bed, name="mine"), patch, STRATEGIC, "alice")
+        assert response["code"] in (403, 422), response
+        assert "gpu-quota-portal" in response["message"]
     forged = bed.admin.call(
         "POST", pods(bed), pod("forged", FOREVER, annotations={admission.ADMITTED: "x"}), user="alice"
     )
@@ -231,7 +231,7 @@ def test_nobody_lifts_the_gate_or_changes_what_a_pod_is_charged_to_but_the_porta
 
 @pytest.fixture
 def free(bed: ExternalBed, admin: Admin) -> Iterator[str]:
-    """A namespace that is tied to nothing."""
+    """A namespace that is tied to no department."""
     name = f"{bed.name}-free"
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     until_usable(admin, name)
@@ -239,30 +239,30 @@ def free(bed: ExternalBed, admin: Admin) -> Iterator[str]:
     admin.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def test_no_pod_gets_marks_of_the_policies_that_they_did_not_write(bed: ExternalBed, free: str) -> None:
+def test_users_cannot_write_the_marks_of_the_policies_on_pods(bed: ExternalBed, free: str) -> None:
     path = f"/api/v1/namespaces/{free}/pods"
     with_gate = pod("gate", FOREVER)
     with_gate["spec"]["schedulingGates"] = [{"name": admission.ADMISSION}]
-    for where, made in (
+    for pods_url, forged_pod in (
         (path, with_gate),
         (path, pod("by", FOREVER, annotations={admission.SUBMITTED_BY: "alice"})),
         (path, pod("tied", FOREVER, annotations={admission.TIED_BY: admission.NAMESPACE})),
         (pods(bed), pod("none", FOREVER, cards=0, annotations={admission.SUBMITTED_BY: ""})),
     ):
-        answer = bed.admin.call("POST", where, made, user="bob")
-        assert answer["code"] in (403, 422), answer
-        assert "leave them out" in answer["message"]
+        response = bed.admin.call("POST", pods_url, forged_pod, user="bob")
+        assert response["code"] in (403, 422), response
+        assert "leave them out" in response["message"]
     bed.call("POST", path, pod("outside", FOREVER), user="bob")
     later = {"metadata": {"labels": {admission.ADMIT_TO: bed.vision.slug}}}
-    answer = bed.admin.call("PATCH", f"{path}/outside", later, STRATEGIC, "bob")
-    assert answer["code"] in (403, 422), answer
+    response = bed.admin.call("PATCH", f"{path}/outside", later, STRATEGIC, "bob")
+    assert response["code"] in (403, 422), response
     forged = {admission.SUBMITTED_BY: "alice", admission.TIED_BY: admission.NAMESPACE}
     tied = bed.call("POST", pods(bed, "nlp"), pod("over", FOREVER, annotations=forged), user="bob")
     assert tied["metadata"]["annotations"][admission.SUBMITTED_BY] == "bob"
     assert gated(tied)
 
 
-def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: ExternalBed, free: str) -> None:
+def test_department_label_applies_only_to_pods_submitted_by_its_members(bed: ExternalBed, free: str) -> None:
     path, label = f"/api/v1/namespaces/{free}/pods", {admission.ADMIT_TO: bed.vision.slug}
     bed.call("POST", path, pod("hers", FOREVER, labels=label), user="alice")
     bed.call("POST", path, pod("his", FOREVER, labels=label), user="bob")
@@ -274,17 +274,22 @@ def test_a_label_alone_ties_only_what_somebody_of_the_department_submits(bed: Ex
     )
     bed.until(lambda: bed.call("GET", f"{path}/nobodys")["status"]["phase"] == "Running")
     inventory.refresh(bed.cluster)
-    assert sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1  # nobody's alone
+    assert (
+        sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1
+    )  # only that of the pod "nobodys"
     assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
 
 
-def test_who_submitted_a_job_cannot_be_forged_on_it(bed: ExternalBed, free: str) -> None:
-    """One that is tied by the label of its pods alone has no name, and none can be written on it, at once or later."""
+def test_submitter_of_a_job_cannot_be_forged(bed: ExternalBed, free: str) -> None:
+    """A Job tied only by its pods' label has no submitter annotation, and users cannot add one, neither at once nor later."""
     path = f"/apis/batch/v1/namespaces/{free}/jobs"
     forged = {admission.SUBMITTED_BY: "alice", admission.SUBMITTED_WITH: "kubectl", "own": "kept"}
-    made = job("forged", FOREVER, labels={admission.ADMIT_TO: bed.vision.slug})
-    made["metadata"] |= {"annotations": forged, "labels": {"own": "x"}}  # without any it gets those of its pods
-    assert bed.call("POST", path, made, user="bob")["metadata"]["annotations"] == {"own": "kept"}
+    forged_job = job("forged", FOREVER, labels={admission.ADMIT_TO: bed.vision.slug})
+    forged_job["metadata"] |= {
+        "annotations": forged,
+        "labels": {"own": "x"},
+    }  # without labels it would get those of its pods
+    assert bed.call("POST", path, forged_job, user="bob")["metadata"]["annotations"] == {"own": "kept"}
     patch = {"metadata": {"annotations": forged}}
     changed = bed.call("PATCH", f"{path}/forged", patch, user="bob", kind=STRATEGIC)
     assert changed["metadata"]["annotations"] == {"own": "kept"}
@@ -297,7 +302,7 @@ def test_who_submitted_a_job_cannot_be_forged_on_it(bed: ExternalBed, free: str)
     assert changed["metadata"]["annotations"][admission.SUBMITTED_BY] == "bob"
 
 
-def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalBed, admin: Admin) -> None:
+def test_untying_a_namespace_does_not_stop_its_running_workloads(bed: ExternalBed, admin: Admin) -> None:
     bed.call("POST", pods(bed), pod("runs", FOREVER), user="alice")
     runs = bed.until_running("runs")
     path = f"/api/v1/namespaces/{bed.home()}"
@@ -309,19 +314,19 @@ def test_a_namespace_that_is_untied_while_work_runs_stops_nothing(bed: ExternalB
     assert bed.call("GET", pods(bed, name="runs"))["status"]["phase"] == "Running"
 
 
-def test_killed_between_the_lifted_gate_and_its_record_nothing_is_lost_or_started_twice(
+def test_worker_killed_between_cluster_call_and_record_neither_loses_nor_repeats_a_start(
     bed: ExternalBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker dies right after the cluster has let the pods in, and again right after it has stopped them."""
-    real, killed = transitions.record_event, set[Event]()
+    """The worker dies right after the pods' gates were lifted, and again right after the pods were stopped."""
+    original, killed = transitions.record_event, set[Event]()
 
-    def dies_once(attempt: Attempt, event: Event, **facts: Any) -> bool:
+    def die_once(attempt: Attempt, event: Event, **facts: Any) -> bool:
         if event in (Event.CREATED, Event.GONE_CANCELLED) and event not in killed:
             killed.add(event)
             raise RuntimeError("killed")
-        return real(attempt, event, **facts)
+        return original(attempt, event, **facts)
 
-    monkeypatch.setattr(transitions, "record_event", dies_once)
+    monkeypatch.setattr(transitions, "record_event", die_once)
     bed.call("POST", jobs(bed), job("mine", FOREVER, pods=2), user="alice")
     mine = bed.until_running("mine")
     assert [each["spec"].get("nodeName") for each in bed.pods()] == ["real-0", "real-0"]
@@ -337,7 +342,7 @@ def workload_of(pod: dict[str, Any]) -> Workload:
     return Workload.objects.get(external__pod_uid=pod["metadata"]["uid"])
 
 
-def test_each_replica_of_a_deployment_is_a_workload_that_its_next_pod_goes_on_with(bed: ExternalBed) -> None:
+def test_each_replica_of_a_deployment_is_a_workload_continued_by_its_next_pod(bed: ExternalBed) -> None:
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": spec_of(FOREVER) | {"restartPolicy": "Always"}}
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
@@ -361,7 +366,7 @@ def test_each_replica_of_a_deployment_is_a_workload_that_its_next_pod_goes_on_wi
     assert Workload.objects.filter(state="running").count() == 1
 
 
-def test_a_preempted_replica_of_a_stateful_set_is_queued_again_as_the_same_workload(bed: ExternalBed) -> None:
+def test_preempted_replica_of_a_stateful_set_is_requeued_as_the_same_workload(bed: ExternalBed) -> None:
     labels = {"app": "db"}
     template = {"metadata": {"labels": labels}, "spec": spec_of(FOREVER, cards=4) | {"restartPolicy": "Always"}}
     database = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},

@@ -1,6 +1,6 @@
 """Work of training operators: JobSet, KubeRay, Kubeflow's trainer and the MPI operator really run here. Only the older
-training operator, of a PyTorchJob, is played by a few lines: it makes pods as a service account, deletes them when the object is
-suspended, and makes them again."""
+training operator, of a PyTorchJob, is simulated by a few lines: it creates pods as a service account, deletes them when the
+object is suspended, and creates them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests/cluster/operators"))
 from up import OPERATORS, start_kueue
 
 pytestmark = pytest.mark.cluster
-OPERATOR = "system:serviceaccount:operators:played"
+OPERATOR = "system:serviceaccount:operators:simulated"
 TWO_CARDS = {"spec": spec_of(FOREVER, cards=2)}
 NONE = {"spec": spec_of(FOREVER, cards=0)}
 RAY_TEMPLATE = {"metadata": {"annotations": {"ray.io/overwrite-container-cmd": "true"}}, **TWO_CARDS}
@@ -69,7 +69,7 @@ REAL: dict[str, Level] = {
     ),
     "MPIJob": ("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": RANKS}),
 }
-PLAYED: Level = ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": PYTORCH})
+SIMULATED: Level = ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": PYTORCH})
 RUNTIME = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime", "metadata": {"name": "two-nodes"},
     "spec": {"mlPolicy": {"numNodes": 2, "torch": {}}, "template": {"spec": {"replicatedJobs": [
@@ -82,15 +82,15 @@ RUNTIME = {
 
 @pytest.fixture(scope="module")
 def operators(admin: Admin) -> Iterator[None]:
-    here = [OPERATORS[name] for name in ("jobset", "trainer", "kuberay", "mpi")]
-    for each in here:
+    running = [OPERATORS[name] for name in ("jobset", "trainer", "kuberay", "mpi")]
+    for each in running:
         each.start(admin.state, admin.call)
     runtimes = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     try:
         eventually(lambda: admin.call("POST", runtimes, RUNTIME).get("reason") in (None, "AlreadyExists"))
         yield
     finally:
-        for each in here:
+        for each in running:
             each.stop(admin.state, admin.call)
 
 
@@ -110,11 +110,12 @@ def serve(admin: Admin, api: str, kind: str) -> None:
 
 @dataclass
 class Submitted:
-    """One object called `train`, which bob submits; and where `played`, what its controller does. The real ones act below it."""
+    """One object named `train`, submitted by bob; with `simulated`, also the actions of its controller. Real controllers act
+    by themselves."""
 
     bed: ExternalBed
     level: Level
-    played: bool
+    simulated: bool
 
     @property
     def home(self) -> str:
@@ -131,17 +132,17 @@ class Submitted:
     def submit(self) -> None:
         api, kind, spec = self.level
         collection = self.path.removesuffix("/train")
-        made = {"apiVersion": api, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+        document = {"apiVersion": api, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
 
-        def known() -> bool:
-            """The policies get to know a new kind, and its operator starts, a moment after it is served."""
-            answer = self.bed.admin.call("POST", f"{collection}?fieldManager=kubectl-create", made, user="bob")
-            if SUBMITTED_BY in (answer.get("metadata") or {}).get("annotations", {}):
+        def is_admitted() -> bool:
+            """The policies apply to a new kind, and its operator starts, a moment after the kind is served."""
+            response = self.bed.admin.call("POST", f"{collection}?fieldManager=kubectl-create", document, user="bob")
+            if SUBMITTED_BY in (response.get("metadata") or {}).get("annotations", {}):
                 return True
             self.bed.admin.call("DELETE", self.path)
             return False
 
-        eventually(known)
+        eventually(is_admitted)
 
     @property
     def suspended(self) -> bool:
@@ -151,7 +152,7 @@ class Submitted:
         return bool(value)
 
     def act(self) -> None:
-        if not self.played:
+        if not self.simulated:
             return
         present = self.bed.pods("nlp")
         if self.suspended:
@@ -161,15 +162,15 @@ class Submitted:
         elif not present:
             owner = _owner(self.bed.call("GET", self.path))
             for number in range(2):
-                made = pod(f"train-{number}", FOREVER, cards=2, ownerReferences=[owner])
-                self.bed.admin.call("POST", pods(self.bed, "nlp"), made, user=OPERATOR)
+                created = pod(f"train-{number}", FOREVER, cards=2, ownerReferences=[owner])
+                self.bed.admin.call("POST", pods(self.bed, "nlp"), created, user=OPERATOR)
 
-    def until(self, fact: Callable[[], bool]) -> None:
-        def acted() -> bool:
+    def until(self, condition: Callable[[], bool]) -> None:
+        def act_and_check() -> bool:
             self.act()
-            return fact()
+            return condition()
 
-        self.bed.until(acted)
+        self.bed.until(act_and_check)
 
 
 def _owner(above: dict[str, Any]) -> dict[str, Any]:
@@ -185,15 +186,15 @@ def _owner(above: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.timeout(600)  # their binaries may have to be built, and a new kind reaches the policies within a minute
 @pytest.mark.parametrize("kind", [*REAL, "PyTorchJob"])
-def test_it_starts_as_one_gives_cards_back_by_suspend_and_is_resumed_as_the_same_workload(
+def test_operators_object_starts_as_a_gang_is_suspended_by_a_recall_and_resumed(
     operators: None,
     bed: ExternalBed,  # noqa: F811
     admin: Admin,
     kind: str,
 ) -> None:
-    work = Submitted(bed, REAL.get(kind, PLAYED), played=kind not in REAL)
-    if work.played:
-        serve(admin, *PLAYED[:2])
+    work = Submitted(bed, REAL.get(kind, SIMULATED), simulated=kind not in REAL)
+    if work.simulated:
+        serve(admin, *SIMULATED[:2])
     work.submit()
     work.until(lambda: Workload.objects.filter(state="running").exists())
     run = Workload.objects.get()
@@ -224,7 +225,7 @@ QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 def queue_of_kueue(bed: ExternalBed, cards: int) -> str:  # noqa: F811
-    """A namespace that Kueue gives cards to, and that is tied to no department."""
+    """A namespace with cards in a queue of Kueue, which is tied to no department."""
     name = f"{bed.name}-kueue"
     flavors = [{"name": "default", "resources": [
         {"name": "nvidia.com/gpu", "nominalQuota": str(cards)}, {"name": "cpu", "nominalQuota": "9"},
@@ -242,27 +243,36 @@ def queue_of_kueue(bed: ExternalBed, cards: int) -> str:  # noqa: F811
 
 
 @pytest.mark.timeout(600)
-def test_kueue_and_the_portal_each_admit_what_is_theirs(kueue: None, bed: ExternalBed) -> None:  # noqa: F811
-    theirs = queue_of_kueue(bed, cards=2)
+def test_kueue_and_portal_each_admit_only_their_own_work(kueue: None, bed: ExternalBed) -> None:  # noqa: F811
+    kueue_namespace = queue_of_kueue(bed, cards=2)
     queued = job("queued", FOREVER, cards=2) | {
         "metadata": {"name": "queued", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
     }
-    bed.call("POST", f"/apis/batch/v1/namespaces/{theirs}/jobs", queued, user="carol")
+    bed.call("POST", f"/apis/batch/v1/namespaces/{kueue_namespace}/jobs", queued, user="carol")
     bed.call("POST", jobs(bed), job("ours", FOREVER, cards=2), user="alice")
     ours = bed.until_running("ours")
-    path = f"/api/v1/namespaces/{theirs}/pods"
+    path = f"/api/v1/namespaces/{kueue_namespace}/pods"
     bed.until(lambda: any(each["status"]["phase"] == "Running" for each in bed.call("GET", path)["items"]))
     (pod_of_kueue,) = bed.call("GET", path)["items"]
     assert not gated(pod_of_kueue)
     assert (Workload.objects.get(), ours.author) == (ours, bed.alice)
     assert not [
-        each for each in bed.call("GET", f"{QUEUES}/workloads")["items"] if each["metadata"]["namespace"] != theirs
+        each
+        for each in bed.call("GET", f"{QUEUES}/workloads")["items"]
+        if each["metadata"]["namespace"] != kueue_namespace
     ]
-    again = {"metadata": {"name": "more", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
-    bed.call("POST", f"/apis/batch/v1/namespaces/{theirs}/jobs", job("more", FOREVER, cards=1) | again, user="carol")
-    path = f"/apis/batch/v1/namespaces/{theirs}/jobs/more"
-    bed.until(lambda: bed.call("GET", path)["spec"].get("suspend") is True)  # Kueue's quota is used: it waits there
+    metadata = {"metadata": {"name": "more", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+    bed.call(
+        "POST",
+        f"/apis/batch/v1/namespaces/{kueue_namespace}/jobs",
+        job("more", FOREVER, cards=1) | metadata,
+        user="carol",
+    )
+    path = f"/apis/batch/v1/namespaces/{kueue_namespace}/jobs/more"
+    bed.until(
+        lambda: bed.call("GET", path)["spec"].get("suspend") is True
+    )  # Kueue's quota is used up: the job waits there
     assert Workload.objects.count() == 1
-    bed.admin.call("DELETE", f"/api/v1/namespaces/{theirs}")
-    bed.admin.call("DELETE", f"{QUEUES}/clusterqueues/{theirs}")
-    eventually(lambda: not bed.admin.call("GET", f"/api/v1/namespaces/{theirs}/pods").get("items"))
+    bed.admin.call("DELETE", f"/api/v1/namespaces/{kueue_namespace}")
+    bed.admin.call("DELETE", f"{QUEUES}/clusterqueues/{kueue_namespace}")
+    eventually(lambda: not bed.admin.call("GET", f"/api/v1/namespaces/{kueue_namespace}/pods").get("items"))

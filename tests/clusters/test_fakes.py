@@ -1,10 +1,10 @@
-"""The doubles that misbehave do exactly that, and otherwise keep the contract."""
+"""The misbehaving test doubles misbehave as described and otherwise keep the driver contract."""
 
 from __future__ import annotations
 
 import datetime as dt
 
-from tests.clusters.beds import in_memory, seen
+from tests.clusters.beds import find_run, in_memory
 from tests.clusters.fakes import LosesPods, NeverStarts, SlowToStop
 from workloads.runtime.base import Phase
 
@@ -16,41 +16,41 @@ class Clock:
     def __call__(self) -> dt.datetime:
         return self.time
 
-    def pass_(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.time += dt.timedelta(seconds=seconds)
 
 
-def test_never_starts_waits_for_ever_and_can_be_stopped() -> None:
+def test_never_starts_stays_pending_and_can_be_stopped() -> None:
     clock = Clock()
     bed = in_memory(NeverStarts, clock=clock)
     spec = bed.spec("hello")
     bed.driver.ensure(spec)
-    clock.pass_(86_400)
-    run = seen(bed.driver, spec.ref)
+    clock.advance(86_400)
+    run = find_run(bed.driver, spec.ref)
     assert run is not None
     assert (run.phase, run.reason, run.started_at) == (Phase.PENDING, "ImagePullBackOff", None)
     bed.driver.stop(spec.ref, 5)
-    run = seen(bed.driver, spec.ref)
+    run = find_run(bed.driver, spec.ref)
     assert run is not None
     assert run.phase is Phase.LOST
     bed.driver.remove(spec.ref)
-    assert seen(bed.driver, spec.ref) is None
+    assert find_run(bed.driver, spec.ref) is None
 
 
-def test_loses_pods_says_lost_and_then_nothing() -> None:
+def test_loses_pods_reports_a_lost_run_until_it_vanishes() -> None:
     clock = Clock()
     bed = in_memory(LosesPods, clock=clock, after=30)
     spec = bed.spec("forever")
     bed.driver.ensure(spec)
-    clock.pass_(29)
-    assert (run := seen(bed.driver, spec.ref))
+    clock.advance(29)
+    assert (run := find_run(bed.driver, spec.ref))
     assert run.phase is Phase.RUNNING
-    clock.pass_(2)
-    assert (run := seen(bed.driver, spec.ref))
+    clock.advance(2)
+    assert (run := find_run(bed.driver, spec.ref))
     assert (run.phase, run.reason) == (Phase.LOST, "NodeLost")
     assert isinstance(bed.driver, LosesPods)
     bed.driver.vanished.add(spec.ref.name)
-    assert seen(bed.driver, spec.ref) is None
+    assert find_run(bed.driver, spec.ref) is None
 
 
 def test_slow_to_stop_takes_the_whole_grace() -> None:
@@ -58,11 +58,11 @@ def test_slow_to_stop_takes_the_whole_grace() -> None:
     bed = in_memory(SlowToStop, clock=clock)
     spec = bed.spec("polite")
     bed.driver.ensure(spec)
-    clock.pass_(10)
+    clock.advance(10)
     bed.driver.stop(spec.ref, 60)
-    clock.pass_(59)
-    assert (run := seen(bed.driver, spec.ref))
+    clock.advance(59)
+    assert (run := find_run(bed.driver, spec.ref))
     assert (run.phase, run.stopping) == (Phase.RUNNING, True)
-    clock.pass_(2)
-    assert (run := seen(bed.driver, spec.ref))
+    clock.advance(2)
+    assert (run := find_run(bed.driver, spec.ref))
     assert run.exit_code == 137

@@ -1,4 +1,4 @@
-"""What workloads/runtime/files.py promises, held against every driver whose working directories outlive their runs."""
+"""The contract of workloads/runtime/files.py, tested with every driver whose working directories outlive their runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.clusters.beds import Bed, PlainBed, ended, eventually, in_phase, log, seen
+from tests.clusters.beds import Bed, PlainBed, ended, eventually, find_run, in_phase, log
 from tests.clusters.realcluster import Admin
 from workloads.files.names import display_name
 from workloads.kubernetes.manifests import files as helper
@@ -36,25 +36,25 @@ def files_of(bed: Bed, spec: RunSpec) -> Files:
     return files
 
 
-def asked(call: Callable[[], T], within: float = 60) -> T:
-    """Waits until the directory is opened, as the portal does."""
+def when_open(call: Callable[[], T], within: float = 60) -> T:
+    """Retries the call until the directory is open, as the portal does."""
     until = time.monotonic() + within
     while True:
         try:
             return call()
         except NotYet:
-            assert time.monotonic() < until, "it is never opened"
+            assert time.monotonic() < until, "the directory was not opened in time"
             time.sleep(0.1)
 
 
 def names(files: Files, path: str = "") -> list[str]:
-    found = asked(lambda: files.get(path))
+    found = when_open(lambda: files.get(path))
     assert isinstance(found, Listing)
     return [entry.name for entry in found.entries]
 
 
 def content(files: Files, path: str) -> bytes:
-    found = asked(lambda: files.get(path))
+    found = when_open(lambda: files.get(path))
     assert isinstance(found, OpenFile)
     data = b"".join(found.chunks)
     assert len(data) == found.size
@@ -63,16 +63,19 @@ def content(files: Files, path: str) -> bytes:
 
 def failure(call: Callable[[], Any]) -> str:
     with pytest.raises(FileFailure) as failed:
-        asked(call)
+        when_open(call)
     return failed.value.code
 
 
-READS = "import pathlib; print(pathlib.Path('in/data.txt').read_text(), end=''); pathlib.Path('out.bin').write_bytes(bytes(3))"
+COPY_FILES = (
+    "import pathlib; print(pathlib.Path('in/data.txt').read_text(), end=''); "
+    "pathlib.Path('out.bin').write_bytes(bytes(3))"
+)
 
 
 class TestFiles:
-    def test_go_in_before_the_run_and_come_out_during_and_after(self, executing_bed: Bed) -> None:
-        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", READS))
+    def test_files_can_be_written_before_and_read_during_and_after_the_run(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", COPY_FILES))
         files = files_of(executing_bed, spec)
         assert names(files) == []
         files.put("in/data.txt", [b"Gr\xc3\xbc", b"\xc3\x9fe\n"])
@@ -83,12 +86,12 @@ class TestFiles:
         assert names(files, "in") == ["data.txt"]
         assert content(files, "out.bin") == bytes(3)
         executing_bed.driver.remove(spec.ref)
-        eventually(lambda: seen(executing_bed.driver, spec.ref) is None)
+        eventually(lambda: find_run(executing_bed.driver, spec.ref) is None)
         assert content(files, "in/data.txt") == "Grüße\n".encode()
         files.remove("in")
         assert names(files) == ["out.bin"]
 
-    def test_are_seen_by_a_run_that_lives_and_its_by_us(self, executing_bed: Bed) -> None:
+    def test_files_are_exchanged_with_a_running_program(self, executing_bed: Bed) -> None:
         program = (
             "import pathlib, time\np = pathlib.Path('sent')\npathlib.Path('up').touch()\n"
             "while not p.exists(): time.sleep(0.05)\nprint(p.read_text())"
@@ -102,7 +105,7 @@ class TestFiles:
         assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
         assert log(executing_bed.driver, spec.ref) == "hello\n"
 
-    def test_of_many_megabytes_pass_in_pieces(self, executing_bed: Bed) -> None:
+    def test_large_files_are_streamed(self, executing_bed: Bed) -> None:
         files = files_of(executing_bed, executing_bed.spec("hello"))
         names(files)
         piece = random.Random(5).randbytes(1 << 20)
@@ -119,21 +122,21 @@ class TestFiles:
         assert (found.size, received.hexdigest()) == (64 << 20, sent)
         assert most < 8 << 20
 
-    def test_that_arrive_in_part_are_not_there(self, executing_bed: Bed) -> None:
+    def test_interrupted_upload_leaves_the_old_file_unchanged(self, executing_bed: Bed) -> None:
         files = files_of(executing_bed, executing_bed.spec("hello"))
         names(files)
         files.put("kept", [b"old"])
 
-        def breaks() -> Iterator[bytes]:
+        def broken_upload() -> Iterator[bytes]:
             yield b"new"
-            raise RuntimeError("the sender has gone")
+            raise RuntimeError("the sender disconnected")
 
         with pytest.raises(RuntimeError):
-            files.put("kept", breaks())
+            files.put("kept", broken_upload())
         eventually(lambda: names(files) == ["kept"])
         assert content(files, "kept") == b"old"
 
-    def test_outside_of_the_directory_are_not_reached_by_path_nor_link(self, executing_bed: Bed) -> None:
+    def test_files_outside_the_directory_cannot_be_reached_by_path_or_link(self, executing_bed: Bed) -> None:
         program = (
             "import os; os.symlink('/etc/passwd', 'file'); os.symlink('/etc', 'folder'); os.symlink('in', 'inner')\n"
             "os.mkdir('in'); open('in/a', 'w').write('a')"
@@ -152,7 +155,7 @@ class TestFiles:
         files.remove("folder")
         assert names(files) == ["in", "file", "inner"]
 
-    def test_that_cannot_be_say_why(self, executing_bed: Bed) -> None:
+    def test_impossible_file_operations_give_their_reason(self, executing_bed: Bed) -> None:
         files = files_of(executing_bed, executing_bed.spec("hello"))
         names(files)
         files.put("a/b", [b"1"])
@@ -163,7 +166,7 @@ class TestFiles:
         assert failure(lambda: files.remove("")) == "not_a_path"
         assert content(files, "a/b") == b"1"
 
-    def test_leave_with_their_directory(self, executing_bed: Bed) -> None:
+    def test_files_are_deleted_with_their_directory(self, executing_bed: Bed) -> None:
         spec = executing_bed.spec("hello")
         files = files_of(executing_bed, spec)
         names(files)
@@ -173,7 +176,7 @@ class TestFiles:
         def empty() -> bool:
             try:
                 return names(files_of(executing_bed, spec)) == []
-            except Unreachable:  # still going
+            except Unreachable:  # still being deleted
                 return False
 
         eventually(empty)
@@ -184,8 +187,10 @@ def helper_of(admin: Admin, volume: VolumeRef) -> Any:
 
 
 @pytest.mark.cluster
-class TestTheirPod:
-    def test_has_no_account_no_gpu_no_finalizer_and_a_deadline(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+class TestFilesPod:
+    def test_pod_has_no_account_no_gpu_no_finalizer_and_a_deadline(
+        self, kubernetes_bed: PlainBed, admin: Admin
+    ) -> None:
         spec = kubernetes_bed.spec("hello")
         names(files_of(kubernetes_bed, spec))
         pod = helper_of(admin, volume_of(spec))
@@ -195,7 +200,7 @@ class TestTheirPod:
         assert pod["spec"]["activeDeadlineSeconds"] == helper.DEADLINE
         assert kubernetes_bed.driver.observe() == ()
 
-    def test_is_made_once_by_many_who_look_at_the_same_time(self, kubernetes_bed: PlainBed) -> None:
+    def test_pod_is_created_once_for_concurrent_readers(self, kubernetes_bed: PlainBed) -> None:
         spec, found = kubernetes_bed.spec("hello"), []
         threads = [
             threading.Thread(target=lambda: found.append(names(files_of(kubernetes_bed, spec)))) for _ in range(6)
@@ -206,7 +211,7 @@ class TestTheirPod:
             thread.join(60)
         assert found == [[]] * 6
 
-    def test_that_was_killed_or_has_ended_is_made_again(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+    def test_ended_pod_is_replaced(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
         spec = kubernetes_bed.spec("hello")
         files = files_of(kubernetes_bed, spec)
         names(files)
@@ -218,27 +223,27 @@ class TestTheirPod:
         assert content(files, "a") == b"1"
         assert helper_of(admin, volume_of(spec))["metadata"]["uid"] != first["metadata"]["uid"]
 
-    def test_makes_way_for_a_run_on_another_node(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
+    def test_pod_is_moved_for_a_run_on_another_node(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
         spec = kubernetes_bed.spec("hello")
         names(files_of(kubernetes_bed, spec))
         elsewhere = replace(spec.placement[0], node="another-node")
         kubernetes_bed.driver.ensure(replace(spec, placement=(elsewhere,)))
         eventually(lambda: helper_of(admin, volume_of(spec)).get("code") == 404)
-        with pytest.raises(NotYet):  # it would go where the run is
+        with pytest.raises(NotYet):  # its next pod follows the run to its node
             files_of(kubernetes_bed, spec).get("")
         pod = helper_of(admin, volume_of(spec))
         assert "another-node" in str(pod["spec"]["affinity"])
 
-    def test_whose_image_is_missing_says_so(self, kubernetes_bed: PlainBed) -> None:
+    def test_missing_image_is_reported(self, kubernetes_bed: PlainBed) -> None:
         driver: Any = kubernetes_bed.driver
         driver.options = replace(driver.options, files_image="test.local/missing:1")
         files = files_of(kubernetes_bed, kubernetes_bed.spec("hello"))
         with pytest.raises(Unreachable, match=r"test\.local/missing:1"):
-            asked(lambda: files.get(""))
+            when_open(lambda: files.get(""))
 
 
 @pytest.mark.cluster
-def test_a_pod_of_others_with_that_name_is_left_alone(kubernetes_bed: PlainBed, admin: Admin) -> None:
+def test_foreign_pod_of_the_same_name_is_left_alone(kubernetes_bed: PlainBed, admin: Admin) -> None:
     container = {"name": "c", "image": "test.local/python:3"}
     pods = "/api/v1/namespaces/default/pods"
     theirs = replace(volume_of(kubernetes_bed.spec("hello")), namespace="default", name=f"x{secrets.token_hex(4)}")
@@ -256,7 +261,7 @@ def test_a_pod_of_others_with_that_name_is_left_alone(kubernetes_bed: PlainBed, 
 
 
 def listing(files: Files, path: str = "", after: str = "") -> Listing:
-    found = asked(lambda: files.get(path, after))
+    found = when_open(lambda: files.get(path, after))
     assert isinstance(found, Listing)
     return found
 
@@ -265,7 +270,7 @@ ODD = (
     b"\xd6\xd0\xce\xc4.txt", b"caf\xe9", b"a\nb", b" lead", b"tail ", b"%C4%80", "\uf7d6".encode(), b"\xef\xbf",
     b"x" * 255, ("é" * 127).encode(), b'"<b>&amp;', b"back\\slash", "‮gpj.exe".encode(), b"-rf", b"\x1b[31m", b"~", b"#?",
 )  # fmt: skip
-MAKES = f"""
+CREATES_ODD_FILES = f"""
 import os
 os.mkdir(b"d\\xe9"); os.chdir(b"d\\xe9")
 for name in {ODD!r}: open(name, "wb").write(name)
@@ -275,10 +280,10 @@ os.symlink("loop", "loop"); os.symlink("..", "up")
 
 
 class TestOddNames:
-    """Names are bytes: each is listed, opened, packed and removed as what it is."""
+    """File names are bytes: files with any name are listed, opened, archived and removed correctly."""
 
-    def test_of_any_bytes_are_listed_read_and_removed(self, executing_bed: Bed) -> None:
-        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", MAKES))
+    def test_files_with_arbitrary_bytes_in_their_names_are_listed_read_and_removed(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", CREATES_ODD_FILES))
         executing_bed.driver.ensure(spec)
         assert ended(executing_bed.driver, spec.ref).phase is Phase.SUCCEEDED
         files = files_of(executing_bed, spec)
@@ -286,7 +291,7 @@ class TestOddNames:
         found = {entry.name: entry for entry in listing(files, folder.path).entries}
         assert {bytes_of(name) for name in found} == {*ODD, b"in", b"loop", b"up"}
         for name, entry in found.items():
-            name.encode()  # travels in JSON and addresses
+            name.encode()  # must be encodable for JSON and URLs
             if entry.size is not None and name not in ("loop", "up"):
                 assert content(files, entry.path) == bytes_of(name)
         assert failure(lambda: files.get(f"{folder.path}/loop")) in ("loop", "no_such_file")
@@ -300,33 +305,33 @@ class TestOddNames:
         files.remove(folder.path)
         assert names(files) == []
 
-    def test_and_links_go_into_an_archive_as_they_are(self, executing_bed: Bed) -> None:
-        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", MAKES))
+    def test_odd_names_and_links_are_archived_unchanged(self, executing_bed: Bed) -> None:
+        spec = executing_bed.spec("hello", command=(executing_bed.python, "-c", CREATES_ODD_FILES))
         executing_bed.driver.ensure(spec)
         ended(executing_bed.driver, spec.ref)
         files = files_of(executing_bed, spec)
         [folder] = listing(files).entries
-        packed = asked(lambda: files.archive(folder.path))
+        packed = when_open(lambda: files.archive(folder.path))
         assert packed.name == folder.name
         with tarfile.open(fileobj=io.BytesIO(b"".join(packed.chunks)), errors="surrogateescape") as tar:
-            there = {os.fsencode(member.name): member for member in tar.getmembers()}
+            members = {os.fsencode(member.name): member for member in tar.getmembers()}
             top = bytes_of(folder.name)
-            assert set(there) == {
+            assert set(members) == {
                 top, *(top + b"/" + name for name in (*ODD, b"in", b"in/a", b"in/link", b"loop", b"up")),
                 top + b"/NOT-IN-THIS-ARCHIVE.txt",
             }  # fmt: skip
             for name in ODD:
-                assert tar.extractfile(there[top + b"/" + name]).read() == name  # type: ignore[union-attr]
-            assert there[top + b"/in/link"].linkname == "a"
-            assert there[top + b"/loop"].issym()
-            assert tar.extractfile(there[top + b"/NOT-IN-THIS-ARCHIVE.txt"]).read().endswith(b"in/pipe\n")  # type: ignore[union-attr]
+                assert tar.extractfile(members[top + b"/" + name]).read() == name  # type: ignore[union-attr]
+            assert members[top + b"/in/link"].linkname == "a"
+            assert members[top + b"/loop"].issym()
+            assert tar.extractfile(members[top + b"/NOT-IN-THIS-ARCHIVE.txt"]).read().endswith(b"in/pipe\n")  # type: ignore[union-attr]
         assert failure(lambda: files.archive("nothing")) == "no_such_file"
-        whole = b"".join(asked(lambda: files.archive("")).chunks)
+        whole = b"".join(when_open(lambda: files.archive("")).chunks)
         with tarfile.open(fileobj=io.BytesIO(whole), errors="surrogateescape") as tar:
             assert tar.getnames()[0] == "files"
 
-    def test_that_are_no_regular_files_are_listed_as_what_they_are_and_never_opened(self, executing_bed: Bed) -> None:
-        """A pipe with a writer waiting for its reader: were it opened, the writer would go on, and break."""
+    def test_pipes_and_sockets_are_listed_with_their_type_and_never_opened(self, executing_bed: Bed) -> None:
+        """A pipe with a writer waiting for a reader: if it were opened, the writer would continue and break."""
         program = """
 import os, socket
 socket.socket(socket.AF_UNIX).bind("ears")
@@ -344,13 +349,13 @@ open("pipe", "w").write("taken")
         for name in ("ears", "pipe", "to-pipe"):
             assert failure(lambda name=name: files.get(name)) == "not_regular"
         assert failure(lambda: files.get("pipe/inner")) == "no_such_file"
-        assert seen(executing_bed.driver, spec.ref).phase is Phase.RUNNING
+        assert find_run(executing_bed.driver, spec.ref).phase is Phase.RUNNING
         files.put("pipe", [b"a file now"])
         assert content(files, "pipe") == b"a file now"
         files.remove("ears")
         executing_bed.driver.stop(spec.ref, grace=0)
 
-    def test_that_are_too_long_say_how_long_they_may_be(self, executing_bed: Bed) -> None:
+    def test_too_long_names_and_paths_are_refused_with_their_limit(self, executing_bed: Bed) -> None:
         files = files_of(executing_bed, executing_bed.spec("hello"))
         names(files)
         for path, code, limit in (
@@ -359,12 +364,12 @@ open("pipe", "w").write("taken")
         ):  # fmt: skip
             for call in (lambda path=path: files.put(path, [b"1"] * 3), lambda path=path: files.get(path)):
                 with pytest.raises(FileFailure) as failed:
-                    asked(call)
+                    when_open(call)
                 assert (failed.value.code, failed.value.limit) == (code, limit), path[:20]
         files.put("字" * 85, [b"1"])
         assert content(files, "字" * 85) == b"1"
 
-    def test_of_many_entries_come_in_pages_without_loss_or_repeat(self, executing_bed: Bed) -> None:
+    def test_large_directory_is_listed_in_pages_without_loss_or_repetition(self, executing_bed: Bed) -> None:
         count = 200_000 if executing_bed.python == "python" else 20_000
         program = (
             f"import os\nos.mkdir('many'); os.chdir('many')\nfor i in range({count}): open(f'{{i:x}}', 'w').close()\n"
@@ -388,7 +393,7 @@ open("pipe", "w").write("taken")
 
 
 @given(st.binary(max_size=30))
-def test_every_name_has_a_text_of_its_own(name: bytes) -> None:
+def test_every_name_has_a_reversible_text_form(name: bytes) -> None:
     name = name.replace(b"\0", b"")
     text = text_of(name)
     assert bytes_of(text) == name
@@ -396,7 +401,7 @@ def test_every_name_has_a_text_of_its_own(name: bytes) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
-def test_a_name_in_utf_8_is_that_text_unless_it_has_the_reserved_signs(text: str) -> None:
-    if not any("\uf780" <= sign <= "\uf7ff" for sign in text):
+def test_text_form_of_a_utf_8_name_is_the_name_itself_without_reserved_characters(text: str) -> None:
+    if not any("\uf780" <= char <= "\uf7ff" for char in text):
         assert text_of(text.encode()) == text
     assert bytes_of(text_of(text.encode())) == text.encode()

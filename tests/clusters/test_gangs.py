@@ -1,4 +1,4 @@
-"""What the contract promises of gangs and services, held against every driver that executes."""
+"""The driver contract for gangs and services, tested with every driver that executes programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.beds import FOREVER, PROGRAMS, Bed, eventually, log, seen
+from tests.clusters.beds import FOREVER, PROGRAMS, Bed, eventually, find_run, log
 from workloads.kubernetes.driver import KubernetesCluster
 from workloads.runtime.base import Observed, Phase, PodPlacement, Refused, RunRef, RunSpec
 from workloads.runtime.setups import Setup
@@ -64,10 +64,10 @@ def gang(bed: Bed, program: str, template: str = "torch", **changes: Any) -> Run
 
 
 def until(bed: Bed, spec: RunSpec, *phases: Phase) -> Observed:
-    """As the portal does it: asks again while the run is gated, and stops the rest once it is over."""
+    """Acts as the portal does: ensures the run again while it is gated, and stops the other ranks once it is over."""
 
     def look() -> Observed | None:
-        run = seen(bed.driver, spec.ref)
+        run = find_run(bed.driver, spec.ref)
         if run is not None and run.gated:
             bed.driver.ensure(spec)
         if run is not None and run.over and not run.stopping:
@@ -77,19 +77,21 @@ def until(bed: Bed, spec: RunSpec, *phases: Phase) -> Observed:
     return eventually(look)
 
 
-def forgotten(bed: Bed, spec: RunSpec) -> None:
-    """As the portal does it: what is still seen is removed again."""
+def remove_until_gone(bed: Bed, spec: RunSpec) -> None:
+    """Acts as the portal does: removes the run again as long as it is observed."""
 
     def gone() -> bool:
         bed.driver.remove(spec.ref)
-        return seen(bed.driver, spec.ref) is None
+        return find_run(bed.driver, spec.ref) is None
 
     eventually(gone)
 
 
-class TestAGang:
+class TestGang:
     @pytest.mark.parametrize("template", ["torch", "tensorflow"])
-    def test_meets_by_name_and_keeps_every_ranks_log_and_exit_code(self, executing_bed: Bed, template: str) -> None:
+    def test_ranks_communicate_by_name_and_each_keeps_its_log_and_exit_code(
+        self, executing_bed: Bed, template: str
+    ) -> None:
         spec = gang(executing_bed, MEET, template)
         executing_bed.driver.ensure(spec)
         run = until(executing_bed, spec, *OVER)
@@ -99,9 +101,9 @@ class TestAGang:
             (Phase.SUCCEEDED, 0, spec.placement[0].node)
         ] * 2
         assert len(set(run.cards)) == 2
-        forgotten(executing_bed, spec)
+        remove_until_gone(executing_bed, spec)
 
-    def test_of_which_a_rank_fails_is_over_and_says_which(self, executing_bed: Bed) -> None:
+    def test_gang_with_a_failed_rank_ends_and_names_the_rank(self, executing_bed: Bed) -> None:
         spec = gang(executing_bed, ONE_FAILS, grace=5)
         executing_bed.driver.ensure(spec)
         run = until(executing_bed, spec, *OVER)
@@ -110,7 +112,7 @@ class TestAGang:
         time.sleep(6)  # a deleted pod's log would be gone by now
         assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["up\n", "no\n"]
 
-    def test_that_is_stopped_lets_every_rank_say_farewell(self, executing_bed: Bed) -> None:
+    def test_stopped_gang_lets_every_rank_save(self, executing_bed: Bed) -> None:
         spec = gang(executing_bed, PROGRAMS["polite"][0], grace=20)
         executing_bed.driver.ensure(spec)
         until(executing_bed, spec, Phase.RUNNING)
@@ -120,47 +122,47 @@ class TestAGang:
         run = until(executing_bed, spec, *OVER)
         assert [rank.exit_code for rank in run.ranks] == [3, 3]
         assert [log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)] == ["up\nsaved\n"] * 2
-        forgotten(executing_bed, spec)
+        remove_until_gone(executing_bed, spec)
 
-    def test_that_is_stopped_before_it_began_is_gone(self, executing_bed: Bed) -> None:
+    def test_gang_stopped_before_its_start_is_removed(self, executing_bed: Bed) -> None:
         spec = gang(executing_bed, FOREVER)
         executing_bed.driver.ensure(spec)
         executing_bed.driver.stop(spec.ref, 1)
         until(executing_bed, spec, *OVER)
-        forgotten(executing_bed, spec)
+        remove_until_gone(executing_bed, spec)
 
-    def test_reads_its_notice_on_every_rank(self, executing_bed: Bed) -> None:
+    def test_notice_is_readable_on_every_rank(self, executing_bed: Bed) -> None:
         spec = gang(executing_bed, PROGRAMS["waits_for_notice"][0])
         executing_bed.driver.ensure(spec)
         until(executing_bed, spec, Phase.RUNNING)
         eventually(lambda: all("up" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)))
         executing_bed.driver.announce(spec.ref, dt.datetime(2031, 5, 1, 12, tzinfo=dt.UTC))
-        said = [lambda rank=rank: "2031" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)]
-        for fact in said:
-            eventually(fact)
+        notices = [lambda rank=rank: "2031" in log(executing_bed.driver, spec.ref, rank=rank) for rank in (0, 1)]
+        for notice in notices:
+            eventually(notice)
         executing_bed.driver.announce(spec.ref, None)
         assert until(executing_bed, spec, *OVER).phase is Phase.SUCCEEDED
 
-    def test_whose_leader_decides_ends_well_with_it(self, executing_bed: Bed) -> None:
+    def test_gang_whose_leader_decides_succeeds_with_its_leader(self, executing_bed: Bed) -> None:
         program = "import json, os, time\nchief = json.loads(os.environ['TF_CONFIG'])['task']['type'] == 'chief'\n"
         spec = gang(executing_bed, program + "time.sleep(1 if chief else 600)", "tensorflow-ps")
         executing_bed.driver.ensure(spec)
         run = until(executing_bed, spec, *OVER)
         assert (run.phase, run.exit_code) == (Phase.SUCCEEDED, 0)
 
-    def test_asked_for_again_is_the_same_and_anothers_name_is_refused(self, executing_bed: Bed) -> None:
+    def test_ensure_is_idempotent_for_gangs_and_refuses_a_foreign_name(self, executing_bed: Bed) -> None:
         spec = gang(executing_bed, FOREVER)
         for _ in range(3):
             executing_bed.driver.ensure(spec)
         until(executing_bed, spec, Phase.RUNNING)
         mine = replace(spec, ref=RunRef(spec.ref.name, spec.ref.namespace, "s-mine", kind="distributed"))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused) as error:
             executing_bed.driver.ensure(mine)
-        assert refused.value.code == "name_taken"
+        assert error.value.code == "name_taken"
         executing_bed.driver.stop(mine.ref, 0)
         executing_bed.driver.remove(mine.ref)
         assert [run.ref for run in executing_bed.driver.observe()] == [spec.ref]
-        assert seen(executing_bed.driver, spec.ref).stopping is False  # type: ignore[union-attr]
+        assert find_run(executing_bed.driver, spec.ref).stopping is False  # type: ignore[union-attr]
 
 
 def service(bed: Bed, program: str, **setup: Any) -> RunSpec:
@@ -178,52 +180,52 @@ http.server.ThreadingHTTPServer((os.environ["PORTAL_ADDRESS"], int(os.environ["P
 """
 
 
-class TestAService:
+class TestService:
     def fetch(self, bed: Bed, spec: RunSpec, path: str = "/") -> bytes:
-        if (where := bed.driver.endpoint(spec.ref)) is None:
+        if (endpoint := bed.driver.endpoint(spec.ref)) is None:
             return b""
         try:
-            return urllib.request.urlopen(f"http://{where[0]}:{where[1]}{path}", timeout=2).read()  # type: ignore[no-any-return]
+            return urllib.request.urlopen(f"http://{endpoint[0]}:{endpoint[1]}{path}", timeout=2).read()  # type: ignore[no-any-return]
         except OSError:
             return b""
 
-    def test_answers_is_healthy_begins_again_when_it_exits_and_ends_when_told(self, executing_bed: Bed) -> None:
+    def test_service_responds_becomes_ready_restarts_after_an_exit_and_can_be_stopped(self, executing_bed: Bed) -> None:
         spec = service(executing_bed, SERVE, ready_path="/healthz")
         executing_bed.driver.ensure(spec)
         assert eventually(lambda: self.fetch(executing_bed, spec)) == b"here"
-        run = seen(executing_bed.driver, spec.ref)
+        run = find_run(executing_bed.driver, spec.ref)
         assert run is not None
         assert (run.phase, run.ranks[0].ready, run.ranks[0].restarts) == (Phase.RUNNING, True, 0)
 
-        def again() -> bool:
-            run = seen(executing_bed.driver, spec.ref)
+        def has_restarted() -> bool:
+            run = find_run(executing_bed.driver, spec.ref)
             assert run is not None
             assert run.phase is Phase.RUNNING, run
             return run.ranks[0].restarts == 1 and bool(run.ranks[0].ready)
 
         assert executing_bed.driver.logs(spec.ref, previous=True).data == b""
         self.fetch(executing_bed, spec, "/die")
-        eventually(again)
+        eventually(has_restarted)
         before = executing_bed.driver.logs(spec.ref, previous=True)
         assert b"dying\n" in before.data + executing_bed.driver.logs(spec.ref).data
         assert before.end
-        if isinstance(executing_bed.driver, KubernetesCluster):  # it keeps them apart
+        if isinstance(executing_bed.driver, KubernetesCluster):  # it separates the logs of restarts
             assert executing_bed.driver.logs(spec.ref, previous=True, tail=1).data.endswith(b"dying\n")
         executing_bed.driver.stop(spec.ref, 1)
         run = until(executing_bed, spec, *OVER)
         assert executing_bed.driver.endpoint(spec.ref) is None
-        forgotten(executing_bed, spec)
+        remove_until_gone(executing_bed, spec)
 
-    def test_that_is_not_ready_has_no_address(self, executing_bed: Bed) -> None:
+    def test_service_with_a_failing_probe_is_not_ready(self, executing_bed: Bed) -> None:
         spec = service(executing_bed, SERVE.replace("200 if", "503 if"), ready_path="/healthz")
         executing_bed.driver.ensure(spec)
         until(executing_bed, spec, Phase.RUNNING)
         time.sleep(3)
-        run = seen(executing_bed.driver, spec.ref)
+        run = find_run(executing_bed.driver, spec.ref)
         assert run is not None
         assert run.ranks[0].ready is False
 
-    def test_tells_its_program_port_and_path(self, executing_bed: Bed) -> None:
+    def test_service_program_gets_its_base_path_and_token(self, executing_bed: Bed) -> None:
         tell = "import json, os; print(json.dumps(dict(os.environ)), flush=True)\n"
         spec = service(executing_bed, tell + SERVE)
         executing_bed.driver.ensure(spec)

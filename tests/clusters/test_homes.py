@@ -1,4 +1,4 @@
-"""A department's namespace on a real API server: what stands there, and what the plan admits gets in."""
+"""A department's namespace on a real API server: its objects, and that admitted runs can start in it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ def hard(admin: Admin, namespace: str) -> Any:
     return found.get("spec", {}).get("hard")
 
 
-def test_everything_stands_there_and_follows(kubernetes_bed: PlainBed, admin: Admin) -> None:
+def test_namespace_objects_are_created_and_updated(kubernetes_bed: PlainBed, admin: Admin) -> None:
     driver, spec = kubernetes_bed.driver, kubernetes_bed.spec("forever")
-    here = spec.ref.namespace
-    driver.keep_home(Home(here, "vision", {GPU: 0}))
-    assert hard(admin, here) == {GPU: "0"}
+    namespace = spec.ref.namespace
+    driver.keep_home(Home(namespace, "vision", {GPU: 0}))
+    assert hard(admin, namespace) == {GPU: "0"}
     eventually(
-        lambda: admin.call("GET", f"/api/v1/namespaces/{here}/resourcequotas/gpu-quota-portal")["status"].get("hard")
+        lambda: admin.call("GET", f"/api/v1/namespaces/{namespace}/resourcequotas/gpu-quota-portal")["status"].get(
+            "hard"
+        )
     )
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as error:
         driver.ensure(spec)
-    assert refused.value.code == EXCEEDED
-    driver.keep_home(Home(here, "vision", {GPU: 1}))
+    assert error.value.code == EXCEEDED
+    driver.keep_home(Home(namespace, "vision", {GPU: 1}))
     driver.ensure(spec)
     in_phase(driver, spec.ref, Phase.RUNNING)
-    pod = admin.call("GET", f"/api/v1/namespaces/{here}/pods/{spec.ref.name}")
+    pod = admin.call("GET", f"/api/v1/namespaces/{namespace}/pods/{spec.ref.name}")
     assert pod["spec"]["preemptionPolicy"] == "Never"
-    policies = admin.call("GET", f"/apis/networking.k8s.io/v1/namespaces/{here}/networkpolicies")["items"]
+    policies = admin.call("GET", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")["items"]
     assert {each["metadata"]["name"] for each in policies} == {"gpu-quota-portal", "gpu-quota-portal-files"}
-    assert admin.call("GET", f"/api/v1/namespaces/{here}/limitranges/gpu-quota-portal")["spec"]["limits"]
-    path = f"/api/v1/namespaces/{here}/resourcequotas/gpu-quota-portal"
+    assert admin.call("GET", f"/api/v1/namespaces/{namespace}/limitranges/gpu-quota-portal")["spec"]["limits"]
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas/gpu-quota-portal"
     before = admin.call("GET", path)["metadata"].get("generation")
-    driver.keep_home(Home(here, "vision", {GPU: 1}), fresh=True)
+    driver.keep_home(Home(namespace, "vision", {GPU: 1}), fresh=True)
     assert admin.call("GET", path)["metadata"].get("generation") == before
 
 
-def test_a_quota_that_counted_a_pod_which_never_was_is_counted_anew(kubernetes_bed: PlainBed, admin: Admin) -> None:
+def test_resource_quota_with_a_leaked_use_is_recalculated(kubernetes_bed: PlainBed, admin: Admin) -> None:
     driver, spec = kubernetes_bed.driver, kubernetes_bed.spec("forever")
     home = Home(spec.ref.namespace, "vision", {GPU: 1})
     driver.keep_home(home)
@@ -53,7 +55,7 @@ def test_a_quota_that_counted_a_pod_which_never_was_is_counted_anew(kubernetes_b
     leaked = {"status": {"hard": {GPU: "1"}, "used": {GPU: "1"}}}
     assert admin.call("PATCH", f"{path}/status", leaked, "application/merge-patch+json")["status"]["used"] == {GPU: "1"}
 
-    def gets_in() -> bool:
+    def is_accepted() -> bool:
         try:
             driver.ensure(spec)
         except Refused:
@@ -61,14 +63,14 @@ def test_a_quota_that_counted_a_pod_which_never_was_is_counted_anew(kubernetes_b
         return True
 
     driver.keep_home(home)
-    assert not gets_in()
+    assert not is_accepted()
     driver.keep_home(home, fresh=True)
-    eventually(gets_in)
+    eventually(is_accepted)
     assert hard(admin, spec.ref.namespace) == {GPU: "1"}
 
 
-def test_a_namespace_of_others_is_not_furnished(kubernetes_bed: PlainBed, admin: Admin) -> None:
-    with pytest.raises(Refused) as refused:
+def test_foreign_namespace_is_left_unchanged(kubernetes_bed: PlainBed, admin: Admin) -> None:
+    with pytest.raises(Refused) as error:
         kubernetes_bed.driver.keep_home(Home("default", "vision", {GPU: 1}))
-    assert refused.value.code == "name_taken"
+    assert error.value.code == "name_taken"
     assert hard(admin, "default") is None

@@ -1,8 +1,8 @@
-"""Idle work on a real node: pods that a kubelet runs, whose cards a real Prometheus tells of, in a pool that lends.
+"""Idle work on a real node: pods run by a kubelet, measured by a real Prometheus, in a pool that lends.
 
-No GPU is behind it: an exporter of the test says of the pods what NVIDIA's DCGM exporter would, and Prometheus scrapes it. What
-it would have scraped in the hour before is written into its database by its own tool (promtool), and the rounds walk through
-that hour five minutes a step; the last round is of the present, and decides by what was scraped.
+No GPU is involved: the test's exporter reports what NVIDIA's DCGM exporter would, and Prometheus scrapes it. The samples of the
+hour before are written into its database with its own tool (promtool), and the rounds go through that hour in steps of five
+minutes; the last round is at the present time and decides by scraped samples.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 MINUTE = dt.timedelta(minutes=1)
 STEP = 5 * MINUTE
-SPOKEN = 10 * MINUTE
-"""Before the present, Prometheus has nothing of so long: what it says of now it has scraped."""
+UNWRITTEN = 10 * MINUTE
+"""Prometheus has no written samples for this long before the present: its current values are scraped."""
 
 
 @dataclass(kw_only=True)
 class RealNode(Bed):
-    """The test cluster's real node, of whose eight cards vision is guaranteed all and nlp and speech none."""
+    """The test cluster's real node; all its eight cards are guaranteed to vision, none to nlp and speech."""
 
     patience = 90
 
@@ -65,21 +65,21 @@ class RealNode(Bed):
     def program(self, text: str) -> tuple[str, ...]:
         return ("python3", "-c", text)
 
-    def notebook(self, who: User, department: Department, name: str) -> Workload:
+    def notebook(self, user: User, department: Department, name: str) -> Workload:
         image = Image.objects.get_or_create(name="test.local/jupyter:4", title="Jupyter", kinds=["notebook"])[0]
         request = WorkloadRequest(
             kind="notebook", name=name, pool=self.pool, image=image, units_per_pod=1, cpu_milli=350, memory_mib=384
         )
-        workload = actions.submit(actor=Actor(who), department=department, request=request)
+        workload = actions.submit(actor=Actor(user), department=department, request=request)
         self.made.append(workload)
         return workload
 
-    def job(self, who: User, department: Department, name: str, cards: int) -> Workload:
+    def job(self, user: User, department: Department, name: str, cards: int) -> Workload:
         request = WorkloadRequest(
             kind="job", name=name, pool=self.pool, image=self.image, command=self.program("import time; time.sleep(600)"),
             units_per_pod=cards, cpu_milli=100, memory_mib=64,
         )  # fmt: skip
-        workload = actions.submit(actor=Actor(who), department=department, request=request)
+        workload = actions.submit(actor=Actor(user), department=department, request=request)
         self.made.append(workload)
         return workload
 
@@ -91,7 +91,7 @@ class RealNode(Bed):
         return self.admin.call("GET", f"/api/v1/namespaces/{attempt.namespace}/pods/{attempt.run_name}")
 
     def is_untouched(self, attempt: Attempt) -> bool:
-        """Its pod runs, nobody has asked it to leave, and nothing was said of idleness."""
+        """Whether its pod runs, is not being stopped, and got no idle warning."""
         pod = self.pod(attempt)
         assert (pod["status"]["phase"], pod["metadata"].get("deletionTimestamp")) == ("Running", None)
         assert self.state(attempt.workload) == "running"
@@ -102,7 +102,7 @@ class RealNode(Bed):
 def bed(
     transactional_db: None, admin: Admin, portal_account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RealNode]:  # fmt: skip
-    monkeypatch.setattr(activity, "DEADLINE", 60.0)  # the node is a part of a machine that may be busy
+    monkeypatch.setattr(activity, "DEADLINE", 60.0)  # the node is part of a machine that may be busy
     name = realcluster.unique("idle")
     options = {"namespace_prefix": f"{name}-", "volume": "emptyDir", "image_pull_policy": "Never"}
     cluster = Cluster.objects.create(
@@ -115,10 +115,10 @@ def bed(
     make.quota(vision, pool, 8)
     people = [make.member(each, username=who) for each, who in ((vision, "alice"), (nlp, "ned"), (speech, "sue"))]
     image = Image.objects.create(name="test.local/python:3", title="Python")
-    made = RealNode(
+    real_node = RealNode(
         cluster, pool, vision, nlp, people[0], people[1], image, tmp_path, admin=admin, speech=speech, sue=people[2]
     )
-    yield made
+    yield real_node
     driver = driver_for(cluster)
     for run in driver.observe():
         path = f"/api/v1/namespaces/{run.ref.namespace}/pods/{run.ref.name}"
@@ -131,14 +131,14 @@ def bed(
 
 @contextmanager
 def measuring(bed: RealNode, shares: dict[Attempt, float], now: dt.datetime) -> Iterator[Prometheus]:
-    """A Prometheus that has the hour until ten minutes before `now`, is scraping since, and is connected to the cluster."""
+    """A Prometheus with samples of the hour until ten minutes before `now`; it then scrapes and is connected to the cluster."""
     folder = bed.programs / "prometheus"
     (folder / "data").mkdir(parents=True)
     series = [
         dcgm("PROF_GR_ENGINE_ACTIVE", value, attempt.run_name, card, namespace=attempt.namespace)
         for card, (attempt, value) in enumerate(shares.items())
     ]
-    written(folder, series, now - 80 * MINUTE, now - SPOKEN)
+    written(folder, series, now - 80 * MINUTE, now - UNWRITTEN)
     Attempt.objects.update(started_at=now - dt.timedelta(hours=2))
     with prometheus(folder) as server:
         server.lines += series
@@ -147,7 +147,7 @@ def measuring(bed: RealNode, shares: dict[Attempt, float], now: dt.datetime) -> 
 
 
 def rounds(until: dt.datetime, *, minutes: int, each: Callable[[dt.datetime], object]) -> None:
-    """The job that measures and looks for idle work, each five minutes of the `minutes` before, and `each` after it."""
+    """Runs measurement and idle review every five minutes over the last `minutes`, and calls `each` after every round."""
     now = until - minutes * MINUTE
     while now <= until:
         measure_all(now=now)
@@ -157,9 +157,9 @@ def rounds(until: dt.datetime, *, minutes: int, each: Callable[[dt.datetime], ob
 
 
 def present(server: Prometheus, attempts: list[Attempt]) -> dt.datetime:
-    """A round of now, after every pod was scraped; what was missed before is made up for, a bucket a turn.
+    """A round at the present time, after every pod was scraped; missed buckets are made up for, one per turn.
 
-    A bucket that has just begun says nothing yet, and the one before may end before anything was scraped: it waits for that."""
+    It waits until the current bucket is long enough: the one before may end before anything was scraped."""
     for attempt in attempts:
         server.until(f'count_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{pod="{attempt.run_name}"}}[1m]) > 2')
     while (now := timezone.now()) - buckets.floor(now, buckets.BUCKET) < buckets.TOO_SHORT:
@@ -172,7 +172,7 @@ def present(server: Prometheus, attempts: list[Attempt]) -> dt.datetime:
 
 
 def labs(bed: RealNode) -> list[Attempt]:
-    """Four JupyterLabs that answer: two of vision, two of nlp on borrowed cards, and a kernel of the last one computes."""
+    """Four running JupyterLabs: two of vision, two of nlp on borrowed cards; a kernel of the last one computes."""
     brought = realcluster.kit("bring", "jupyter", timeout=300)
     assert brought.returncode == 0, brought.stderr
     own = [bed.notebook(bed.alice, bed.vision, name) for name in ("asleep", "training")]
@@ -184,47 +184,49 @@ def labs(bed: RealNode) -> list[Attempt]:
     return attempts
 
 
-def test_idle_notebooks_are_warned_kept_once_then_stopped_and_busy_ones_never(bed: RealNode) -> None:
-    """The pool's policy gives back only what is borrowed; then the owners of the cards choose a stricter one for their own."""
+def test_idle_notebooks_are_warned_can_be_kept_once_and_are_stopped_but_busy_ones_never(bed: RealNode) -> None:
+    """The pool's policy stops only idle borrowers; then the quota owner sets a stricter policy for their own department."""
     borrowed = Rule(below=5, minutes=30, action=Action.BORROWED, countdown=10, keep=15)
     stop = Rule(below=5, minutes=30, action=Action.STOP, countdown=10, keep=15)
     set_policy(actor=SYSTEM, pool=bed.pool, department=None, rules={"notebook": borrowed}, expected_version=0)
     own, busy, lent, kernel = labs(bed)
     asleep, borrower = own.workload, lent.workload
     begun = timezone.now()
-    said: dict[str, dt.datetime] = {}
+    first_notices: dict[str, dt.datetime] = {}
 
-    def told(now: dt.datetime) -> None:
+    def record_notices(now: dt.datetime) -> None:
         for kind, name in InboxItem.objects.values_list("kind", "data__name"):
-            said.setdefault(f"{kind.removeprefix('workload.idle_')} {name}", now)
+            first_notices.setdefault(f"{kind.removeprefix('workload.idle_')} {name}", now)
 
-    def keep(now: dt.datetime) -> None:
-        told(now)
-        if "warned asleep" in said and not own.idle_spells.exclude(kept_at=None).exists():
+    def record_and_keep(now: dt.datetime) -> None:
+        record_notices(now)
+        if "warned asleep" in first_notices and not own.idle_spells.exclude(kept_at=None).exists():
             spells.keep(actor=Actor(bed.alice), workload=asleep, now=now)
             with pytest.raises(spells.CannotKeep):
                 spells.keep(actor=Actor(bed.alice), workload=asleep, now=now)
 
     with measuring(bed, {own: 0.01, busy: 0.8, lent: 0.0, kernel: 0.0}, begun) as server:
-        rounds(begun - 30 * MINUTE, minutes=45, each=told)
-        assert set(said) == {"warned borrower"}, "who is inside the guarantee gives nothing back"
+        rounds(begun - 30 * MINUTE, minutes=45, each=record_notices)
+        assert set(first_notices) == {"warned borrower"}, "notebooks within the guarantee are not warned"
         bed.until(lambda: bed.state(borrower) == "cancelled")
         assert not LedgerEntry.objects.filter(own=False, ended_at=None, claim=lent.claim_id).exists()
         olivia = make.member(bed.vision, Role.OWNER, "olivia")
         set_policy(
             actor=Actor(olivia), pool=bed.pool, department=bed.vision, rules={"notebook": stop}, expected_version=0
         )  # fmt: skip
-        rounds(begun - 15 * MINUTE, minutes=5, each=keep)
-        assert said["warned asleep"] == begun - 20 * MINUTE
+        rounds(begun - 15 * MINUTE, minutes=5, each=record_and_keep)
+        assert first_notices["warned asleep"] == begun - 20 * MINUTE
         assert bed.is_untouched(busy)
         spell = own.idle_spells.get()
         assert (spell.kept_by, spell.stops_at) == (bed.alice, begun - 5 * MINUTE)
-        assert spell.reminded_at == begun - 15 * MINUTE, "said again as long before the end as the first time"
+        assert spell.reminded_at == begun - 15 * MINUTE, (
+            "the reminder comes as long before the end as the first warning"
+        )
         asleep_line, busy_line, _stopped, kernel_line = server.lines
         server.lines[:] = [asleep_line, busy_line.replace(" 0.8", " 0.6"), kernel_line]
         server.until(f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{pod="{busy.run_name}"}} == 0.6')
         present(server, [own, busy, kernel])
-    assert MeasuredBucket.objects.filter(attempt=busy).latest("at").gpu in range(600, 800), "as scraped, not as written"
+    assert MeasuredBucket.objects.filter(attempt=busy).latest("at").gpu in range(600, 800), "scraped, not written"
     assert bed.state(asleep) == "stopping"
     bed.until(lambda: bed.state(asleep) == "cancelled")
     for stopped, attempt in ((asleep, own), (borrower, lent)):
@@ -240,33 +242,33 @@ def test_idle_notebooks_are_warned_kept_once_then_stopped_and_busy_ones_never(be
     }
 
 
-def test_a_borrower_idle_by_measurement_is_stopped_before_a_busy_one(bed: RealNode, client: Client) -> None:
-    """As the owner's preview says once it is measured; before, the one that has run for a shorter time would have gone."""
-    quiet = bed.job(bed.bob, bed.nlp, "old-asr", 4)
-    loud = bed.job(bed.sue, bed.speech, "young-llm", 4)
-    attempts = bed.running(quiet, loud)
+def test_borrower_measured_as_idle_is_preempted_before_a_busy_one(bed: RealNode, client: Client) -> None:
+    """The owner's preview agrees once it is measured; before that, the victim would be the one that has run for less time."""
+    idle = bed.job(bed.bob, bed.nlp, "old-asr", 4)
+    busy = bed.job(bed.sue, bed.speech, "young-llm", 4)
+    attempts = bed.running(idle, busy)
     begun = timezone.now()
 
-    def would_go() -> list[str]:
+    def predicted_victims() -> list[str]:
         preview = preview_recall(actor=SYSTEM, department=bed.vision, pool=bed.pool, units=4)
         return [side.name for side in preview.stopped]
 
     with measuring(bed, dict(zip(attempts, (0.0, 0.9), strict=True)), begun) as server:
         Claim.objects.filter(pk=attempts[0].claim_id).update(started_at=begun - dt.timedelta(hours=20))
         Claim.objects.filter(pk=attempts[1].claim_id).update(started_at=begun - dt.timedelta(hours=2))
-        assert would_go() == ["young-llm"]
+        assert predicted_victims() == ["young-llm"]
         rule = Rule(below=5, minutes=30, action=Action.NOTHING)
         set_policy(actor=SYSTEM, pool=bed.pool, department=None, rules={"job": rule}, expected_version=0)
         rounds(begun - 15 * MINUTE, minutes=45, each=lambda _now: None)
         present(server, attempts)
     assert not InboxItem.objects.exists()
-    assert would_go() == ["old-asr"]
+    assert predicted_victims() == ["old-asr"]
     mine = bed.job(bed.alice, bed.vision, "mine", 4)
     [started] = bed.running(mine)
     decision = Decision.objects.filter(claim=started.claim_id, victims__isnull=False).get()
     assert [victim.name for victim in decision.victims.all()] == ["old-asr"]
     assert bed.is_untouched(attempts[1])
-    assert bed.state(quiet) == "queued"
+    assert bed.state(idle) == "queued"
     client.force_login(bed.bob)
-    why = client.get(f"/decisions/{decision.public_id}/alternatives/").content.decode()
-    assert "by measurement, so stopping it loses only its restart." in why
+    alternatives = client.get(f"/decisions/{decision.public_id}/alternatives/").content.decode()
+    assert "by measurement, so stopping it loses only its restart." in alternatives

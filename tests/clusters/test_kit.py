@@ -1,4 +1,4 @@
-"""The test cluster's own tools: what would make tests fail that are right."""
+"""The test cluster's own tools: faults in them would make correct tests fail."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CHOOSE = "import processes, sys; print([processes.free_port() for _ in range(50)
 VOLUMES = "/api/v1/persistentvolumes"
 
 
-def test_kits_that_start_at_the_same_time_choose_different_ports() -> None:
+def test_kits_started_at_the_same_time_choose_different_ports() -> None:
     kits = [
         subprocess.Popen(
             [sys.executable, "-c", CHOOSE], cwd=KIT.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for _ in range(4)
     ]
-    chosen = [kit.stdout.readline() for kit in kits if kit.stdout]  # each holds its own until all have chosen
+    chosen = [kit.stdout.readline() for kit in kits if kit.stdout]  # each keeps its ports until all have chosen
     for kit in kits:
         kit.communicate("\n", timeout=60)
     ports = [int(port) for line in chosen for port in line.strip("[]\n").split(",")]
@@ -30,7 +30,7 @@ def test_kits_that_start_at_the_same_time_choose_different_ports() -> None:
 
 
 @pytest.mark.cluster
-def test_a_volume_whose_claim_is_gone_is_emptied_and_free_again(admin: Admin) -> None:
+def test_volume_is_emptied_and_available_again_after_its_claim_is_deleted(admin: Admin) -> None:
     claims = "/api/v1/namespaces/default/persistentvolumeclaims"
     name = unique("claim")
     wanted = {
@@ -47,7 +47,7 @@ def test_a_volume_whose_claim_is_gone_is_emptied_and_free_again(admin: Admin) ->
     admin.call("DELETE", f"{claims}/{name}")
 
     def freed() -> bool:
-        volume = admin.call("GET", f"{VOLUMES}/{bound}")  # somebody else may have it by now
+        volume = admin.call("GET", f"{VOLUMES}/{bound}")  # another claim may be bound to it by now
         return volume["spec"].get("claimRef", {}).get("uid") != uid and volume["status"]["phase"] in (
             "Available",
             "Bound",

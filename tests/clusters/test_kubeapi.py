@@ -1,4 +1,4 @@
-"""What an API server may answer, and what the portal makes of it."""
+"""Possible responses of an API server, and how the portal interprets them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def response(status: int, body: Any, **headers: str) -> urllib3.HTTPResponse:
 
 
 class Server:
-    """Stands in for the library's client: `answer(method, path)` gives a response or raises."""
+    """Replaces the library's client: `answer(method, path)` returns a response or raises."""
 
     def __init__(self, answer: Callable[[str, str], urllib3.HTTPResponse]) -> None:
-        self.answer, self.asked = answer, []
+        self.answer, self.requests = answer, []
 
     configuration = SimpleNamespace(host="https://server")
 
@@ -57,12 +57,12 @@ class Server:
     def request(self, method: str, url: str, *, headers: dict[str, str], **rest: Any) -> urllib3.HTTPResponse:
         assert headers["authorization"] == "Bearer token"
         path, _, query = url.removeprefix("https://server").partition("?")
-        self.asked.append((method, path, dict(parse_qsl(query))))
+        self.requests.append((method, path, dict(parse_qsl(query))))
         return self.answer(method, path)
 
 
 def api(*replies: Reply | Exception) -> tuple[Api, Server]:
-    """An API that gives these answers in order."""
+    """An API whose server gives these replies in order."""
     script = list(replies)
 
     def answer(method: str, path: str) -> urllib3.HTTPResponse:
@@ -75,32 +75,32 @@ def api(*replies: Reply | Exception) -> tuple[Api, Server]:
     return Api(lambda: server), server
 
 
-class TestAnswers:
+class TestResponses:
     @pytest.mark.parametrize(
         "message", ["etcdserver: request is too large", "rpc error: trying to send message larger than max (3 vs. 2)"]
     )
-    def test_a_request_that_is_too_large_is_refused_for_good(self, message: str) -> None:
-        """It would be too large again: taken for a server that does not answer, it kept its cards for ever."""
-        asked, _server = api((500, {"message": message}))
-        answer = asked.call("POST", "/pods", {})
-        assert (answer.ok, answer.message) == (False, message)
+    def test_request_that_is_too_large_is_refused_permanently(self, message: str) -> None:
+        """A retry would be too large again: if the server counted as unreachable, the claim would keep its cards forever."""
+        client, _server = api((500, {"message": message}))
+        reply = client.call("POST", "/pods", {})
+        assert (reply.ok, reply.message) == (False, message)
 
-    def test_any_other_500_is_a_server_that_does_not_answer(self) -> None:
-        asked, _server = api((500, {"message": "failed calling webhook"}))
+    def test_any_other_500_counts_as_unreachable(self) -> None:
+        client, _server = api((500, {"message": "failed calling webhook"}))
         with pytest.raises(Unreachable, match="failed calling webhook"):
-            asked.call("POST", "/pods", {})
+            client.call("POST", "/pods", {})
 
-    def test_429_is_unreachable_and_says_when_to_come_again(self) -> None:
+    def test_429_counts_as_unreachable_and_says_when_to_retry(self) -> None:
         server = Server(lambda method, path: response(429, {"message": "slow down"}, **{"Retry-After": "7"}))
-        with pytest.raises(Unreachable, match="slow down") as told:
+        with pytest.raises(Unreachable, match="slow down") as error:
             Api(lambda: server).get("/api/v1/pods/x")
-        assert told.value.retry_after == 7
+        assert error.value.retry_after == 7
 
     @pytest.mark.parametrize(
         "reply",
         [(500, {"message": "etcd is away"}), (503, b"<html>"), (401, {}), (200, b"{cut"), (403, {"message": "no right"})],
     )  # fmt: skip
-    def test_an_answer_that_tells_nothing_is_unreachable(self, reply: Reply) -> None:
+    def test_unusable_response_counts_as_unreachable(self, reply: Reply) -> None:
         with pytest.raises(Unreachable):
             api(reply)[0].get("/api/v1/pods/x")
 
@@ -108,49 +108,49 @@ class TestAnswers:
         "error",
         [urllib3.exceptions.ReadTimeoutError(None, "", "late"), ConnectionResetError()],  # type: ignore[arg-type]
     )
-    def test_a_connection_that_breaks_is_unreachable(self, error: Exception) -> None:
+    def test_broken_connection_counts_as_unreachable(self, error: Exception) -> None:
         with pytest.raises(Unreachable):
             api(error)[0].get("/api/v1/pods/x")
 
-    def test_404_is_an_answer(self) -> None:
+    def test_404_means_that_the_object_does_not_exist(self) -> None:
         assert api((404, {"message": "not found"}))[0].get("/api/v1/pods/x") is None
 
 
-class TestAServerThatHearsAndSaysNothing:
+class TestServerThatTimesOut:
     LATE = urllib3.exceptions.ReadTimeoutError(None, "", "late")  # type: ignore[arg-type]
 
-    def test_is_asked_a_small_thing_before_the_next_call(self) -> None:
+    def test_server_is_probed_with_a_small_request_before_the_next_call(self) -> None:
         client, server = api(self.LATE, (403, {}), (200, {"metadata": {"name": "x"}}), (404, {}))
         with pytest.raises(Unreachable, match="late"):
             client.get("/api/v1/pods/x")
         assert client.get("/api/v1/pods/x") == {"metadata": {"name": "x"}}
         assert client.get("/api/v1/pods/y") is None
-        assert [path for _, path, _ in server.asked] == [
+        assert [path for _, path, _ in server.requests] == [
             "/api/v1/pods/x",
             "/version",
             "/api/v1/pods/x",
             "/api/v1/pods/y",
         ]
 
-    def test_lets_nobody_wait_until_it_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_calls_fail_at_once_until_the_server_responds_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         client, server = api(self.LATE, self.LATE)
         for reason in ("late", "late", "a moment ago", "a moment ago"):
             with pytest.raises(Unreachable, match=reason):
                 client.get("/api/v1/pods/x")
-        assert [path for _, path, _ in server.asked] == ["/api/v1/pods/x", "/version"]
+        assert [path for _, path, _ in server.requests] == ["/api/v1/pods/x", "/version"]
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + kubernetes_api.PROBE_EVERY)
         monkeypatch.setattr(kubernetes_api, "time", later)
         server.answer = lambda method, path: response(200, {})
         assert client.get("/api/v1/pods/x") == {}
 
-    def test_is_asked_by_one_thread_at_a_time(self) -> None:
-        asked, answered = threading.Event(), threading.Event()
+    def test_server_is_probed_by_one_thread_at_a_time(self) -> None:
+        probing, reply_allowed = threading.Event(), threading.Event()
 
         def answer(method: str, path: str) -> urllib3.HTTPResponse:
             if path == "/version":
-                asked.set()
-                answered.wait(10)
-            elif not asked.is_set():
+                probing.set()
+                reply_allowed.wait(10)
+            elif not probing.is_set():
                 raise self.LATE
             return response(200, {})
 
@@ -160,18 +160,18 @@ class TestAServerThatHearsAndSaysNothing:
             client.get("/api/v1/pods/x")
         with ThreadPoolExecutor(1) as threads:
             first = threads.submit(client.get, "/api/v1/pods/x")
-            assert asked.wait(10)
+            assert probing.wait(10)
             with pytest.raises(Unreachable, match="a moment ago"):
                 client.get("/api/v1/pods/x")
-            answered.set()
+            reply_allowed.set()
             assert first.result(10) == {}
 
-    def test_a_connection_that_is_refused_says_so_at_once_and_needs_no_knock(self) -> None:
+    def test_refused_connection_fails_at_once_and_needs_no_probe(self) -> None:
         client, server = api(ConnectionRefusedError(), (200, {}))
         with pytest.raises(Unreachable):
             client.get("/api/v1/pods/x")
         assert client.get("/api/v1/pods/x") == {}
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
 
 
 def item(number: int, **more: object) -> dict[str, object]:
@@ -179,18 +179,18 @@ def item(number: int, **more: object) -> dict[str, object]:
 
 
 class TestList:
-    def test_goes_on_by_pages_and_gives_the_lists_version(self) -> None:
+    def test_list_reads_all_pages_and_returns_the_version(self) -> None:
         first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item(1), item(2)]}
         second = {"metadata": {"resourceVersion": "9"}, "items": [item(3, managedFields=[{"manager": "kubelet"}])]}
         client, server = api((200, first), (200, second))
         assert client.list("/api/v1/pods", labelSelector="a=b") == ([item(1), item(2), item(3)], "9")
-        assert [query.get("continue") for _, _, query in server.asked] == [None, "more"]
+        assert [query.get("continue") for _, _, query in server.requests] == [None, "more"]
         assert all(
             query["labelSelector"] == "a=b" and query["limit"] == str(kubernetes_api.PAGE)
-            for _, _, query in server.asked
+            for _, _, query in server.requests
         )
 
-    def test_begins_anew_when_its_pages_expired(self) -> None:
+    def test_list_starts_again_when_its_pages_have_expired(self) -> None:
         first = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item(1), item(2)]}
         whole = {"metadata": {"resourceVersion": "12"}, "items": [item(1), item(3)]}
         client, _ = api((200, first), (410, {"message": "expired"}), (200, whole))
@@ -198,7 +198,7 @@ class TestList:
 
 
 class TestWatch:
-    def test_gives_whole_lines_and_raises_for_one_that_was_cut(self) -> None:
+    def test_watch_yields_complete_lines_and_raises_for_a_truncated_one(self) -> None:
         event = {"type": "ADDED", "object": {"n": 1}}
         client, _ = api((200, orjson.dumps(event) + b"\n\n" + orjson.dumps(event) + b"\n"))
         assert list(client.watch("/api/v1/pods", "1", 5)) == [event, event]
@@ -208,13 +208,13 @@ class TestWatch:
         with pytest.raises(Unreachable, match="broke"):
             next(stream)
 
-    def test_gives_a_refusal_as_an_event(self) -> None:
+    def test_watch_yields_an_error_response_as_an_event(self) -> None:
         client, _ = api((410, {"code": 410}))
         assert list(client.watch("/api/v1/pods", "1", 5)) == [{"type": "ERROR", "object": {"code": 410}}]
 
 
 class TestLog:
-    """Read in pieces, of which the driver keeps no more than it was asked for."""
+    """Logs are read in pieces, and the driver keeps no more of them than requested."""
 
     def driver(self, log: bytes | Exception) -> KubernetesCluster:
         def answer(method: str, path: str) -> urllib3.HTTPResponse:
@@ -224,7 +224,7 @@ class TestLog:
                 broken = response(200, b"")
                 broken.stream = mock.Mock(side_effect=log)  # type: ignore[method-assign]
                 return broken
-            most = server.asked[-1][2].get("limitBytes")
+            most = server.requests[-1][2].get("limitBytes")
             return response(200, log[: int(most)] if most else log)
 
         server, driver = Server(answer), KubernetesCluster("east", Connection("", {}))
@@ -232,15 +232,15 @@ class TestLog:
         return driver
 
     @given(log=LOGS, offset=st.integers(0, 40), limit=st.integers(1, 40))
-    def test_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
+    def test_log_is_read_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
         with mock.patch.object(kubernetes_api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, offset=offset, limit=limit)
-        offset = offset if offset <= len(log) else 0  # it began anew
+        offset = offset if offset <= len(log) else 0  # beyond the end: the log has started anew
         assert (chunk.data, chunk.offset) == (log[offset:][:limit], offset)
         assert chunk.end is (offset + limit >= len(log))
 
     @given(log=LOGS, tail=st.integers(0, 40), limit=st.integers(1, 40))
-    def test_its_last_lines(self, log: bytes, tail: int, limit: int) -> None:
+    def test_log_tail_is_the_last_lines(self, log: bytes, tail: int, limit: int) -> None:
         with mock.patch.object(kubernetes_api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, tail=tail, limit=limit)
         lines = [line + b"\n" for line in log.split(b"\n")]
@@ -248,37 +248,37 @@ class TestLog:
         last = b"".join(lines[max(0, len(lines) - tail) :])[-limit:]
         assert (chunk.data, chunk.offset, chunk.end) == (last, len(log) - len(last), True)
 
-    def test_and_removal_of_a_pod_that_was_seen_at_its_end_need_no_further_look(self) -> None:
+    def test_log_and_removal_of_an_ended_pod_do_not_read_the_pod_again(self) -> None:
         driver = self.driver(b"all of it")
         driver.orders = Orders(driver.api)
         ended = replace(RUN, ended="uid-1")
         assert driver.logs(ended) == LogChunk(b"all of it", 0, end=True)
         driver.remove(ended)
         pod = "/api/v1/namespaces/gqp-vision/pods/w-one-1"
-        asked = [(method, path) for method, path, _ in driver.api.client().asked]
-        assert asked == [("GET", f"{pod}/log"), ("PATCH", pod), ("DELETE", pod)]
+        requests = [(method, path) for method, path, _ in driver.api.client().requests]
+        assert requests == [("GET", f"{pod}/log"), ("PATCH", pod), ("DELETE", pod)]
 
-    def test_that_breaks_off_is_unreachable(self) -> None:
+    def test_interrupted_log_counts_as_unreachable(self) -> None:
         with pytest.raises(Unreachable, match="cut"):
             self.driver(urllib3.exceptions.ProtocolError("cut")).logs(RUN)
 
 
-def test_a_process_that_was_forked_makes_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
+def test_forked_process_creates_its_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: list[object] = []
 
-    def make() -> object:
-        made.append(object())
-        return made[-1]
+    def create() -> object:
+        clients.append(object())
+        return clients[-1]
 
-    client = Api(make)
+    client = Api(create)
     assert client.client() is client.client()
     monkeypatch.setattr(kubernetes_api.os, "getpid", lambda: -1)
-    assert client.client() is made[1]
-    assert len(made) == 2
+    assert client.client() is clients[1]
+    assert len(clients) == 2
 
 
 class TestRaces:
-    """`ensure` against a world that changes between two of its calls."""
+    """`ensure` and `stop` while the cluster changes between two of their calls."""
 
     def drive(self, *replies: Reply) -> tuple[KubernetesCluster, Any]:
         driver = KubernetesCluster("east", Connection("", {"volume": "emptyDir"}))
@@ -297,49 +297,49 @@ class TestRaces:
         }
 
     @pytest.mark.parametrize("status", [403, 409])
-    def test_a_post_that_came_second_finds_the_first_ones_pod(self, status: int) -> None:
+    def test_second_of_two_concurrent_posts_finds_the_pod_of_the_first(self, status: int) -> None:
         driver, spec = self.drive()
         found = self.pod(spec.ref.submission_id)
         driver.api, server = api((404, {}), (status, {"message": "exceeded quota: second-lock"}), (200, found))
         driver.orders = Orders(driver.api)
         driver.ensure(spec)
-        assert [method for method, _, _ in server.asked] == ["GET", "POST", "GET"]
+        assert [method for method, _, _ in server.requests] == ["GET", "POST", "GET"]
 
-    def test_a_post_that_came_second_to_anothers_pod_is_refused(self) -> None:
+    def test_post_that_conflicts_with_a_foreign_pod_is_refused(self) -> None:
         driver, spec = self.drive((404, {}), (409, {}), (200, self.pod("somebody-elses")))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused) as error:
             driver.ensure(spec)
-        assert refused.value.code == "name_taken"
+        assert error.value.code == "name_taken"
 
-    @pytest.mark.parametrize(("seconds", "asked"), [(5, ["PATCH"]), (60, ["PATCH", "DELETE"])])
-    def test_a_deadline_that_nobody_heeded_becomes_a_delete(self, seconds: int, asked: list[str]) -> None:
+    @pytest.mark.parametrize(("seconds", "methods"), [(5, ["PATCH"]), (60, ["PATCH", "DELETE"])])
+    def test_stop_deadline_without_effect_is_followed_by_a_delete(self, seconds: int, methods: list[str]) -> None:
         pod = self.pod("ours")
         pod["spec"] = {"nodeName": "n1", "terminationGracePeriodSeconds": 10, "activeDeadlineSeconds": 1}
-        said = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
-        pod["metadata"]["annotations"]["gpu-quota-portal/stopped-at"] = said.isoformat(timespec="seconds")
+        stopped_at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)
+        pod["metadata"]["annotations"]["gpu-quota-portal/stopped-at"] = stopped_at.isoformat(timespec="seconds")
         client, server = api((200, {}), (200, {}))
         Orders(client).stop(pod, 10)
-        assert [method for method, _, _ in server.asked] == asked
+        assert [method for method, _, _ in server.requests] == methods
 
-    def test_a_name_that_was_just_freed_is_tried_again_later(self) -> None:
+    def test_name_that_is_still_being_deleted_is_retried_later(self) -> None:
         driver, spec = self.drive((404, {}), (409, {"message": "being deleted"}), (404, {}))
         with pytest.raises(Unreachable):
             driver.ensure(spec)
 
-    def test_a_namespace_that_is_going_away_is_tried_again_and_made_anew(self) -> None:
-        going = {"message": "is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
-        driver, spec = self.drive((404, {}), (403, going), (404, {}))
+    def test_terminating_namespace_is_retried_and_created_again(self) -> None:
+        terminating = {"message": "is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+        driver, spec = self.drive((404, {}), (403, terminating), (404, {}))
         with pytest.raises(Unreachable):
             driver.ensure(spec)
         assert "gqp-vision" not in driver.homes._open
 
-    def test_an_object_the_cluster_will_never_take_is_refused_with_its_words(self) -> None:
+    def test_invalid_object_is_refused_with_the_servers_message(self) -> None:
         driver, spec = self.drive((404, {}), (422, {"message": "spec.containers[0].image: Required value"}))
         with pytest.raises(Refused, match="Required value"):
             driver.ensure(spec)
 
-    def test_a_stop_that_finds_another_pod_of_that_name_does_nothing(self) -> None:
+    def test_stop_leaves_a_foreign_pod_of_the_same_name_alone(self) -> None:
         driver, spec = self.drive()
         driver.api, server = api((200, self.pod("somebody-elses")))
         driver.stop(spec.ref, 5)
-        assert [method for method, _, _ in server.asked] == ["GET"]
+        assert [method for method, _, _ in server.requests] == ["GET"]

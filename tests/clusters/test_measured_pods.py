@@ -1,6 +1,6 @@
-"""Real pods of a job, a gang and a service are known again in what a real Prometheus has of them.
+"""Real pods of a job, a gang and a service are recognised in the samples of a real Prometheus.
 
-No GPU is behind it: an exporter of the test writes what NVIDIA's DCGM exporter would, for the names that the pods have.
+No GPU is involved: the test's exporter reports what NVIDIA's DCGM exporter would for pods of these names.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.cluster
 
 
 def named(spec: RunSpec) -> RunSpec:
-    """As the portal names its runs."""
+    """The spec with a run name as the portal gives it."""
     return replace(spec, ref=replace(spec.ref, name=f"w-{new_id()}-1"))
 
 
-def test_each_pod_is_attributed_to_its_rank(kubernetes_bed: Bed, admin: Admin, tmp_path: Path) -> None:
+def test_measured_use_of_each_pod_is_attributed_to_its_rank(kubernetes_bed: Bed, admin: Admin, tmp_path: Path) -> None:
     job = named(kubernetes_bed.spec("forever"))
     pair, web = named(gang(kubernetes_bed, FOREVER)), named(service(kubernetes_bed, SERVE))
     specs = [job, pair, web]
@@ -39,13 +39,13 @@ def test_each_pod_is_attributed_to_its_rank(kubernetes_bed: Bed, admin: Admin, t
     namespace = job.ref.namespace
 
     def pods() -> list[tuple[str, str]]:
-        """(name, its rank as Kubernetes says it) of all that run."""
+        """The name and the rank, as Kubernetes gives it, of all running pods."""
         items = admin.call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
         index = "batch.kubernetes.io/job-completion-index"
-        made = [(pod["metadata"]["name"], pod["metadata"]["labels"].get(index, "0")) for pod in items]
-        return sorted(each for each in made if each[0].startswith("w-"))
+        ranked = [(pod["metadata"]["name"], pod["metadata"]["labels"].get(index, "0")) for pod in items]
+        return sorted(each for each in ranked if each[0].startswith("w-"))
 
-    listed = eventually(lambda: made if len(made := pods()) == 4 else None)
+    listed = eventually(lambda: ranked if len(ranked := pods()) == 4 else None)
     assert listed is not None
     now = dt.datetime.now(dt.UTC)
     runs = {

@@ -1,5 +1,5 @@
-"""A change of mode on a real API server, with the rights of rbac.nodeChanges in deploy/helm. KWOK's nodes have no
-operands: the test plays mig-manager, the device plugin and its DaemonSet by writing what they write."""
+"""Mode changes on a real API server, with the rights of rbac.nodeChanges in deploy/helm. KWOK's nodes have no operands:
+the test simulates mig-manager, the device plugin and its DaemonSet by writing what they write."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PLUGIN = {"app": "nvidia-device-plugin-daemonset"}
 
 @pytest.fixture
 def node(admin: Admin) -> Iterator[str]:
-    """A node of its own: eight whole A100, as NVIDIA's operands describe them."""
+    """A separate node with eight whole A100, as NVIDIA's operands describe them."""
     data = yaml.safe_load_all((ROOT / "tests/cluster/data/kwok_gpu_nodes.yaml").read_text())
-    made = next(d for d in data if d and d["metadata"]["name"] == "dgx-a100-80-whole-0")
-    name = made["metadata"]["name"] = realcluster.unique("mode")
-    made["metadata"].get("labels", {}).pop("kubernetes.io/hostname", None)
-    assert admin.call("POST", "/api/v1/nodes", made)["kind"] == "Node"
-    status = {"status": {of: made["status"][of] for of in ("capacity", "allocatable")}}
+    document = next(d for d in data if d and d["metadata"]["name"] == "dgx-a100-80-whole-0")
+    name = document["metadata"]["name"] = realcluster.unique("mode")
+    document["metadata"].get("labels", {}).pop("kubernetes.io/hostname", None)
+    assert admin.call("POST", "/api/v1/nodes", document)["kind"] == "Node"
+    status = {"status": {of: document["status"][of] for of in ("capacity", "allocatable")}}
     admin.call("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE)
     yield name
     admin.call("DELETE", f"/api/v1/nodes/{name}")
@@ -39,29 +39,29 @@ def node(admin: Admin) -> Iterator[str]:
 
 @pytest.fixture
 def driver(admin: Admin) -> Iterator[KubernetesCluster]:
-    """With all rights together."""
+    """A driver with all these rights."""
     rules = [rule for file in RIGHTS for rule in yaml.safe_load((CHART / "rights" / file).read_text())]
     admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}})
     maps = f"gpu-operator/{realcluster.unique('plugin')}"
     with admin.account(rules) as account:
         options = {"plugin_config": maps, "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]}
-        made = KubernetesCluster(realcluster.unique("modes"), Connection(account, options))
-        yield made
+        driver = KubernetesCluster(realcluster.unique("modes"), Connection(account, options))
+        yield driver
         admin.call("DELETE", f"/api/v1/namespaces/gpu-operator/configmaps/{maps.partition('/')[2]}")
-        made.api.close()
+        driver.api.close()
 
 
-def found(driver: KubernetesCluster, name: str) -> Any:
+def listed_node(driver: KubernetesCluster, name: str) -> Any:
     return next(info for info in driver.nodes() if info.name == name)
 
 
 def offer(admin: Admin, name: str, amounts: dict[str, str]) -> None:
-    """What the device plugin makes the kubelet say."""
+    """Sets the node's resources as the device plugin makes the kubelet report them."""
     status = {"status": dict.fromkeys(("capacity", "allocatable"), amounts)}
     admin.call("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE)
 
 
-def test_mig_is_followed_from_pending_to_success(admin: Admin, driver: KubernetesCluster, node: str) -> None:
+def test_mig_change_is_followed_from_pending_to_success(admin: Admin, driver: KubernetesCluster, node: str) -> None:
     layouts = (named_layouts("A100-80GB")["all-balanced"],) * 8
     target = Target("mig", config="all-balanced", layouts=layouts, mig="A100-80GB")
     keeper = driver.keeper()
@@ -71,18 +71,18 @@ def test_mig_is_followed_from_pending_to_success(admin: Admin, driver: Kubernete
     state = "nvidia.com/mig.config.state"
     offer(admin, node, {"nvidia.com/gpu": "0"})
     keeper.set_labels(node, {state: "pending"})
-    info = found(driver, node)
+    info = listed_node(driver, node)
     assert (info.sharing, info.held_back) == ("mig", "mig.config.state is pending")
     offer(admin, node, {"nvidia.com/mig-1g.10gb": "16", "nvidia.com/mig-2g.20gb": "8", "nvidia.com/mig-3g.40gb": "8"})
     keeper.set_labels(node, {state: "success"})
-    info = found(driver, node)
+    info = listed_node(driver, node)
     assert is_as_wanted(
         target, system=info.sharing, held_back=info.held_back, labels=info.labels, instances=info.instances,
         units_per_card=8,
     )  # fmt: skip
 
 
-def test_time_slicing_is_written_read_by_a_new_pod_and_found(
+def test_time_slicing_is_verified_after_the_plugin_pod_has_restarted(
     admin: Admin, driver: KubernetesCluster, node: str
 ) -> None:
     keeper, target = driver.keeper(), Target("timeslicing", replicas=4)
@@ -93,7 +93,7 @@ def test_time_slicing_is_written_read_by_a_new_pod_and_found(
     assert keeper.config("plugin") == {wanted.entry.key: wanted.entry.text}
     old = plugin_pod(admin, node)
     since = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
-    assert not keeper.restarted("plugin", node, since), "the old one reads what was mounted when it began"
+    assert not keeper.restarted("plugin", node, since), "the old pod still reads the configuration mounted at its start"
     eventually(lambda: admin.call("GET", old).get("code") == 404)
     eventually(lambda: dt.datetime.now(dt.UTC) > since)
     fresh = plugin_pod(admin, node)
@@ -101,7 +101,7 @@ def test_time_slicing_is_written_read_by_a_new_pod_and_found(
     keeper.set_labels(node, wanted.labels)
     keeper.set_labels(node, {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"})
     offer(admin, node, {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "32"})
-    info = found(driver, node)
+    info = listed_node(driver, node)
     assert (info.sharing, info.units_per_card, info.held_back) == ("timeslicing", 4, "")
     keeper.set_labels(node, {"nvidia.com/device-plugin.config": None})
     assert "nvidia.com/device-plugin.config" not in keeper.labels(node)
@@ -109,7 +109,7 @@ def test_time_slicing_is_written_read_by_a_new_pod_and_found(
 
 
 def plugin_pod(admin: Admin, node: str) -> str:
-    """As its DaemonSet makes one. Its address."""
+    """Creates a pod as the plugin's DaemonSet does, and returns its path."""
     name = realcluster.unique("plugin")
     body = {
         "metadata": {"name": name, "labels": PLUGIN},
@@ -123,7 +123,7 @@ def plugin_pod(admin: Admin, node: str) -> str:
     return f"/api/v1/namespaces/gpu-operator/pods/{name}"
 
 
-def test_without_the_rights_the_cluster_says_which_is_missing(admin: Admin, portal_account: str, node: str) -> None:
+def test_missing_right_is_named_in_the_refusal(admin: Admin, portal_account: str, node: str) -> None:
     driver = KubernetesCluster(realcluster.unique("modes"), Connection(portal_account, {}))
 
     def refused() -> str:

@@ -1,4 +1,4 @@
-"""Nodes come, go, are cordoned, fall silent and lose devices: what the pools and the work on them make of it."""
+"""Nodes that appear, disappear, are tainted, stop responding or lose devices, and the effect on pools and workloads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workloads.runtime.base import Look, Observed
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 
-def test_what_ran_on_a_node_that_was_removed_is_queued_again_as_lost(bed: NodeBed) -> None:  # noqa: F811
+def test_workload_on_a_removed_node_is_lost_and_requeued(bed: NodeBed) -> None:  # noqa: F811
     job = bed.running()
     bed.admin.call("DELETE", bed.node)
     inventory.refresh(bed.cluster)
@@ -39,7 +39,7 @@ def test_what_ran_on_a_node_that_was_removed_is_queued_again_as_lost(bed: NodeBe
     bed.until(lambda: bed.pod(job).get("code") == 404)
 
 
-def test_a_node_that_falls_silent_keeps_its_work_until_the_operators_time_is_over(bed: NodeBed) -> None:  # noqa: F811
+def test_unresponsive_node_keeps_its_workloads_until_the_operators_time_limit(bed: NodeBed) -> None:  # noqa: F811
     job = bed.running()
     bed.patch({"metadata": {"annotations": {"kwok.x-k8s.io/node": None}}})  # its kubelet is gone
     bed.patch({"status": {"conditions": [ready("Unknown", dt.timedelta(minutes=10))]}}, "/status")
@@ -52,13 +52,15 @@ def test_a_node_that_falls_silent_keeps_its_work_until_the_operators_time_is_ove
     bed.until(lambda: bed.state(job) == "queued")
     first = job.attempts.order_by("number")[0]
     assert (first.outcome, first.reason) == ("lost", "NodeLost")
-    assert "deletionTimestamp" in bed.pod(job)["metadata"], "should the node come back, it ends at once"
+    assert "deletionTimestamp" in bed.pod(job)["metadata"], "if the node returns, the pod ends at once"
     bed.turn()
-    assert Attempt.objects.get(pk=first.pk).removed_at is None, "it is watched until it is known to be gone"
+    assert Attempt.objects.get(pk=first.pk).removed_at is None, (
+        "the attempt is watched until its pod is known to be gone"
+    )
     assert Claim.objects.get(attempt__number=2).state == ClaimState.PENDING
 
 
-def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: NodeBed) -> None:  # noqa: F811
+def test_lost_device_makes_its_pool_short_until_it_is_repaired(bed: NodeBed) -> None:  # noqa: F811
     def healthy() -> int:
         return Card.objects.filter(pool=bed.pool, healthy=True).count()
 
@@ -82,7 +84,7 @@ def test_a_lost_device_makes_its_pool_short_and_a_repaired_one_full_again(bed: N
     bed.until(lambda: bed.state(late) == "running")
 
 
-def test_nothing_is_placed_on_a_node_with_a_taint_that_is_not_tolerated(bed: NodeBed) -> None:  # noqa: F811
+def test_no_workload_is_placed_on_a_node_with_an_untolerated_taint(bed: NodeBed) -> None:  # noqa: F811
     bed.patch({"spec": {"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}})
     inventory.refresh(bed.cluster)
     assert bed.cluster.nodes.get(name=bed.name).held_back.startswith(
@@ -96,7 +98,7 @@ def test_nothing_is_placed_on_a_node_with_a_taint_that_is_not_tolerated(bed: Nod
     bed.until(lambda: bed.state(late) == "running")
 
 
-def test_a_condition_of_nvsentinel_quarantines_the_node_and_its_work_is_queued_again(bed: NodeBed) -> None:  # noqa: F811
+def test_nvsentinel_condition_quarantines_the_node_and_requeues_its_workloads(bed: NodeBed) -> None:  # noqa: F811
     Pool.objects.update(notice=1, grace=1)
     bed.pool.refresh_from_db()
     job = bed.running()
@@ -111,18 +113,20 @@ def test_a_condition_of_nvsentinel_quarantines_the_node_and_its_work_is_queued_a
     put_back(actor=Actor(make.user("op", is_operator=True)), row=row)
     bed.until(lambda: bed.state(job) == "running", 60)
     inventory.refresh(bed.cluster)
-    assert not bed.cluster.nodes.get(name=bed.name).quarantined, "its sign is still there, and it was overruled"
+    assert not bed.cluster.nodes.get(name=bed.name).quarantined, (
+        "the condition is still set, but the operator has overruled it"
+    )
     bed.patch({"status": {"conditions": [ready("True"), fault | {"status": "False"}]}}, "/status")
     inventory.refresh(bed.cluster)
     row.refresh_from_db()
     assert row.away_since is not None
 
 
-def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(bed: NodeBed) -> None:  # noqa: F811
+def test_watch_reports_cordon_taint_device_and_run_changes_within_seconds(bed: NodeBed) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
-    told: list[Observed | Look] = []
-    threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
+    reported: list[Observed | Look] = []
+    threading.Thread(target=driver.watch, args=(reported.append, stop), daemon=True).start()
     time.sleep(2)
     with contextlib.closing(_Stop(stop)):
         for change in (
@@ -133,12 +137,12 @@ def test_the_watch_tells_of_a_cordon_a_taint_a_device_and_a_run_within_seconds(b
             lambda: bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "2"}}}, "/status"),
             lambda: bed.patch({"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status"),
         ):
-            told.clear()
+            reported.clear()
             change()
-            _soon(lambda: Look.NODES in told)
+            _soon(lambda: Look.NODES in reported)
         bed.patch({"metadata": {"labels": {"nobody": "cares"}}})
         job = bed.running()
-        _soon(lambda: job.public_id in [run.workload_id for run in told if isinstance(run, Observed)])
+        _soon(lambda: job.public_id in [run.workload_id for run in reported if isinstance(run, Observed)])
 
 
 @dataclass
@@ -149,8 +153,8 @@ class _Stop:
         self.event.set()
 
 
-def _soon(fact: Callable[[], bool]) -> None:
+def _soon(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
-    while not fact():
-        assert time.monotonic() < end, "nothing was told within 10 s"
+    while not condition():
+        assert time.monotonic() < end, "nothing was reported within 10 s"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The machine's own cards, found by a library built for the test in the place of NVIDIA's: no GPU is behind it."""
+"""Detection of the machine's own cards, with a library built for the test in place of NVIDIA's NVML; no GPU is involved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A100 = "NVIDIA-A100-SXM4-80GB"
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     compiler = shutil.which("cc")
     if compiler is None:
-        cannot("no C compiler builds the stand-in for NVML here")
+        cannot("there is no C compiler to build the replacement of NVML")
     built = tmp_path_factory.mktemp("nvml") / "libfake-nvml.so"
     source = Path(__file__).with_name("nvml_fake.c")
     subprocess.run([str(compiler), "-shared", "-fPIC", "-o", built, source], check=True)
@@ -32,7 +32,7 @@ def test_without_the_library_there_are_no_cards() -> None:
     assert nvml.machine("libnvidia-ml-of-nobody.so.1") == ()
 
 
-def test_with_a_driver_that_does_not_answer_there_are_none(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_failing_driver_there_are_no_cards(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_BROKEN", "1")
     assert nvml.machine(library) == ()
 
@@ -47,23 +47,23 @@ def test_each_product_is_a_node_with_its_cards_memory_and_driver(library: str) -
     assert [(card.index, card.uuid[:12]) for card in t4.cards] == [(3, "GPU-00000003")]
 
 
-def test_a_card_cut_by_mig_and_one_off_the_bus_are_not_handed_out(library: str) -> None:
+def test_mig_cards_and_cards_off_the_bus_are_unhealthy(library: str) -> None:
     a100, _t4 = nvml.machine(library)
     assert [(card.index, card.healthy) for card in a100.cards] == [(0, True), (1, False), (2, False)]
 
 
-def test_a_run_sees_exactly_its_card_by_its_id(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_sees_exactly_its_card_by_uuid(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml.machine, "__defaults__", (library,))
     driver = cluster(tmp_path)
-    here = driver.nodes()[-1]
-    place = (PodPlacement(0, here.name, (3,)),)
+    node = driver.nodes()[-1]
+    place = (PodPlacement(0, node.name, (3,)),)
     driver.ensure(spec("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", placement=place))
     ended(driver)
     assert log(driver).strip() == "GPU-00000003-aaaa-bbbb-cccc-dddddddddddd"
-    assert json.loads((driver.root / "runs/w-one-1/spec.json").read_text())["alone_on"] == [[here.name, 3]]
+    assert json.loads((driver.root / "runs/w-one-1/spec.json").read_text())["alone_on"] == [[node.name, 3]]
 
 
-def test_a_card_has_one_owner_until_its_run_is_over(tmp_path: Path) -> None:
+def test_card_belongs_to_one_run_until_that_run_has_ended(tmp_path: Path) -> None:
     driver = cluster(tmp_path)
     driver.ensure(spec("import time\nprint('up', flush=True)\ntime.sleep(600)"))
     up(driver)
@@ -78,7 +78,7 @@ def test_a_card_has_one_owner_until_its_run_is_over(tmp_path: Path) -> None:
     driver.shutdown(grace=0)
 
 
-def test_parts_of_a_card_are_shared(tmp_path: Path) -> None:
+def test_memory_shares_of_a_card_can_run_together(tmp_path: Path) -> None:
     driver = cluster(tmp_path)
     for name in ("w-one-1", "w-two-1"):
         driver.ensure(spec("import time; time.sleep(600)", name, sharing="memory"))
@@ -86,7 +86,7 @@ def test_parts_of_a_card_are_shared(tmp_path: Path) -> None:
     driver.shutdown(grace=0)
 
 
-def test_what_a_card_does_is_told_as_far_as_its_driver_tells(library: str) -> None:
-    """A card cut by MIG tells nothing of its parts, one off the bus nothing at all, and one may not tell its activity."""
+def test_usage_is_reported_as_far_as_the_driver_provides_it(library: str) -> None:
+    """A MIG card gives no usage of its instances, one off the bus none at all, and one does not give its activity."""
     assert nvml.usage(library) == {0: nvml.CardUse(None, 0.0, 65.5), 3: nvml.CardUse(0.4, 512.0, 65.5)}
     assert nvml.usage("libnvidia-ml-of-nobody.so.1") == {}

@@ -1,5 +1,5 @@
-"""Pods that the portal did not start, on a real API server: counted where they run, by the account of deploy/helm, seen
-to come and go by the watch, and never touched."""
+"""Pods outside quota on a real API server: they are counted on their node with the account of deploy/helm, the watch reports
+their creation and deletion, and they are never touched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 @pytest.fixture
 def legacy(bed: NodeBed) -> Iterator[str]:  # noqa: F811
-    """A namespace that the portal knows nothing of."""
+    """A namespace that the portal does not manage."""
     name = f"legacy-{bed.name}"
     bed.admin.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     yield f"/api/v1/namespaces/{name}/pods"
@@ -34,26 +34,26 @@ def legacy(bed: NodeBed) -> Iterator[str]:  # noqa: F811
     bed.admin.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def start(bed: NodeBed, pods: str, name: str, asked: dict[str, str], **spec: Any) -> str:  # noqa: F811
-    """A pod of somebody else on the bed's node; the path it has."""
+def start(bed: NodeBed, pods: str, name: str, limits: dict[str, str], **spec: Any) -> str:  # noqa: F811
+    """Creates an outside pod on the bed's node and returns its path."""
     body = {
         "metadata": {"name": name},
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": bed.name},
             "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
-            "containers": [{"name": "main", "image": "any", "resources": {"limits": asked}}],
+            "containers": [{"name": "main", "image": "any", "resources": {"limits": limits}}],
             **spec,
         },
     }
-    made = bed.admin.call("POST", pods, body)
-    assert made["kind"] == "Pod", made
+    created = bed.admin.call("POST", pods, body)
+    assert created["kind"] == "Pod", created
     soon(lambda: bed.admin.call("GET", f"{pods}/{name}")["spec"].get("nodeName") == bed.name)
     return f"{pods}/{name}"
 
 
-def soon(fact: Callable[[], bool], seconds: float = 15) -> None:
+def soon(condition: Callable[[], bool], seconds: float = 15) -> None:
     end = time.monotonic() + seconds
-    while not fact():
+    while not condition():
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.05)
 
@@ -63,7 +63,7 @@ def free(bed: NodeBed) -> int:  # noqa: F811
     return usage_now.free(usage_now.read(Pool.objects.filter(pk=bed.pool.pk)), bed.pool.pk)
 
 
-def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+def test_cards_of_an_outside_pod_are_not_allocated_and_the_pod_is_left_alone(bed: NodeBed, legacy: str) -> None:  # noqa: F811
     path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "3", "cpu": "2", "memory": "1Gi"})
     assert free(bed) == 1
     [row] = OutsidePod.objects.filter(node__name=bed.name)
@@ -73,11 +73,11 @@ def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy:
     bed.until(lambda: bed.state(small) == "running", 60)
     bed.turn()
     assert bed.state(large) == "queued"
-    seen = bed.admin.call("GET", path)
-    assert seen["status"]["phase"] == "Running"
-    assert "deletionTimestamp" not in seen["metadata"]
+    outside_pod = bed.admin.call("GET", path)
+    assert outside_pod["status"]["phase"] == "Running"
+    assert "deletionTimestamp" not in outside_pod["metadata"]
     [pod] = [bed.pod(small)]
-    assert pod["status"]["phase"] == "Running", "the kubelet had a card for it"
+    assert pod["status"]["phase"] == "Running", "the kubelet had a free card for it"
     assert not list(violations())
     bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
     soon(lambda: free(bed) == 3)
@@ -85,7 +85,7 @@ def test_its_cards_are_not_given_away_and_it_is_left_alone(bed: NodeBed, legacy:
     assert not Card.objects.filter(pool=bed.pool, outside__gt=0).exists()
 
 
-def test_one_without_a_node_or_over_takes_nothing(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+def test_unscheduled_and_ended_outside_pods_occupy_no_cards(bed: NodeBed, legacy: str) -> None:  # noqa: F811
     body = {
         "metadata": {"name": "waits"},
         "spec": {
@@ -100,28 +100,28 @@ def test_one_without_a_node_or_over_takes_nothing(bed: NodeBed, legacy: str) -> 
     soon(lambda: free(bed) == 4)
 
 
-def test_the_watch_tells_within_seconds_that_one_came_and_went(bed: NodeBed, legacy: str) -> None:  # noqa: F811
+def test_watch_reports_creation_and_deletion_of_outside_pods_within_seconds(bed: NodeBed, legacy: str) -> None:  # noqa: F811
     driver, stop = driver_for(bed.cluster).driver, threading.Event()  # type: ignore[attr-defined]
     assert isinstance(driver, KubernetesCluster)
-    told: list[Observed | Look] = []
-    threading.Thread(target=driver.watch, args=(told.append, stop), daemon=True).start()
+    reported: list[Observed | Look] = []
+    threading.Thread(target=driver.watch, args=(reported.append, stop), daemon=True).start()
     with contextlib.ExitStack() as over:
         over.callback(stop.set)
-        soon(lambda: Look.NODES in told)  # the first look at what is there
+        soon(lambda: Look.NODES in reported)  # the first listing
         time.sleep(1)
-        told.clear()
+        reported.clear()
         path = start(bed, legacy, "train-0", {"nvidia.com/gpu": "1"})
-        soon(lambda: Look.NODES in told)
+        soon(lambda: Look.NODES in reported)
         assert free(bed) == 3
         time.sleep(1)
-        told.clear()
+        reported.clear()
         bed.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
-        soon(lambda: Look.NODES in told)
+        soon(lambda: Look.NODES in reported)
         soon(lambda: free(bed) == 4)
-        assert Look.RUNS not in told, "what others run says nothing of the portal's runs"
+        assert Look.RUNS not in reported, "outside pods cause no listing of the portal's runs"
 
 
-def test_our_own_pods_are_not_outside(bed: NodeBed) -> None:  # noqa: F811
+def test_pods_of_the_portal_are_not_counted_as_outside(bed: NodeBed) -> None:  # noqa: F811
     bed.running()
     assert free(bed) == 3
     assert not OutsidePod.objects.filter(node__name=bed.name).exists()

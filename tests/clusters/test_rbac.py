@@ -1,4 +1,4 @@
-"""rights/cluster.yaml of deploy/helm grants what the driver asks for: nothing is missing, nothing is left over."""
+"""rights/cluster.yaml of deploy/helm grants exactly the rights that the driver uses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, seen, up
+from tests.clusters.beds import FOREVER, PlainBed, ended, eventually, find_run, up
 from tests.clusters.realcluster import CHART, Admin
-from tests.clusters.test_files import asked as asked_again
+from tests.clusters.test_files import when_open
 from tests.clusters.test_gangs import OVER, gang, service, until
 from workloads.kubernetes.api import Api
 from workloads.kubernetes.driver import KubernetesCluster
@@ -48,8 +48,8 @@ def right_of(method: str, path: str, query: dict[str, Any]) -> tuple[str, str]:
     return resource, VERBS.get(method, read)
 
 
-def by_owners(bed: PlainBed, admin: Admin) -> None:
-    """A gang, and services behind an Ingress and behind a Gateway."""
+def run_owned_pods(bed: PlainBed, admin: Admin) -> None:
+    """Runs a gang, and services behind an Ingress and behind a Gateway."""
     admin.serve("HTTPRoute")
     driver = bed.driver
     assert isinstance(driver, KubernetesCluster)
@@ -70,8 +70,8 @@ def by_owners(bed: PlainBed, admin: Admin) -> None:
     driver.remove(ranks.ref)
 
 
-def by_claims(bed: PlainBed) -> None:
-    """Runs whose GPU is given out by DRA: one with a claim of its own, and two that share one."""
+def run_with_resource_claims(bed: PlainBed) -> None:
+    """Starts runs that get their GPU by DRA: one with its own claim, and two that share a claim."""
     shared = {"sharing": "dra", "extra": {"share": "card-1"}, "product": ""}
     specs = [bed.spec("forever", sharing="dra", product=""), *(bed.spec("forever", **shared) for _ in range(2))]
     for spec in specs:
@@ -83,14 +83,14 @@ def by_claims(bed: PlainBed) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
+def test_role_grants_exactly_the_rights_used_in_the_life_of_runs(
     kubernetes_bed: PlainBed, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: set[tuple[str, str]] = set()
+    used: set[tuple[str, str]] = set()
     send = Api._send
 
     def recorded(self: Api, method: str, path: str, query: dict[str, Any], *rest: Any, **how: Any) -> Any:
-        asked.add(right_of(method, path, query))
+        used.add(right_of(method, path, query))
         return send(self, method, path, query, *rest, **how)
 
     monkeypatch.setattr(Api, "_send", recorded)
@@ -101,23 +101,28 @@ def test_the_role_grants_exactly_what_a_runs_whole_life_asks_for(
     driver.ensure(spec)
     up(driver, spec.ref)
     eventually(lambda: driver.endpoint(spec.ref))
-    by_claims(kubernetes_bed)
-    by_owners(kubernetes_bed, admin)
+    run_with_resource_claims(kubernetes_bed)
+    run_owned_pods(kubernetes_bed, admin)
     driver.announce(spec.ref, dt.datetime(2031, 1, 1, tzinfo=dt.UTC))
     driver.stop(spec.ref, spec.grace)
     ended(driver, spec.ref)
     driver.remove(spec.ref)
-    eventually(lambda: seen(driver, spec.ref) is None)
+    eventually(lambda: find_run(driver, spec.ref) is None)
     driver.discard(volume_of(spec))
     driver.volumes()
     driver.nodes()
     driver.keep_home(Home(spec.ref.namespace, "vision", {}))
-    made = ("resourcequotas", "limitranges", "networkpolicies", "priorityclasses")  # by apply, or once a cluster
-    asked |= {(each, "create") for each in made}
+    applied = (
+        "resourcequotas",
+        "limitranges",
+        "networkpolicies",
+        "priorityclasses",
+    )  # created by apply, or once per cluster
+    used |= {(each, "create") for each in applied}
     files = driver.files(volume_of(kubernetes_bed.spec("hello")))
     assert files is not None
-    asked_again(lambda: files.get(""))
-    asked |= {("pods/exec", "create"), ("pods/exec", "get")}
+    when_open(lambda: files.get(""))
+    used |= {("pods/exec", "create"), ("pods/exec", "get")}
     time.sleep(0.2)
     stop.set()
-    assert asked == granted()
+    assert used == granted()

@@ -1,4 +1,4 @@
-"""rights/cluster.yaml of deploy/helm, rule by rule: with one left out something breaks, and the error names what is missing."""
+"""rights/cluster.yaml of deploy/helm, rule by rule: without one of them a call fails, and the error names what is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.clusters import beds, realcluster
 from tests.clusters.beds import FOREVER, PlainBed, eventually, in_phase, up
 from tests.clusters.realcluster import Admin
-from tests.clusters.test_files import asked as asked_again
+from tests.clusters.test_files import when_open
 from tests.clusters.test_gangs import gang, service
 from tests.clusters.test_rbac import rules
 from workloads.kubernetes.driver import KubernetesCluster
@@ -23,36 +23,36 @@ Call = Callable[[PlainBed, KubernetesCluster], object]
 RULES = {resource: number for number, rule in enumerate(rules()) for resource in rule["resources"]}
 
 
-def starts(bed: PlainBed, driver: KubernetesCluster, **changes: Any) -> None:
+def start_run(bed: PlainBed, driver: KubernetesCluster, **changes: Any) -> None:
     driver.ensure(bed.spec("forever", **changes))
 
 
-def listens(bed: PlainBed, driver: KubernetesCluster) -> None:
-    starts(bed, driver, kind="notebook", port=18888)
+def start_notebook(bed: PlainBed, driver: KubernetesCluster) -> None:
+    start_run(bed, driver, kind="notebook", port=18888)
 
 
-def tells(bed: PlainBed, driver: KubernetesCluster) -> None:
+def read_log(bed: PlainBed, driver: KubernetesCluster) -> None:
     spec = bed.spec("forever")
     driver.ensure(spec)
     in_phase(driver, spec.ref, Phase.RUNNING)
     up(driver, spec.ref)
 
 
-def shows_files(bed: PlainBed, driver: KubernetesCluster) -> None:
+def list_files(bed: PlainBed, driver: KubernetesCluster) -> None:
     files = driver.files(volume_of(bed.spec("hello")))
     assert files is not None
-    asked_again(lambda: files.get(""))
+    when_open(lambda: files.get(""))
 
 
-def furnishes(bed: PlainBed, driver: KubernetesCluster) -> None:
+def keep_home(bed: PlainBed, driver: KubernetesCluster) -> None:
     driver.keep_home(Home(bed.namespace, "vision", {}))
 
 
-def runs_a_gang(bed: PlainBed, driver: KubernetesCluster) -> None:
+def start_gang(bed: PlainBed, driver: KubernetesCluster) -> None:
     driver.ensure(gang(bed, FOREVER))
 
 
-def leads_out(**option: str) -> Call:
+def expose_service(**option: str) -> Call:
     def call(bed: PlainBed, driver: KubernetesCluster) -> None:
         options = dataclasses.replace(driver.options, service_domain="gpu.example.org", **option)
         driver.owners = dataclasses.replace(driver.owners, options=options)
@@ -61,39 +61,39 @@ def leads_out(**option: str) -> Call:
     return call
 
 
-def sees_claimed_devices(bed: PlainBed, driver: KubernetesCluster) -> None:
+def list_claimed_devices(bed: PlainBed, driver: KubernetesCluster) -> None:
     if not any(offer.sharing == "dra" for node in driver.nodes() for offer in node.offers):
         raise ClusterError('no node has devices: cannot list resource "resourceslices"')
 
 
-def claims(**changes: Any) -> Call:
-    return lambda bed, driver: starts(bed, driver, sharing="dra", product="", **changes)
+def start_with_claim(**changes: Any) -> Call:
+    return lambda bed, driver: start_run(bed, driver, sharing="dra", product="", **changes)
 
 
-def keeps_a_secret(bed: PlainBed, driver: KubernetesCluster) -> None:
-    starts(bed, driver, secret_env={"KEY": "value"})
+def start_with_secret(bed: PlainBed, driver: KubernetesCluster) -> None:
+    start_run(bed, driver, secret_env={"KEY": "value"})
 
 
 CALLS: dict[str, Call] = {
-    "namespaces": starts,
-    "pods": starts,
-    "pods/log": tells,
-    "pods/exec": shows_files,
-    "persistentvolumeclaims": starts,
-    "secrets": keeps_a_secret,
-    "resourcequotas": furnishes,
-    "limitranges": furnishes,
-    "networkpolicies": furnishes,
-    "priorityclasses": starts,
-    "services": listens,
-    "jobs": runs_a_gang,
+    "namespaces": start_run,
+    "pods": start_run,
+    "pods/log": read_log,
+    "pods/exec": list_files,
+    "persistentvolumeclaims": start_run,
+    "secrets": start_with_secret,
+    "resourcequotas": keep_home,
+    "limitranges": keep_home,
+    "networkpolicies": keep_home,
+    "priorityclasses": start_run,
+    "services": start_notebook,
+    "jobs": start_gang,
     "deployments": lambda bed, driver: driver.ensure(service(bed, FOREVER)),
-    "ingresses": leads_out(ingress_class="nginx"),
-    "httproutes": leads_out(gateway="infra/public"),
+    "ingresses": expose_service(ingress_class="nginx"),
+    "httproutes": expose_service(gateway="infra/public"),
     "nodes": lambda bed, driver: driver.nodes(),
-    "resourceslices": sees_claimed_devices,
-    "resourceclaims": claims(extra={"share": "card-1"}),
-    "resourceclaimtemplates": claims(),
+    "resourceslices": list_claimed_devices,
+    "resourceclaims": start_with_claim(extra={"share": "card-1"}),
+    "resourceclaimtemplates": start_with_claim(),
 }
 
 
@@ -119,11 +119,11 @@ def routes(admin: Admin) -> None:
     admin.serve("HTTPRoute")
 
 
-def test_there_is_a_call_for_every_resource() -> None:
+def test_every_resource_of_the_rules_has_a_call() -> None:
     assert set(CALLS) == set(RULES)
 
 
-def test_with_all_rules_every_call_works(admin: Admin, portal_account: str) -> None:
+def test_every_call_succeeds_with_all_rules(admin: Admin, portal_account: str) -> None:
     for resource, call in CALLS.items():
         with portal(admin, portal_account) as (bed, driver):
             try:
@@ -133,18 +133,18 @@ def test_with_all_rules_every_call_works(admin: Admin, portal_account: str) -> N
 
 
 @pytest.mark.parametrize("resource", CALLS)
-def test_without_its_rule_a_call_fails_and_names_what_is_not_allowed(admin: Admin, resource: str) -> None:
-    left = [rule for number, rule in enumerate(rules()) if number != RULES[resource]]
-    without = set(rules()[RULES[resource]]["resources"])
-    with admin.account(left) as account, portal(admin, account) as (bed, driver):
+def test_call_without_its_rule_fails_and_names_the_missing_resource(admin: Admin, resource: str) -> None:
+    remaining = [rule for number, rule in enumerate(rules()) if number != RULES[resource]]
+    missing = set(rules()[RULES[resource]]["resources"])
+    with admin.account(remaining) as account, portal(admin, account) as (bed, driver):
 
-        def said() -> str:
-            """Rights reach the API server's authorizer a moment after they were written: another's lack is not this one's."""
+        def failure() -> str:
+            """Rights reach the API server's authorizer with a delay: errors that name other resources are ignored."""
             try:
                 CALLS[resource](bed, driver)
             except ClusterError as error:
                 text = str(error).replace("\\", "")
-                return text if any(f'resource "{each}"' in text for each in without) else ""
-            pytest.fail(f"all works without the rule for {resource}")
+                return text if any(f'resource "{each}"' in text for each in missing) else ""
+            pytest.fail(f"the call succeeds without the rule for {resource}")
 
-        assert eventually(said, within=20)
+        assert eventually(failure, within=20)

@@ -1,4 +1,4 @@
-"""Who is asked for the file that says "ready", and what a container that does not answer may cost."""
+"""Which containers are checked for the ready file, and that unresponsive ones do not delay the others."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def pod(name: str, kind: str = "service", notice: str = "2031-01-01T00:00:00Z", 
     return {"metadata": {"name": name, "namespace": "vision"} | marks | meta, "status": status}
 
 
-class Answers:
-    """In place of a container: what its name says."""
+class FakeExec:
+    """Replaces the command in a container; the pod's name determines the result."""
 
-    asked: list[str]
+    checked: list[str]
 
     def __init__(self, api: Any, path: str, container: str, command: Any, timeout: float) -> None:
         self.name, self.timeout = path.rpartition("/")[2], timeout
-        self.asked.append(self.name)
+        self.checked.append(self.name)
         if self.name == "unreachable":
             raise Unreachable("no route")
 
@@ -40,29 +40,31 @@ class Answers:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    Answers.asked = []
-    monkeypatch.setattr(ready_files, "Exec", Answers)
-    return Answers.asked
+def checked_pods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    FakeExec.checked = []
+    monkeypatch.setattr(ready_files, "Exec", FakeExec)
+    return FakeExec.checked
 
 
-def said(*pods: dict[str, Any], options: Options | None = None) -> frozenset[str]:
+def ready_pods(*pods: dict[str, Any], options: Options | None = None) -> frozenset[str]:
     return ready_files.said_ready(None, pods, options or Options())  # type: ignore[arg-type]
 
 
-def test_only_a_service_that_runs_and_has_notice_is_asked(asked: list[str]) -> None:
+def test_only_running_services_under_notice_are_checked(checked_pods: list[str]) -> None:
     ended = pod("ended") | {"status": {"containerStatuses": [{"state": {"terminated": {}}}]}}
     leaving = pod("leaving", deletionTimestamp="2031-01-01T00:00:00Z")
     others = (pod("a-job", kind="job"), pod("without-notice", notice=""), ended, leaving, pod("new") | {"status": {}})
-    assert said(pod("ready"), *others) == {"ready"}
-    assert asked == ["ready"]
-    assert said(pod("ready"), options=Options(ready_probe_seconds=0)) == frozenset()
-    assert asked == ["ready"]
+    assert ready_pods(pod("ready"), *others) == {"ready"}
+    assert checked_pods == ["ready"]
+    assert ready_pods(pod("ready"), options=Options(ready_probe_seconds=0)) == frozenset()
+    assert checked_pods == ["ready"]
 
 
-def test_what_does_not_answer_has_said_nothing_and_holds_nobody_up(asked: list[str], monkeypatch: Any) -> None:
+def test_unresponsive_containers_count_as_not_ready_and_delay_no_others(
+    checked_pods: list[str], monkeypatch: Any
+) -> None:
     monkeypatch.setattr(ready_files, "WITHIN", 0.5)
-    begun = time.monotonic()
-    assert said(pod("hangs"), pod("unreachable"), pod("not-yet"), pod("ready")) == {"ready"}
-    assert time.monotonic() - begun < 5
-    assert sorted(asked) == ["hangs", "not-yet", "ready", "unreachable"]
+    started = time.monotonic()
+    assert ready_pods(pod("hangs"), pod("unreachable"), pod("not-yet"), pod("ready")) == {"ready"}
+    assert time.monotonic() - started < 5
+    assert sorted(checked_pods) == ["hangs", "not-yet", "ready", "unreachable"]

@@ -1,4 +1,4 @@
-"""The department's and a person's own volume, and the second namespace, on the test cluster: pods really use them."""
+"""Department and user volumes, and the second namespace, used by real pods on the test cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from workloads.runtime.base import Home, KeptVolume, Phase, Refused, RunSpec, Sh
 from workloads.runtime.places import DEPARTMENT_VOLUME, USER_VOLUME
 from workloads.runtime.setups import Setup
 
-THEIRS = SharedVolume("department", DEPARTMENT_VOLUME)
-MINE = SharedVolume("user-7", USER_VOLUME, "alice@example.org")
+OF_VISION = SharedVolume("department", DEPARTMENT_VOLUME)
+OF_ALICE = SharedVolume("user-7", USER_VOLUME, "alice@example.org")
 NOTES = """
 import os, pathlib
 for name in ("PORTAL_DEPARTMENT_DIR", "PORTAL_USER_DIR"):
@@ -29,27 +29,33 @@ for name in ("PORTAL_DEPARTMENT_DIR", "PORTAL_USER_DIR"):
 """
 
 
-def writes(bed: Bed, *shared: SharedVolume, **changes: Any) -> RunSpec:
+def notes_spec(bed: Bed, *shared: SharedVolume, **changes: Any) -> RunSpec:
     spec = bed.spec("hello", shared_volumes=shared, **changes)
     return replace(spec, command=(*spec.command[:-1], NOTES))
 
 
-def ran(bed: Bed, spec: RunSpec) -> str:
+def output_of(bed: Bed, spec: RunSpec) -> str:
     bed.driver.ensure(spec)
     assert ended(bed.driver, spec.ref).phase is Phase.SUCCEEDED, log(bed.driver, spec.ref)
     return log(bed.driver, spec.ref)
 
 
-def test_what_one_workload_leaves_there_the_next_one_finds_and_nobody_else(executing_bed: Bed) -> None:
-    offer(executing_bed)
-    assert ran(executing_bed, writes(executing_bed, THEIRS, MINE)) == "PORTAL_DEPARTMENT_DIR 0\nPORTAL_USER_DIR 0\n"
-    assert ran(executing_bed, writes(executing_bed, THEIRS)) == "PORTAL_DEPARTMENT_DIR 1\n"
-    other = replace(MINE, name="user-8", user="bob")
-    assert ran(executing_bed, writes(executing_bed, THEIRS, other)) == "PORTAL_DEPARTMENT_DIR 2\nPORTAL_USER_DIR 0\n"
-    assert ran(executing_bed, writes(executing_bed)) == ""
+def test_shared_volumes_keep_files_for_the_next_workload_of_the_same_department_or_user(executing_bed: Bed) -> None:
+    enable_shared_volumes(executing_bed)
+    assert (
+        output_of(executing_bed, notes_spec(executing_bed, OF_VISION, OF_ALICE))
+        == "PORTAL_DEPARTMENT_DIR 0\nPORTAL_USER_DIR 0\n"
+    )
+    assert output_of(executing_bed, notes_spec(executing_bed, OF_VISION)) == "PORTAL_DEPARTMENT_DIR 1\n"
+    other = replace(OF_ALICE, name="user-8", user="bob")
+    assert (
+        output_of(executing_bed, notes_spec(executing_bed, OF_VISION, other))
+        == "PORTAL_DEPARTMENT_DIR 2\nPORTAL_USER_DIR 0\n"
+    )
+    assert output_of(executing_bed, notes_spec(executing_bed)) == ""
 
 
-def offer(bed: Bed) -> None:
+def enable_shared_volumes(bed: Bed) -> None:
     if isinstance(bed.driver, KubernetesCluster):
         sizes = {"department_volume": "1Gi", "user_volume": "1Gi", "shared_storage_class": "local"}
         bed.driver.options = replace(bed.driver.options, **sizes)  # type: ignore[arg-type]
@@ -57,18 +63,22 @@ def offer(bed: Bed) -> None:
 
 @pytest.mark.cluster
 class TestOnKubernetes:
-    def test_they_are_no_working_directories_and_outlive_those(self, kubernetes_bed: PlainBed, admin: Admin) -> None:
-        """What is swept are the portal's own claims that bear a workload's name; foreign ones are never seen."""
-        driver, here = kubernetes_bed.driver, f"/api/v1/namespaces/{kubernetes_bed.namespace}"
-        offer(kubernetes_bed)
-        spec = writes(kubernetes_bed, THEIRS, MINE)
-        ran(kubernetes_bed, spec)
+    def test_shared_volumes_are_not_discarded_with_working_directories(
+        self, kubernetes_bed: PlainBed, admin: Admin
+    ) -> None:
+        """Only the portal's own volume claims named after a workload are swept; foreign claims are never listed."""
+        driver, namespace_path = kubernetes_bed.driver, f"/api/v1/namespaces/{kubernetes_bed.namespace}"
+        enable_shared_volumes(kubernetes_bed)
+        spec = notes_spec(kubernetes_bed, OF_VISION, OF_ALICE)
+        output_of(kubernetes_bed, spec)
         body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         foreign = {
             "metadata": {"name": f"{spec.volume}-not", "labels": {"gpu-quota-portal/workload": "x"}},
             "spec": body,
         }
-        assert admin.call("POST", f"{here}/persistentvolumeclaims", foreign)["kind"] == "PersistentVolumeClaim"
+        assert (
+            admin.call("POST", f"{namespace_path}/persistentvolumeclaims", foreign)["kind"] == "PersistentVolumeClaim"
+        )
         [kept] = driver.volumes()
         age = dt.datetime.now(dt.UTC) - kept.created_at
         assert kept == KeptVolume(replace(volume_of(spec), user="alice-example.org"), kept.created_at)
@@ -76,62 +86,65 @@ class TestOnKubernetes:
         driver.remove(spec.ref)
         driver.discard(kept.volume)
         eventually(lambda: driver.volumes() == ())
-        left = {
-            claim["metadata"]["name"]: claim for claim in admin.call("GET", f"{here}/persistentvolumeclaims")["items"]
+        remaining = {
+            claim["metadata"]["name"]: claim
+            for claim in admin.call("GET", f"{namespace_path}/persistentvolumeclaims")["items"]
         }
-        assert set(left) == {"department", "user-7", foreign["metadata"]["name"]}
-        assert left["user-7"]["metadata"]["labels"]["gpu-quota-portal/user"] == "alice-example.org"
-        assert left["department"]["spec"]["accessModes"] == ["ReadWriteMany"]
+        assert set(remaining) == {"department", "user-7", foreign["metadata"]["name"]}
+        assert remaining["user-7"]["metadata"]["labels"]["gpu-quota-portal/user"] == "alice-example.org"
+        assert remaining["department"]["spec"]["accessModes"] == ["ReadWriteMany"]
 
-    def test_a_pod_that_has_shown_files_is_cleared_away_and_a_living_or_foreign_one_is_not(
+    def test_ended_files_pod_is_removed_but_live_and_foreign_pods_are_not(
         self, kubernetes_bed: PlainBed, admin: Admin
     ) -> None:
-        driver, here = kubernetes_bed.driver, f"/api/v1/namespaces/{kubernetes_bed.namespace}/pods"
+        driver, pods_path = kubernetes_bed.driver, f"/api/v1/namespaces/{kubernetes_bed.namespace}/pods"
         assert isinstance(driver, KubernetesCluster)
-        lives, over = (volume_of(kubernetes_bed.spec("hello")) for _ in range(2))
-        for volume, program in ((lives, "import time; time.sleep(600)"), (over, "")):
+        live, ended_volume = (volume_of(kubernetes_bed.spec("hello")) for _ in range(2))
+        for volume, program in ((live, "import time; time.sleep(600)"), (ended_volume, "")):
             driver._ensure_volume(volume)
-            admin.call("POST", here, files.pod(volume, driver.options, program))
-        foreign = files.pod(over, replace(driver.options, instance="another"), "")
+            admin.call("POST", pods_path, files.pod(volume, driver.options, program))
+        foreign = files.pod(ended_volume, replace(driver.options, instance="another"), "")
         foreign["metadata"]["name"] = "foreign"
-        admin.call("POST", here, foreign)
+        admin.call("POST", pods_path, foreign)
 
         def names() -> set[str]:
             driver.volumes()
-            return {pod["metadata"]["name"] for pod in admin.call("GET", here)["items"]}
+            return {pod["metadata"]["name"] for pod in admin.call("GET", pods_path)["items"]}
 
-        eventually(lambda: admin.call("GET", f"{here}/foreign")["status"].get("phase") == "Succeeded")
-        eventually(lambda: names() == {files.name(lives), "foreign"})
+        eventually(lambda: admin.call("GET", f"{pods_path}/foreign")["status"].get("phase") == "Succeeded")
+        eventually(lambda: names() == {files.name(live), "foreign"})
 
-    def test_what_locks_memory_can_in_the_second_namespace_and_is_refused_in_the_first(
+    def test_ipc_lock_works_in_the_unrestricted_namespace_and_is_refused_in_the_other(
         self, kubernetes_bed: PlainBed, admin: Admin
     ) -> None:
         name = f"{kubernetes_bed.namespace}-unrestricted"
         kubernetes_bed.driver.keep_home(Home(kubernetes_bed.namespace, "vision", {}))
         kubernetes_bed.driver.keep_home(Home(name, "vision", {"requests.nvidia.com/gpu": 1}, unrestricted=True))
         try:
-            marks = admin.call("GET", f"/api/v1/namespaces/{name}")["metadata"]["labels"]
-            assert marks["pod-security.kubernetes.io/enforce"] == "privileged"
+            labels = admin.call("GET", f"/api/v1/namespaces/{name}")["metadata"]["labels"]
+            assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
             quota = admin.call("GET", f"/api/v1/namespaces/{name}/resourcequotas/gpu-quota-portal")
             assert quota["spec"]["hard"] == {"requests.nvidia.com/gpu": "1"}
             spec = kubernetes_bed.spec("hello", setup=Setup(ipc_lock=True))
-            capable = "print([line for line in open('/proc/self/status') if line.startswith('CapEff')][0], end='')"
-            spec = replace(spec, command=(*spec.command[:-1], capable))
-            there = replace(spec, ref=replace(spec.ref, namespace=name))
-            assert ran(kubernetes_bed, there).split()[1] == f"{1 << 14:016x}"  # CAP_IPC_LOCK and no other
-            kubernetes_bed.driver.remove(there.ref)
-            with pytest.raises(Refused) as refused:
+            print_capabilities = (
+                "print([line for line in open('/proc/self/status') if line.startswith('CapEff')][0], end='')"
+            )
+            spec = replace(spec, command=(*spec.command[:-1], print_capabilities))
+            unrestricted = replace(spec, ref=replace(spec.ref, namespace=name))
+            assert output_of(kubernetes_bed, unrestricted).split()[1] == f"{1 << 14:016x}"  # CAP_IPC_LOCK and no other
+            kubernetes_bed.driver.remove(unrestricted.ref)
+            with pytest.raises(Refused) as error:
                 kubernetes_bed.driver.ensure(replace(spec, ref=replace(spec.ref, name="w-first-1")))
-            assert refused.value.code == "name_taken"  # the namespace is not the one for that
+            assert error.value.code == "name_taken"  # it is not the unrestricted namespace
         finally:
             admin.call("DELETE", f"/api/v1/namespaces/{name}")
 
-    def test_a_namespace_of_another_department_is_not_taken_for_ones_own(self, kubernetes_bed: PlainBed) -> None:
-        """`vision-unrestricted` may be a department's own short name."""
+    def test_namespace_of_another_department_is_refused(self, kubernetes_bed: PlainBed) -> None:
+        """`vision-unrestricted` could also be the short name of another department."""
         spec = kubernetes_bed.spec("forever")
         kubernetes_bed.driver.ensure(spec)
         up(kubernetes_bed.driver, spec.ref)
         for home in (Home(spec.ref.namespace, "nlp", {}), Home(spec.ref.namespace, "vision", {}, unrestricted=True)):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(Refused) as error:
                 KubernetesCluster.keep_home(kubernetes_bed.driver, home, fresh=True)  # type: ignore[arg-type]
-            assert refused.value.code == "name_taken"
+            assert error.value.code == "name_taken"

@@ -1,6 +1,6 @@
 """Every sharing system on a real API server: submitted by REST, written into the pod, bound to its node, read back.
 
-The nodes are KWOK's. Nobody runs the vendors' schedulers, extenders and plugins there, so the test plays them: it binds
+The nodes are KWOK's. The vendors' schedulers, extenders and plugins do not run there, so the test simulates them: it binds
 pods that name such a scheduler, and writes on the pod (or claim) what the vendor would. Pods of the default scheduler
 are bound by the real one, which also finds the devices of claims, by their CEL.
 """
@@ -57,7 +57,7 @@ LIVES = [
 
 @dataclass
 class Site:
-    """A portal of its own on the shared cluster; what one department may use is one node."""
+    """A separate portal on the shared cluster; its one department can use one node."""
 
     admin: Admin
     cluster: Cluster
@@ -74,22 +74,22 @@ class Site:
         return program(self.alice, self.alice.memberships.get().department, ("read", "submit"))
 
     def submit(self, body: dict[str, Any]) -> Any:
-        whole = {
+        request = {
             "name": "probe", "pool": self.pool.slug, "image": "test.local/busybox:1", "command": ["sleep", "600"],
             "cpu": 0.1, "memory_mib": 64, **body,
         }  # fmt: skip
-        return self.client.post("/api/v1/departments/vision/workloads/", whole)
+        return self.client.post("/api/v1/departments/vision/workloads/", request)
 
     def turn(self) -> None:
         run_pass(group_id=self.pool.group_id)
         reconcile_cluster(Cluster.objects.get(pk=self.cluster.pk))
 
-    def until(self, fact: Any) -> Any:
-        def turned() -> Any:
+    def until(self, condition: Any) -> Any:
+        def turn_and_check() -> Any:
             self.turn()
-            return fact()
+            return condition()
 
-        return eventually(turned, 100)
+        return eventually(turn_and_check, 100)
 
     def path(self) -> str:
         attempt = Attempt.objects.latest("pk")
@@ -101,11 +101,11 @@ class Site:
 
 
 @pytest.fixture
-def planted(admin: Admin) -> Iterator[Callable[[str | Mapping[str, Any]], str]]:
-    """Sees to a node: one of the kit is there, another is made, and goes with the test."""
-    made: list[str] = []
+def provided_node(admin: Admin) -> Iterator[Callable[[str | Mapping[str, Any]], str]]:
+    """Provides a node: those of the kit exist, any other is created and deleted after the test."""
+    created: list[str] = []
 
-    def plant(node: str | Mapping[str, Any]) -> str:
+    def provide(node: str | Mapping[str, Any]) -> str:
         if isinstance(node, str):
             return node
         name = realcluster.unique("node")
@@ -113,36 +113,36 @@ def planted(admin: Admin) -> Iterator[Callable[[str | Mapping[str, Any]], str]]:
         slices = document.pop("resourceSlices", [])
         document["metadata"]["name"] = document["metadata"]["labels"]["kubernetes.io/hostname"] = name
         create(admin, "/api/v1/nodes", document)
-        made.append(f"/api/v1/nodes/{name}")
-        for number, one in enumerate(slices):
-            one["metadata"] = {"name": f"{name}-{number}"}
-            one["spec"]["nodeName"] = one["spec"]["pool"]["name"] = name
-            create(admin, f"{DYNAMIC}/resourceslices", one)
-            made.append(f"{DYNAMIC}/resourceslices/{name}-{number}")
+        created.append(f"/api/v1/nodes/{name}")
+        for number, resource_slice in enumerate(slices):
+            resource_slice["metadata"] = {"name": f"{name}-{number}"}
+            resource_slice["spec"]["nodeName"] = resource_slice["spec"]["pool"]["name"] = name
+            create(admin, f"{DYNAMIC}/resourceslices", resource_slice)
+            created.append(f"{DYNAMIC}/resourceslices/{name}-{number}")
         return name
 
-    yield plant
-    for path in made:
+    yield provide
+    for path in created:
         admin.call("DELETE", path)
 
 
 def create(admin: Admin, path: str, document: Mapping[str, Any]) -> None:
-    answer = admin.call("POST", path, document)
-    assert answer["kind"] == document["kind"] or answer.get("reason") == "AlreadyExists", answer
+    response = admin.call("POST", path, document)
+    assert response["kind"] == document["kind"] or response.get("reason") == "AlreadyExists", response
 
 
 @pytest.fixture(scope="module")
 def device_classes(admin: Admin) -> None:
-    """They stay: other tests on the cluster may be using them."""
+    """The device classes are not deleted: other tests on the cluster may be using them."""
     for name, kind in CLASSES.items():
-        told = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
-        spec = {"selectors": [{"cel": {"expression": told}}]}
+        expression = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == '{kind}'"
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
         body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
         create(admin, f"{DYNAMIC}/deviceclasses", body)
 
 
 @pytest.fixture
-def sites(admin: Admin, portal_account: str, planted: Any, device_classes: None) -> Iterator[Any]:
+def sites(admin: Admin, portal_account: str, provided_node: Any, device_classes: None) -> Iterator[Any]:
     opened: list[Site] = []
 
     def site(system: str, node: str, **more: Any) -> Site:
@@ -179,8 +179,8 @@ def sites(admin: Admin, portal_account: str, planted: Any, device_classes: None)
         admin.call("DELETE", f"/api/v1/namespaces/{one.cluster.options['namespace_prefix']}vision")
 
 
-def play(site: Site, live: Live) -> None:
-    """What the vendor's scheduler and plugin would do: bind, write down which card it is."""
+def simulate_vendor(site: Site, live: Live) -> None:
+    """Acts as the vendor's scheduler and plugin: binds the pod and records its card."""
     meta = site.pod()["metadata"]
     if live.scheduler != "default-scheduler":
         binding = {
@@ -189,18 +189,18 @@ def play(site: Site, live: Live) -> None:
             "metadata": {"name": meta["name"], "uid": meta["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": site.node},
         }
-        answer = site.admin.call("POST", f"{site.path()}/binding", binding)
-        assert answer.get("status") in ("Success", None), answer
+        response = site.admin.call("POST", f"{site.path()}/binding", binding)
+        assert response.get("status") in ("Success", None), response
     marks = {kind: live.plays[kind] for kind in ("annotations", "labels") if kind in live.plays}
     if marks:
         site.admin.call("PATCH", site.path(), {"metadata": marks}, MERGE)
     if devices := live.plays.get("devices"):
         pod = eventually(lambda: (found := site.pod()) and found["status"].get("phase") == "Running" and found)
-        told = [{"resourceID": device, "health": "Healthy"} for device in devices]
+        resources = [{"resourceID": device, "health": "Healthy"} for device in devices]
         statuses = pod["status"]["containerStatuses"]
-        statuses[0]["allocatedResourcesStatus"] = [{"name": next(iter(live.limits)), "resources": told}]
-        answer = site.admin.call("PATCH", f"{site.path()}/status", {"status": {"containerStatuses": statuses}}, MERGE)
-        assert answer.get("kind") == "Pod", answer
+        statuses[0]["allocatedResourcesStatus"] = [{"name": next(iter(live.limits)), "resources": resources}]
+        response = site.admin.call("PATCH", f"{site.path()}/status", {"status": {"containerStatuses": statuses}}, MERGE)
+        assert response.get("kind") == "Pod", response
 
 
 def claims(site: Site) -> list[dict[str, Any]]:
@@ -210,34 +210,34 @@ def claims(site: Site) -> list[dict[str, Any]]:
 
 
 def selector_of(claim: Mapping[str, Any]) -> str:
-    (asked,) = claim["spec"]["devices"]["requests"]
-    return str(asked["exactly"]["selectors"][0]["cel"]["expression"])
+    (request,) = claim["spec"]["devices"]["requests"]
+    return str(request["exactly"]["selectors"][0]["cel"]["expression"])
 
 
 @pytest.mark.parametrize(("table", "live"), LIVES)
-def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
-    table: Table, live: Live, sites: Any, planted: Any
+def test_valid_request_runs_and_reports_its_card_and_an_invalid_one_is_refused(
+    table: Table, live: Live, sites: Any, provided_node: Any
 ) -> None:
-    site = sites(live.system or table.system, planted(live.node), **live.options)
-    bad = site.submit(dict(live.bad))
-    assert bad.status_code == 422, bad.json()
-    (error,) = [error for error in bad.json()["errors"] if error["attr"] == live.blamed]
+    site = sites(live.system or table.system, provided_node(live.node), **live.options)
+    invalid = site.submit(dict(live.bad))
+    assert invalid.status_code == 422, invalid.json()
+    (error,) = [error for error in invalid.json()["errors"] if error["attr"] == live.blamed]
     assert live.said in error["detail"]
     assert Workload.objects.count() == 0
 
-    good = site.submit(dict(live.body))
-    assert good.status_code == 202, good.json()
+    created = site.submit(dict(live.body))
+    assert created.status_code == 202, created.json()
     pod = site.until(site.pod)
     container = pod["spec"]["containers"][0]
-    asked = {name: amount for name, amount in container["resources"]["limits"].items() if "/" in name}
-    assert {name: quantity(amount) for name, amount in asked.items()} == {
+    limits = {name: amount for name, amount in container["resources"]["limits"].items() if "/" in name}
+    assert {name: quantity(amount) for name, amount in limits.items()} == {
         name: quantity(amount)
         for name, amount in live.limits.items()  # the server writes 3000 as 3k
     }
     assert pod["spec"].get("schedulerName", "default-scheduler") == live.scheduler
     assert live.annotations.items() <= pod["metadata"]["annotations"].items()
     assert live.labels.items() <= pod["metadata"]["labels"].items()
-    play(site, live)
+    simulate_vendor(site, live)
     workload = Workload.objects.get()
 
     def running() -> bool:
@@ -257,13 +257,13 @@ def test_a_request_runs_on_the_node_and_tells_its_card_and_a_bad_one_is_refused(
     site.until(lambda: Workload.objects.get().state == "cancelled")
 
 
-def test_workloads_of_a_department_that_name_the_same_share_run_on_the_card_of_one_claim(
-    sites: Any, planted: Any
+def test_workloads_of_a_department_with_the_same_share_use_the_card_of_one_claim(
+    sites: Any, provided_node: Any
 ) -> None:
-    site = sites("dra", planted(NODES["dra-a100-80"]))
+    site = sites("dra", provided_node(NODES["dra-a100-80"]))
     lab = {"setup": {"extra": {"share": "lab"}}}
-    bad = site.submit({"setup": {"extra": {"share": "Our Lab"}}})
-    assert (bad.status_code, bad.json()["errors"][0]["attr"]) == (422, "share")
+    invalid = site.submit({"setup": {"extra": {"share": "Our Lab"}}})
+    assert (invalid.status_code, invalid.json()["errors"][0]["attr"]) == (422, "share")
     for name in ("one", "two"):
         assert site.submit({"name": name, **lab}).status_code == 202
     assert site.submit({"name": "alone"}).status_code == 202
@@ -281,26 +281,26 @@ HELD = [pytest.param(key, one, id=one.node) for key, table in tables().items() f
 
 
 @pytest.mark.parametrize(("key", "stopped"), HELD)
-def test_a_node_that_is_held_back_gives_nothing_and_says_why_until_it_serves_again(
-    key: str, stopped: Stopped, sites: Any, planted: Any, admin: Admin
+def test_held_back_node_runs_nothing_and_gives_its_reason_until_it_is_repaired(
+    key: str, stopped: Stopped, sites: Any, provided_node: Any, admin: Admin
 ) -> None:
-    site = sites(key, planted(NODES[stopped.node]))
+    site = sites(key, provided_node(NODES[stopped.node]))
     row = site.row
     found = next(f for f in tables()[key].found if f.node == stopped.node)
     assert (row.sharing, row.held_back, row.takes_pods) == (key, found.held_back, False)
     assert stopped.said in row.held_back
     assert not row.cards.filter(healthy=True).exists()
     if not stopped.pool:
-        assert site.pool is None, "nobody can ask for it"
+        assert site.pool is None, "it cannot be requested"
         return
-    bad = site.submit({**stopped.body, "env": {"NVIDIA_VISIBLE_DEVICES": "all"}})
-    assert (bad.status_code, bad.json()["errors"][0]["attr"]) == (422, "env")
-    good = site.submit(dict(stopped.body))
-    assert good.status_code == 202, good.json()
+    invalid = site.submit({**stopped.body, "env": {"NVIDIA_VISIBLE_DEVICES": "all"}})
+    assert (invalid.status_code, invalid.json()["errors"][0]["attr"]) == (422, "env")
+    created = site.submit(dict(stopped.body))
+    assert created.status_code == 202, created.json()
     site.turn()
-    told = site.client.get(good["Location"]).json()
-    assert (told["state"], told["position"]) == ("queued", 1)
-    assert told["reasons"], told
+    body = site.client.get(created["Location"]).json()
+    assert (body["state"], body["position"]) == ("queued", 1)
+    assert body["reasons"], body
     assert not Attempt.objects.exclude(admitted_at=None).exists()
     for part, path in (("metadata", ""), ("status", "/status")):
         if part in stopped.mended:

@@ -1,4 +1,4 @@
-"""The main path on Kubernetes: what people submit runs in real pods, comes back by reclaim and resumes."""
+"""The main path on Kubernetes: submitted workloads run in real pods, are recalled and resume."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def bed(transactional_db: None, admin: Admin, portal_account: str, tmp_path: Pat
 SMALL = {"cpu_milli": 100, "memory_mib": 128}
 
 
-def test_a_jobs_output_and_exit_code_come_back_and_outlive_the_pod(bed: PodBed, admin: Admin) -> None:
+def test_output_and_exit_code_of_a_job_are_recorded_and_outlive_the_pod(bed: PodBed, admin: Admin) -> None:
     text = "import os; print(len(os.environ['NVIDIA_VISIBLE_DEVICES'].split(','))); raise SystemExit(7)"
     job = bed.submit(bed.alice, bed.vision, text, cards=2, **SMALL)
     bed.until(lambda: bed.state(job) == "failed")
@@ -91,7 +91,7 @@ def test_a_jobs_output_and_exit_code_come_back_and_outlive_the_pod(bed: PodBed, 
     assert Claim.objects.get().state == ClaimState.RELEASED
 
 
-def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkpoint(bed: PodBed) -> None:
+def test_owner_reclaims_lent_cards_and_the_borrower_resumes_from_its_checkpoint(bed: PodBed) -> None:
     borrower = bed.submit(bed.bob, bed.nlp, CHECKPOINTS, cards=4, **SMALL)
     bed.until(lambda: bed.state(borrower) == "running")
     bed.until(lambda: "from 0" in log_of(borrower.attempts.get()))
@@ -111,17 +111,17 @@ def test_the_owner_gets_lent_cards_back_and_the_borrower_resumes_from_its_checkp
     assert log_of(first) == "from 0\n"
 
 
-def test_a_pod_that_somebody_deletes_is_queued_again_and_not_called_a_failure(bed: PodBed, admin: Admin) -> None:
+def test_deleted_pod_is_lost_not_failed_and_its_workload_is_requeued(bed: PodBed, admin: Admin) -> None:
     job = bed.submit(bed.alice, bed.vision, FOREVER, **SMALL)
     bed.until(lambda: bed.state(job) == "running")
-    answer = admin.call("DELETE", f"{bed.pod(job)}?gracePeriodSeconds=1")
-    assert answer["metadata"]["deletionTimestamp"], answer
+    response = admin.call("DELETE", f"{bed.pod(job)}?gracePeriodSeconds=1")
+    assert response["metadata"]["deletionTimestamp"], response
     bed.until(lambda: job.attempts.count() >= 2 and bed.state(job) == "running")
     assert job.attempts.order_by("number")[0].outcome == "lost"
     assert LedgerEntry.objects.filter(ended_at=None).count() == 1
 
 
-def test_a_pod_of_ours_that_no_attempt_knows_is_stopped_and_removed(bed: PodBed, admin: Admin) -> None:
+def test_pod_of_the_portal_without_an_attempt_is_stopped_and_removed(bed: PodBed, admin: Admin) -> None:
     job = bed.submit(bed.alice, bed.vision, FOREVER, **SMALL)
     bed.until(lambda: bed.state(job) == "running")
     path = bed.pod(job)
@@ -133,21 +133,21 @@ def test_a_pod_of_ours_that_no_attempt_knows_is_stopped_and_removed(bed: PodBed,
     bed.until(gone)
 
 
-def test_a_pipeline_submits_follows_and_reads_the_log_through_the_api(bed: PodBed) -> None:
+def test_pipeline_submits_follows_and_reads_the_log_by_api(bed: PodBed) -> None:
     ci = program(bed.alice, bed.vision, ("read", "submit"))
     body = {
         "name": "nightly", "pool": bed.pool.slug, "image": bed.image.name, "units_per_pod": 2, "env": {"EPOCHS": "3"},
         "command": ["python3", "-c", "import os; print('epochs', os.environ['EPOCHS']); raise SystemExit(3)"], "memory_mib": 128,
     }  # fmt: skip
-    answer = ci.post("/api/v1/departments/vision/workloads/", body, headers={"Idempotency-Key": "night-1"})
-    assert answer.status_code == 202, answer.json()
-    url = answer["Location"]
+    response = ci.post("/api/v1/departments/vision/workloads/", body, headers={"Idempotency-Key": "night-1"})
+    assert response.status_code == 202, response.json()
+    url = response["Location"]
     bed.until(lambda: ci.get(url).json()["state"] == "failed")
     assert ci.get(url).json()["exit_code"] == 3
     assert ci.get(f"{url}logs/").content == b"epochs 3\n"
 
 
-def test_an_image_that_is_not_there_ends_the_workload_and_frees_its_cards(bed: PodBed, admin: Admin) -> None:
+def test_missing_image_fails_the_workload_and_releases_its_cards(bed: PodBed, admin: Admin) -> None:
     Cluster.objects.update(options=bed.cluster.options | {"give_up_after": 4})
     bed.image = Image.objects.create(name="test.local/absent:9", title="Absent")
     job = bed.submit(bed.alice, bed.vision, "pass", cards=2, **SMALL)
@@ -172,7 +172,7 @@ time.sleep(3600)
 
 
 @pytest.mark.timeout(300)
-def test_a_file_that_says_ready_shortens_the_notice(bed: PodBed) -> None:
+def test_ready_file_shortens_the_notice(bed: PodBed) -> None:
     Pool.objects.filter(pk=bed.pool.pk).update(notice=3600)
     bed.pool.refresh_from_db()
     borrower = bed.submit(bed.bob, bed.nlp, SAYS_READY, cards=4, **SMALL)
@@ -184,7 +184,7 @@ def test_a_file_that_says_ready_shortens_the_notice(bed: PodBed) -> None:
     assert first.finished_at < first.reclaim_at
 
 
-def test_secrets_reach_the_container_and_stand_in_no_pod(bed: PodBed, admin: Admin) -> None:
+def test_secrets_reach_the_container_but_are_in_no_pod_manifest(bed: PodBed, admin: Admin) -> None:
     text = "import os, time; print(len(os.environ['KEY']), len(os.environ['PORTAL_READY_TOKEN']), flush=True); time.sleep(60)"
     job = bed.submit(bed.alice, bed.vision, text, secret_env={"KEY": "do-not-show-this"}, **SMALL)
     bed.until(lambda: bed.state(job) == "running")
@@ -202,7 +202,7 @@ def test_secrets_reach_the_container_and_stand_in_no_pod(bed: PodBed, admin: Adm
     bed.until(lambda: admin.call("GET", secret).get("code") == 404)
 
 
-def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_downloaded(bed: PodBed) -> None:
+def test_file_uploaded_in_the_form_reaches_the_job_and_its_result_can_be_downloaded(bed: PodBed) -> None:
     page = Client()
     page.force_login(bed.alice)
     text = "open('twice.txt', 'w').write(open('data.txt').read() * 2)"
@@ -211,8 +211,8 @@ def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_dow
         "command": f'python3 -c "{text}"', "cpu": "0.1", "memory_mib": "128 MiB",
         "files": SimpleUploadedFile("data.txt", b"abc"),
     }  # fmt: skip
-    answer = page.post("/d/vision/workloads/new/", form)
-    assert answer.status_code == 302, answer.content.decode()
+    response = page.post("/d/vision/workloads/new/", form)
+    assert response.status_code == 302, response.content.decode()
     job = Workload.objects.get()
     bed.until(lambda: bed.state(job) == "succeeded", seconds=60)
     bed.until(lambda: Attempt.objects.get().removed_at is not None)
@@ -222,11 +222,11 @@ def test_a_file_chosen_in_the_form_is_there_when_it_starts_and_its_result_is_dow
     assert b"".join(api.get(f"{url}twice.txt").streaming_content) == b"abcabc"
     tab = page.get(f"/d/vision/workloads/{job.public_id}/?tab=files").content.decode()
     assert "twice.txt" in tab
-    got = page.get(f"/d/vision/workloads/{job.public_id}/files/download/?path=twice.txt")
-    assert (got["Content-Length"], b"".join(got.streaming_content)) == ("6", b"abcabc")
+    download = page.get(f"/d/vision/workloads/{job.public_id}/files/download/?path=twice.txt")
+    assert (download["Content-Length"], b"".join(download.streaming_content)) == ("6", b"abcabc")
 
 
-def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:
+def test_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin) -> None:
     tolerated = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]  # the taint of every simulated node here
     Cluster.objects.update(options=bed.cluster.options | {"tolerations": tolerated})
     bed.cluster.refresh_from_db()
@@ -242,27 +242,27 @@ def test_a_cordoned_node_is_held_back_in_the_inventory(bed: PodBed, admin: Admin
     assert bed.cluster.nodes.get(name="kai-a100-80").held_back == ""
 
 
-def test_a_raised_quota_lets_the_next_run_in_at_once_and_a_lowered_one_leaves_what_runs(
+def test_raised_quota_admits_the_next_run_at_once_and_a_lowered_one_keeps_running_pods(
     bed: PodBed, admin: Admin
 ) -> None:
-    here = f"/api/v1/namespaces/{bed.cluster.options['namespace_prefix']}vision/resourcequotas/gpu-quota-portal"
+    quota_path = f"/api/v1/namespaces/{bed.cluster.options['namespace_prefix']}vision/resourcequotas/gpu-quota-portal"
 
-    def most() -> str:
-        return str(admin.call("GET", here)["spec"]["hard"]["requests.nvidia.com/gpu"])
+    def gpu_limit() -> str:
+        return str(admin.call("GET", quota_path)["spec"]["hard"]["requests.nvidia.com/gpu"])
 
-    for pool in Pool.objects.exclude(pk=bed.pool.pk):  # without a row it may borrow, of HAMi's pools too
+    for pool in Pool.objects.exclude(pk=bed.pool.pk):  # without a quota row it could borrow, also in HAMi's pools
         for department in (bed.vision, bed.nlp):
             make.quota(department, pool, 0, borrow_limit=0)
     Quota.objects.update(borrow_limit=0)
     Quota.objects.filter(pool=bed.pool).update(guaranteed=1)
     namespaces.keep_homes(bed.cluster, driver_for(bed.cluster))
-    assert most() == "1"
+    assert gpu_limit() == "1"
     mine = Quota.objects.filter(department=bed.vision, pool=bed.pool)
     mine.update(guaranteed=2)
     job = bed.submit(bed.alice, bed.vision, FOREVER, cards=2, **SMALL)
     bed.until(lambda: bed.state(job) == "running", seconds=100)
-    assert most() == "2"
+    assert gpu_limit() == "2"
     mine.update(guaranteed=1)
     namespaces.keep_homes(bed.cluster, driver_for(bed.cluster))
-    assert most() == "2"  # what it holds: not more, and not less
+    assert gpu_limit() == "2"  # exactly what it holds
     assert bed.state(job) == "running"

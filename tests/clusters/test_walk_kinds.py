@@ -55,7 +55,7 @@ def log_of(attempt: Attempt, rank: int) -> str:
 
 
 @pytest.mark.parametrize("template", ["torch", "tensorflow"])
-def test_two_pods_meet_by_name_and_exchange_data(bed: PodBed, admin: Admin, template: str) -> None:  # noqa: F811
+def test_two_pods_communicate_by_name(bed: PodBed, admin: Admin, template: str) -> None:  # noqa: F811
     work = gang(bed, MEET, template)
     bed.until(lambda: bed.state(work) == "succeeded", 240)
     attempt = work.attempts.get()
@@ -71,7 +71,7 @@ def test_two_pods_meet_by_name_and_exchange_data(bed: PodBed, admin: Admin, temp
     bed.until(gone)
 
 
-def test_mpirun_starts_a_rank_in_another_pod_without_ssh_and_both_exchange_data_by_mpi(bed: PodBed) -> None:  # noqa: F811
+def test_mpirun_starts_a_rank_in_another_pod_without_ssh_and_they_communicate(bed: PodBed) -> None:  # noqa: F811
     brought = realcluster.kit("bring", "openmpi", timeout=600)
     assert brought.returncode == 0, brought.stderr
     Image.objects.create(name=brought.stdout.strip(), title="Open MPI")
@@ -81,19 +81,19 @@ def test_mpirun_starts_a_rank_in_another_pod_without_ssh_and_both_exchange_data_
         "name": "ring", "kind": "distributed", "pool": bed.pool.slug, "image": brought.stdout.strip(), "pods": 2,
         "setup": {"template": "mpi"}, "units_per_pod": 1, "command": ["sh", "-c", run], "cpu": 0.1, "memory_mib": 256,
     }  # fmt: skip
-    answer = ci.post("/api/v1/departments/vision/workloads/", body)
-    assert answer.status_code == 202, answer.json()
-    url = answer["Location"]
+    response = ci.post("/api/v1/departments/vision/workloads/", body)
+    assert response.status_code == 202, response.json()
+    url = response["Location"]
     bed.until(lambda: ci.get(url).json()["state"] in ("succeeded", "failed"), 240)
     log = ci.get(f"{url}logs/").content.decode()
     assert ci.get(url).json()["state"] == "succeeded", log
     pods = [f"{Attempt.objects.get().run_name}-{rank}" for rank in (0, 1)]
-    said = f"(0, {{1}}, '{pods[0]}') (1, {{0}}, '{pods[1]}')"
-    told = sorted(line for line in log.splitlines() if " of 2 " in line)  # others are Open MPI's warnings
-    assert told == [f"0 of 2 {said}", f"1 of 2 {said}"]
+    expected = f"(0, {{1}}, '{pods[0]}') (1, {{0}}, '{pods[1]}')"
+    printed = sorted(line for line in log.splitlines() if " of 2 " in line)  # others are Open MPI's warnings
+    assert printed == [f"0 of 2 {expected}", f"1 of 2 {expected}"]
 
 
-def test_a_rank_that_fails_ends_the_others_and_all_begin_again(bed: PodBed) -> None:  # noqa: F811
+def test_failed_rank_stops_the_others_and_the_gang_restarts(bed: PodBed) -> None:  # noqa: F811
     program = f"import os, sys\nif os.environ['RANK'] == '1': print('no'); sys.exit(3)\n{FOREVER}"
     work = gang(bed, program, max_restarts=1)
     bed.until(lambda: bed.state(work) == "failed", 400)
@@ -104,7 +104,7 @@ def test_a_rank_that_fails_ends_the_others_and_all_begin_again(bed: PodBed) -> N
     assert not LedgerEntry.objects.filter(ended_at=None).exists()
 
 
-def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(bed: PodBed) -> None:  # noqa: F811
+def test_recalled_gang_saves_on_every_rank_and_resumes_in_the_next_attempt(bed: PodBed) -> None:  # noqa: F811
     setup = Setup(template="torch")
     work = bed.submit(bed.bob, bed.nlp, SAVES, cards=2, kind="distributed", pods=2, setup=setup, **SMALL)
     bed.until(lambda: bed.state(work) == "running", 200)
@@ -126,7 +126,7 @@ def test_a_recalled_gang_saves_on_every_rank_and_resumes_as_the_next_attempt(bed
         assert int(log_of(second, rank).split()[1]) > 0
 
 
-def test_a_gang_whose_pod_somebody_deletes_is_queued_again_whole(bed: PodBed, admin: Admin) -> None:  # noqa: F811
+def test_deletion_of_one_pod_requeues_the_whole_gang(bed: PodBed, admin: Admin) -> None:  # noqa: F811
     work = gang(bed, FOREVER)
     bed.until(lambda: bed.state(work) == "running", 200)
     attempt = work.attempts.get()
@@ -139,14 +139,14 @@ def test_a_gang_whose_pod_somebody_deletes_is_queued_again_whole(bed: PodBed, ad
     assert work.attempts.get(number=1).outcome == "lost"
 
 
-def test_a_service_answers_is_healthy_and_goes_when_it_is_stopped(bed: PodBed) -> None:  # noqa: F811
+def test_service_responds_becomes_ready_and_ends_when_stopped(bed: PodBed) -> None:  # noqa: F811
     setup = Setup(port=8080, ready_path="/healthz")
     work = bed.submit(bed.alice, bed.vision, SERVE, kind="service", setup=setup, **SMALL)
     bed.until(lambda: bed.state(work) == "running" and work.attempts.get().ranks[0]["ready"] is True, 200)
     attempt = work.attempts.get()
-    where = driver_for(attempt.cluster).endpoint(ref_of(attempt))
-    assert where is not None
-    assert httpx.get(f"http://{where[0]}:{where[1]}/", trust_env=False).text == "here"
+    endpoint = driver_for(attempt.cluster).endpoint(ref_of(attempt))
+    assert endpoint is not None
+    assert httpx.get(f"http://{endpoint[0]}:{endpoint[1]}/", trust_env=False).text == "here"
     actions.cancel(actor=Actor(bed.alice), workload=work)
     bed.until(lambda: bed.state(work) == "cancelled", 200)
     assert "GET /healthz" in log_of(work.attempts.get(), 0)
@@ -161,7 +161,7 @@ threading.Thread(target=leave, daemon=True).start()
 {SERVE}"""
 
 
-def test_a_service_that_says_ready_by_its_file_goes_before_its_notice_is_over(bed: PodBed) -> None:  # noqa: F811
+def test_ready_file_of_a_service_shortens_its_notice(bed: PodBed) -> None:  # noqa: F811
     Pool.objects.filter(pk=bed.pool.pk).update(notice=3600)
     bed.pool.refresh_from_db()
     setup = Setup(port=8080)

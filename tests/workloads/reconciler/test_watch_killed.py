@@ -1,4 +1,4 @@
-"""Two watchers, and kill -9 for the one that watches: the other takes its lease over and acts on what moves."""
+"""Two watchers, and kill -9 of the one that holds the lease: the other takes the lease over and acts on changes."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def watchers(transactional_db: None, tmp_path: Path) -> Iterator[list[subprocess
 
 
 def holder() -> int:
-    """The process that has the lease; 0: nobody."""
+    """The ID of the process that holds the lease; 0 if none does."""
     beat = Heartbeat.objects.filter(name="watch:here").first()
     return int(beat.data["holder"].split(":")[1]) if beat and beat.data.get("holder") else 0
 
 
-def until(fact: Callable[[], bool], seconds: float) -> float:
+def until(condition: Callable[[], bool], seconds: float) -> float:
     began = time.monotonic()
-    while not fact():
+    while not condition():
         assert time.monotonic() < began + seconds, f"not in {seconds} s; the lease is {holder()}'s"
         time.sleep(0.1)
     return time.monotonic() - began
 
 
-def test_the_other_one_takes_over_and_acts(watchers: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_second_watcher_takes_over_the_lease_and_acts(watchers: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
     pids = {process.pid for process in watchers}
     until(lambda: holder() in pids, 90)
-    time.sleep(2 * BEAT)  # the second one is up too, and waits
+    time.sleep(2 * BEAT)  # the second watcher is running too, and waits
     first = holder()
     os.kill(first, signal.SIGKILL)
     took = until(lambda: holder() not in (0, first), 60)
@@ -72,11 +72,11 @@ def test_the_other_one_takes_over_and_acts(watchers: list[subprocess.Popen[bytes
     assert {holder()} == pids - {first}
     bed = beds.embedded(tmp_path / "cluster" / "here")
     orphan = bed.spec("forever")
-    bed.driver.ensure(orphan)  # nobody tells the portal, and neither a worker nor a beat runs
-    until(lambda: beds.seen(bed.driver, orphan.ref) is None, 60)
+    bed.driver.ensure(orphan)  # nothing notifies the portal, and neither a worker nor the beat runs
+    until(lambda: beds.find_run(bed.driver, orphan.ref) is None, 60)
 
 
-def test_a_cluster_that_is_added_later_is_watched_too(watchers: list[subprocess.Popen[bytes]]) -> None:
+def test_cluster_added_later_is_watched_too(watchers: list[subprocess.Popen[bytes]]) -> None:
     until(lambda: holder() != 0, 90)
     make.cluster("there")
     until(lambda: Heartbeat.objects.filter(name="watch:there", data__holder__isnull=False).exists(), 30)
