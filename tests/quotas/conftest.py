@@ -1,4 +1,4 @@
-"""Two departments that own half a pool each, and the operator; files that need other numbers have their own fixtures."""
+"""A pool, two departments guaranteed half of it each, and an operator; files that need other numbers define their own."""
 
 from __future__ import annotations
 

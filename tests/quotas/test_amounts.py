@@ -1,4 +1,4 @@
-"""Amounts of a pool as an owner writes them, read into its units."""
+"""Parsing the amounts that owners type into the units of a pool."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SLICES = Pool(unit="slice", units_per_card=8, mig="A100-80GB", card_mib=81920)
         (MEMORY, "512 MiB", 512),
         (MEMORY, "2 cards", 30720),
         (MEMORY, "half", 7680),
-        (MEMORY, "122,880 MiB", 122880),  # as a page writes thousands
+        (MEMORY, "122,880 MiB", 122880),  # thousands as pages show them
         (CARDS, "1,024", 1024),
         (MEMORY, "7,5", 7680),
         (CARDS, "9.0", 9),
         (CARDS, "８", 8),
-        (MEMORY, "30.0004 GiB", 30721),  # a MiB does not matter
+        (MEMORY, "30.0004 GiB", 30721),  # rounded up to a whole MiB
         (MEMORY, "1/4", 3840),
         (SHARES, "3", 3),
         (SHARES, "1 card", 4),
@@ -50,7 +50,7 @@ SLICES = Pool(unit="slice", units_per_card=8, mig="A100-80GB", card_mib=81920)
         (SLICES, "half", 4),
     ],
 )
-def test_what_is_written_is_read_in_the_unit_that_the_pages_show(pool: Pool, text: str, units: int) -> None:
+def test_amount_is_parsed_in_the_unit_that_pages_show(pool: Pool, text: str, units: int) -> None:
     assert units_of(text, pool) == units
 
 
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_in_the_unit_that_the_pages_show(pool: Pool, tex
     [(CARDS, ""), (CARDS, "two"), (CARDS, "-1"), (CARDS, "3 slices"), (SLICES, "10 GiB"), (SHARES, "10 GiB"), (MEMORY, "0"),
      (MEMORY, "1/0"), (MEMORY, "9999999 GiB"), (CARDS, "99999999999")],
 )  # fmt: skip
-def test_what_is_no_amount_is_refused_at_its_field(pool: Pool, text: str) -> None:
+def test_invalid_amount_is_refused_with_its_field(pool: Pool, text: str) -> None:
     with pytest.raises(Invalid) as refused:
         units_of(text, pool)
     assert refused.value.field == "units"
@@ -71,20 +71,20 @@ def test_what_is_no_amount_is_refused_at_its_field(pool: Pool, text: str) -> Non
      (CARDS, "100 GiB", 2), (SHARES, "1/3", 2), (SHARES, "2.5 replicas", 3), (SLICES, "3.5", 4), (SLICES, "1/3", 3),
      (PERCENT, "12.5", 13), (PERCENT, "1/3", 34)],
 )  # fmt: skip
-def test_part_of_a_unit_is_refused_with_the_number_it_would_become(pool: Pool, text: str, becomes: int) -> None:
+def test_fraction_of_a_unit_is_refused_with_the_rounded_up_number(pool: Pool, text: str, becomes: int) -> None:
     with pytest.raises(Invalid) as refused:
         units_of(text, pool, least=0)
     assert (refused.value.code, refused.value.numbers["becomes"]) == ("not_whole", becomes)
 
 
 @pytest.mark.parametrize("text", ["1,02", "1,0245", "0,125", "1,024,5", "01,024"])
-def test_only_groups_of_three_are_thousands(text: str) -> None:
+def test_only_groups_of_three_digits_count_as_thousands(text: str) -> None:
     assert exactly(text, CARDS) in (None, Fraction(text.replace(",", ".")) if text.count(",") == 1 else None)
     assert exactly("12,345,678", CARDS) == 12345678
 
 
 @pytest.mark.parametrize("units", [1, 1023, 1024, 1500, 1536, 7680, 30720, 30721, 31232, 122880, 123391])
-def test_two_amounts_of_memory_never_look_the_same_where_people_decide(units: int) -> None:
+def test_exact_memory_amounts_are_distinct_and_parsed_back(units: int) -> None:
     assert exact(units, "MiB") != exact(units + 1, "MiB")
     assert units_of(exact(units, MEMORY), MEMORY) == units
     assert exact(None, "MiB") == "no limit"
@@ -92,13 +92,13 @@ def test_two_amounts_of_memory_never_look_the_same_where_people_decide(units: in
 
 @pytest.mark.parametrize("units", [1, 7, 512, 10240, 10241])
 @pytest.mark.parametrize("pool", [CARDS, MEMORY, SHARES, PERCENT, SLICES])
-def test_what_is_written_for_somebody_is_read_again_as_it_was(pool: Pool, units: int) -> None:
+def test_written_amount_is_parsed_back_unchanged(pool: Pool, units: int) -> None:
     assert units_of(written(units, pool), pool) == units
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("pool", [CARDS, MEMORY, SHARES, PERCENT, SLICES])
-def test_what_a_page_shows_may_be_typed_as_it_stands(pool: Pool, language: str) -> None:
+def test_amount_shown_on_a_page_can_be_typed_back(pool: Pool, language: str) -> None:
     units = 2048 if pool is MEMORY else 2
     with translation.override(language):
         assert units_of(amount(units, pool), pool) == units

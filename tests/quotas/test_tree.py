@@ -1,4 +1,4 @@
-"""Departments of any depth: moves and their preview, splitting, pauses and caps that reach down, what a parent's page counts."""
+"""Trees of departments: moves and their preview, split guarantees, inherited pauses and caps, what a parent's page counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pool() -> Pool:
 
 @pytest.fixture
 def lab(pool: Pool) -> Department:
-    """lab (2 of its own, borrows at most 1) with vision (4) and below it detection (3); nlp (2) stands alone."""
+    """lab (2 of its own, borrows at most 1) with vision (4) and below it detection (3); nlp (2) is outside lab."""
     lab = make.department("lab")
     vision = make.department("vision", parent=lab)
     make.quota(lab, pool, 2, borrow_limit=1)
@@ -48,7 +48,7 @@ def named(slug: str) -> Department:
     return Department.objects.select_related("parent").get(slug=slug)
 
 
-def test_a_preview_of_a_move_says_what_it_could_have_and_who_steers_it(root: User, lab: Department) -> None:
+def test_move_preview_states_the_new_maximum_and_who_manages_the_department(root: User, lab: Department) -> None:
     preview = preview_department(actor=Actor(root), department=named("nlp"), parent=lab, weight=1)
     assert preview.sentence == "No workload is affected now."
     assert (
@@ -58,17 +58,17 @@ def test_a_preview_of_a_move_says_what_it_could_have_and_who_steers_it(root: Use
             "It could use at most 12 cards of A100; now it is 12 cards.",
         )[:1]
     )
-    away = preview_department(actor=Actor(root), department=named("detection"), parent=None, weight=1)
-    assert away.lines == (
+    to_top_level = preview_department(actor=Actor(root), department=named("detection"), parent=None, weight=1)
+    assert to_top_level.lines == (
         "The quota owners of Vision would no longer manage it.",
         "It could use at most 12 cards of A100; now it is 10 cards.",
     )
 
 
-def test_a_move_that_leaves_more_in_use_than_allowed_is_told_and_stops_nobody(
+def test_move_preview_warns_of_use_above_the_new_limit_and_stops_no_workload(
     root: User, lab: Department, pool: Pool
 ) -> None:
-    Quota.objects.filter(department=lab).update(borrow_limit=0)  # 9 of its own and nlp's 2
+    Quota.objects.filter(department=lab).update(borrow_limit=0)  # lab's tree can hold its own 9 and the 2 of nlp
     make.claim(named("nlp"), pool, 12, ClaimState.HOLDING,
                placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(12))}])  # fmt: skip
     preview = preview_department(actor=Actor(root), department=named("nlp"), parent=lab, weight=1)
@@ -79,7 +79,7 @@ def test_a_move_that_leaves_more_in_use_than_allowed_is_told_and_stops_nobody(
     )
 
 
-def test_a_move_below_itself_or_under_working_people_is_refused_in_preview_and_deed(
+def test_move_into_own_subtree_or_below_a_department_with_work_is_refused(
     root: User, lab: Department, pool: Pool
 ) -> None:
     make.claim(named("nlp"), pool, 1, workload="w1")
@@ -95,8 +95,8 @@ def test_a_move_below_itself_or_under_working_people_is_refused_in_preview_and_d
                 actor=Actor(root), department=department, name="x", weight=1, parent=parent, expected_version=1
             )
     url = API + "departments/lab/preview/?parent=detection"
-    answer = person(root).get(url)
-    assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, "parent")
+    response = person(root).get(url)
+    assert (response.status_code, response.json()["errors"][0]["attr"]) == (422, "parent")
     assert (
         person(root)
         .get(API + "departments/detection/preview/?parent=")
@@ -107,15 +107,17 @@ def test_a_move_below_itself_or_under_working_people_is_refused_in_preview_and_d
 
 
 @pytest.mark.concurrency
-def test_two_moves_at_once_never_close_a_loop(root: User) -> None:
+def test_concurrent_moves_cannot_create_a_cycle(root: User) -> None:
     one, two = make.department("one"), make.department("two")
     refused: list[Exception] = []
     start = threading.Barrier(2)
 
-    def move(what: Department, below: Department) -> None:
+    def move(moved: Department, new_parent: Department) -> None:
         try:
             start.wait(20)
-            change_department(actor=Actor(root), department=what, name="x", weight=1, parent=below, expected_version=1)
+            change_department(
+                actor=Actor(root), department=moved, name="x", weight=1, parent=new_parent, expected_version=1
+            )
         except Invalid as problem:
             refused.append(problem)
         finally:
@@ -130,12 +132,12 @@ def test_two_moves_at_once_never_close_a_loop(root: User) -> None:
     assert Department.objects.exclude(parent=None).count() == 1
 
 
-def split(who: User, team: str, pool: Pool, guaranteed: int, version: int = 1) -> Quota:
-    return quotas.set_quota(actor=Actor(who), department=named(team), pool=pool, guaranteed=guaranteed, borrow_limit=None,
+def split(user: User, team: str, pool: Pool, guaranteed: int, version: int = 1) -> Quota:
+    return quotas.set_quota(actor=Actor(user), department=named(team), pool=pool, guaranteed=guaranteed, borrow_limit=None,
                              lend_limit=None, expected_version=version)  # fmt: skip
 
 
-def test_an_owner_of_a_parent_gives_and_takes_from_its_own_guarantee_only(lab: Department, pool: Pool) -> None:
+def test_owner_of_a_parent_splits_only_the_parents_own_guarantee(lab: Department, pool: Pool) -> None:
     owner = make.member(lab, Role.OWNER)
     split(owner, "vision", pool, 6)
     assert Quota.objects.get(department=lab).guaranteed == 0
@@ -151,7 +153,7 @@ def test_an_owner_of_a_parent_gives_and_takes_from_its_own_guarantee_only(lab: D
     assert "Lab would keep 4 cards for itself." in dry.json()["lines"]
 
 
-def test_a_pause_above_holds_for_every_team_and_their_boards_say_so(
+def test_pause_of_a_parent_applies_to_its_teams_and_is_shown_on_their_boards(
     client: Client, lab: Department, pool: Pool
 ) -> None:
     Department.objects.filter(slug="lab").update(paused=True)
@@ -163,7 +165,7 @@ def test_a_pause_above_holds_for_every_team_and_their_boards_say_so(
     assert "the parent department Lab is paused." in client.get("/d/detection/").content.decode()
 
 
-def test_a_cap_above_holds_in_every_team(lab: Department, pool: Pool) -> None:
+def test_user_cap_of_a_parent_applies_in_its_teams(lab: Department, pool: Pool) -> None:
     UserCap.objects.create(department=lab, pool=pool, units=2)
     UserCap.objects.create(department=named("vision"), pool=pool, units=5)
     claim = make.claim(named("detection"), pool, 3, user=make.user())
@@ -188,7 +190,7 @@ def test_a_parents_trend_counts_loans_between_its_teams_as_own_use(lab: Departme
     assert (round(alone.own), round(alone.borrowed)) == (0, 5)
 
 
-def test_the_tree_stands_on_the_board_the_operators_list_and_in_the_api(
+def test_tree_is_shown_on_the_board_in_the_operators_list_and_in_the_api(
     client: Client, root: User, lab: Department
 ) -> None:
     client.force_login(root)
@@ -197,8 +199,8 @@ def test_the_tree_stands_on_the_board_the_operators_list_and_in_the_api(
     assert 'href="/d/nlp/"' not in board
     listed = client.get("/operator/departments/?below=vision").content.decode()
     assert f'<option value="{named("vision").pk}" selected>' in listed
-    told = person(root).get(API + "departments/detection/").json()
-    assert (told["path"], told["is_leaf"], told["parent"]) == (["lab", "vision", "detection"], True, "vision")
+    detail = person(root).get(API + "departments/detection/").json()
+    assert (detail["path"], detail["is_leaf"], detail["parent"]) == (["lab", "vision", "detection"], True, "vision")
     rows = person(root).get(API + "departments/").json()["results"]
     assert {row["id"]: row["is_leaf"] for row in rows} == {
         "lab": False,
@@ -208,7 +210,7 @@ def test_the_tree_stands_on_the_board_the_operators_list_and_in_the_api(
     }
 
 
-def test_the_operator_sees_what_a_move_means_beside_the_form(client: Client, root: User, lab: Department) -> None:
+def test_move_form_shows_operators_a_preview(client: Client, root: User, lab: Department) -> None:
     client.force_login(root)
     url = "/operator/departments/detection/preview/"
     assert "no longer manage it" in client.get(url, {"parent": "", "weight": 1}).content.decode()

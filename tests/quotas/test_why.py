@@ -1,4 +1,4 @@
-"""Whatever a page says why about leads to a paragraph of the rules that is there; each kind of reason has one."""
+"""Each “why” link of a page leads to an existing paragraph of the quota rules, and each kind of reason has one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_each_rule_is_a_paragraph_of_the_document() -> None:
     assert {str(rule) for rule in RULES.values()} <= paragraphs
 
 
-def test_what_templates_ask_about_is_known() -> None:
-    asked = {
+def test_every_topic_that_templates_link_has_a_rule() -> None:
+    topics = {
         topic
         for path in (ROOT / "templates").rglob("*.html")
         for topic in re.findall(r'{% why "(\w+)" %}', path.read_text())
     }
-    assert len(asked) >= 7
-    assert asked <= set(RULES)
+    assert len(topics) >= 7
+    assert topics <= set(RULES)

@@ -1,4 +1,4 @@
-"""A dry run refuses what the write would refuse, with the same status and the same words."""
+"""A dry run refuses what the write would refuse, with the same status and the same body."""
 
 import datetime as dt
 from typing import Any
@@ -32,10 +32,10 @@ def olga(vision: Department) -> User:
     return make.member(vision, Role.OWNER, "olga")
 
 
-def both(who: User, method: str, url: str, body: Any, **headers: str) -> tuple[Any, Any]:
-    """The answers of the dry run and of the write, which comes after it."""
+def both(user: User, method: str, url: str, body: Any, **headers: str) -> tuple[Any, Any]:
+    """The responses to the dry run and to the write that follows it."""
     dry, write = (
-        getattr(person(who), method)(url + query, body, headers=headers, format="json") for query in ("?dry_run=1", "")
+        getattr(person(user), method)(url + query, body, headers=headers, format="json") for query in ("?dry_run=1", "")
     )
     return dry, write
 
@@ -52,31 +52,33 @@ def both(who: User, method: str, url: str, body: Any, **headers: str) -> tuple[A
         (SAME, {}, 428),
     ],
 )
-def test_of_a_quota(olga: User, pool: Pool, changes: Any, headers: dict[str, str], status: int | None) -> None:
+def test_quota_dry_run_is_refused_as_the_write_is(
+    olga: User, pool: Pool, changes: Any, headers: dict[str, str], status: int | None
+) -> None:
     dry, write = both(olga, "put", QUOTA, changes, **headers)
     assert write.status_code == status or (status is None and write.status_code >= 400)
     assert (dry.status_code, dry.json()) == (write.status_code, write.json())
     assert Quota.objects.get().version == 1
 
 
-def test_of_a_quota_that_promises_too_much(root: User, vision: Department, pool: Pool) -> None:
+def test_dry_run_that_promises_too_much_is_refused_as_the_write_is(root: User, vision: Department, pool: Pool) -> None:
     dry, write = both(root, "put", QUOTA, {**SAME, "guaranteed": 9}, **{"If-Match": '"1"'})
     assert (dry.status_code, dry.json()) == (write.status_code, write.json())
     assert (write.json()["promised"], write.json()["nominal"]) == (9, 8)
 
 
 @pytest.mark.parametrize("fault", [{"until": "2001-01-01T00:00:00Z"}, {"units": 5}, {"units": 0}, {"pool": "none"}])
-def test_of_a_recall(olga: User, pool: Pool, fault: dict[str, Any]) -> None:
+def test_recall_dry_run_is_refused_as_the_write_is(olga: User, pool: Pool, fault: dict[str, Any]) -> None:
     dry, write = both(olga, "post", API + "recalls/", {"department": "vision", "pool": "a100", "units": 3, **fault})
     assert write.status_code in {404, 422}
     assert (dry.status_code, dry.json()) == (write.status_code, write.json())
     assert not Claim.objects.exists()
 
 
-def test_of_a_recall_that_ends_later_is_answered(olga: User, pool: Pool) -> None:
+def test_recall_with_an_end_in_the_future_is_accepted(olga: User, pool: Pool) -> None:
     until = (timezone.now() + dt.timedelta(hours=1)).isoformat()
-    asked = {"department": "vision", "pool": "a100", "units": 3, "until": until}
-    dry, write = both(olga, "post", API + "recalls/", asked)
+    body = {"department": "vision", "pool": "a100", "units": 3, "until": until}
+    dry, write = both(olga, "post", API + "recalls/", body)
     assert (dry.status_code, write.status_code) == (200, 201)
 
 
@@ -89,7 +91,7 @@ def test_of_a_recall_that_ends_later_is_answered(olga: User, pool: Pool) -> None
         ("patch", "pools/a100/", {"notice": 30}),
     ],
 )
-def test_of_rules_that_somebody_changed_meanwhile(
+def test_stale_version_is_refused_by_dry_run_and_write(
     root: User, vision: Department, pool: Pool, method: str, place: str, body: Any
 ) -> None:
     dry, write = both(root, method, API + place, body, **{"If-Match": '"3"'})
@@ -98,7 +100,7 @@ def test_of_rules_that_somebody_changed_meanwhile(
     assert not AuditEntry.objects.exists()
 
 
-def test_of_another_weight(root: User, vision: Department, pool: Pool) -> None:
+def test_invalid_weight_is_refused_by_preview_and_write(root: User, vision: Department, pool: Pool) -> None:
     dry = person(root).get(API + "departments/vision/preview/?weight=0")
     write = person(root).patch(API + "departments/vision/", {"weight": 0}, headers={"If-Match": '"1"'}, format="json")
     assert (dry.status_code, write.status_code) == (422, 422)

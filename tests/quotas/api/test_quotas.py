@@ -41,22 +41,22 @@ def rule(guaranteed: int = 4, borrow_limit: int | None = None, lend_limit: int |
 
 
 def test_a_quota_is_read_with_its_etag_and_unit(olga: User) -> None:
-    answer = person(olga).get(URL)
-    assert answer["ETag"] == '"1"'
-    told = answer.json()
-    assert (told["guaranteed"], told["unit"], told["borrow_limit"]) == (4, "card", None)
+    response = person(olga).get(URL)
+    assert response["ETag"] == '"1"'
+    data = response.json()
+    assert (data["guaranteed"], data["unit"], data["borrow_limit"]) == (4, "card", None)
     assert person(olga).get(API + "departments/vision/quotas/").json()["results"][0]["pool"] == "a100"
 
 
-def test_an_owner_sets_the_lend_limit_and_not_the_guarantee(olga: User) -> None:
-    answer = person(olga).put(URL, rule(lend_limit=1), headers={"If-Match": '"1"'})
-    assert (answer.status_code, answer["ETag"], answer.json()["lend_limit"]) == (200, '"2"', 1)
+def test_owner_can_set_the_lend_limit_but_not_the_guarantee(olga: User) -> None:
+    response = person(olga).put(URL, rule(lend_limit=1), headers={"If-Match": '"1"'})
+    assert (response.status_code, response["ETag"], response.json()["lend_limit"]) == (200, '"2"', 1)
     more = person(olga).put(URL, rule(5, lend_limit=1), headers={"If-Match": '"2"'})
     assert (more.status_code, more.json()["role"]) == (403, "operator")
     assert Quota.objects.get().guaranteed == 4
 
 
-def test_two_who_change_the_same_quota_do_not_overwrite_each_other(olga: User) -> None:
+def test_concurrent_changes_of_a_quota_do_not_overwrite_each_other(olga: User) -> None:
     client = person(olga)
     assert client.put(URL, rule(), headers={}).status_code == 428
     assert client.put(URL, rule(lend_limit=2), headers={"If-Match": '"1"'}).status_code == 200
@@ -67,7 +67,7 @@ def test_two_who_change_the_same_quota_do_not_overwrite_each_other(olga: User) -
 
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
-def test_a_lock_not_had_in_time_is_503_and_nothing_is_changed(root: User, vision: Department, pool: Pool) -> None:
+def test_lock_timeout_returns_503_and_changes_nothing(root: User, vision: Department, pool: Pool) -> None:
     held, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -85,29 +85,29 @@ def test_a_lock_not_had_in_time_is_503_and_nothing_is_changed(root: User, vision
         assert held.wait(20)
         client = person(root)
         with short_waits():
-            answer = client.put(URL, rule(3), headers={"If-Match": '"1"'})
+            response = client.put(URL, rule(3), headers={"If-Match": '"1"'})
     finally:
         over.set()
         thread.join()
         connection.close()
-    assert (answer.status_code, answer.json()["code"], answer["Retry-After"]) == (503, "busy", "3")
+    assert (response.status_code, response.json()["code"], response["Retry-After"]) == (503, "busy", "3")
     assert Quota.objects.get().guaranteed == 4
 
 
-def test_more_than_the_pool_has_cannot_be_promised_and_both_numbers_are_told(
+def test_promising_more_than_the_pool_has_is_refused_with_both_numbers(
     root: User, vision: Department, nlp: Department
 ) -> None:
-    answer = person(root).put(URL, rule(7), headers={"If-Match": '"1"'})
-    told = answer.json()
-    assert (answer.status_code, told["code"], told["promised"], told["nominal"]) == (409, "over_promised", 9, 8)
-    assert told["errors"][0]["attr"] == "guaranteed"
+    response = person(root).put(URL, rule(7), headers={"If-Match": '"1"'})
+    data = response.json()
+    assert (response.status_code, data["code"], data["promised"], data["nominal"]) == (409, "over_promised", 9, 8)
+    assert data["errors"][0]["attr"] == "guaranteed"
 
 
 def test_a_new_quota_is_created_only_if_there_is_none(root: User, vision: Department) -> None:
     speech = make.department("speech")
     url = API + "departments/speech/quotas/a100/"
-    made = person(root).put(url, rule(1), headers={"If-None-Match": "*"})
-    assert (made.status_code, made["Location"]) == (201, url)
+    created = person(root).put(url, rule(1), headers={"If-None-Match": "*"})
+    assert (created.status_code, created["Location"]) == (201, url)
     assert person(root).put(url, rule(2), headers={"If-None-Match": "*"}).status_code == 412
     assert Quota.objects.get(department=speech).guaranteed == 1
 
@@ -122,33 +122,31 @@ def test_a_new_quota_is_created_only_if_there_is_none(root: User, vision: Depart
         ({"guaranteed": 1, "borrow_limit": None, "lend_limit": None, "weight": 1}, "weight"),
     ],
 )
-def test_a_quota_that_makes_no_sense_is_refused_by_field(root: User, vision: Department, body: Any, field: str) -> None:
-    answer = person(root).put(URL, body, headers={"If-Match": '"1"'})
-    assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, field)
+def test_invalid_quota_is_refused_with_its_field(root: User, vision: Department, body: Any, field: str) -> None:
+    response = person(root).put(URL, body, headers={"If-Match": '"1"'})
+    assert (response.status_code, response.json()["errors"][0]["attr"]) == (422, field)
 
 
-def test_a_dry_run_says_who_is_affected_and_changes_nothing(
-    root: User, vision: Department, nlp: Department, pool: Pool
-) -> None:
-    answer = person(root).put(URL + "?dry_run=1", rule(6), headers={"If-Match": '"1"'})
-    assert answer.status_code == 200
-    assert set(answer.json()) == {"unit", "stopped", "promised_at", "sentence", "lines", "breaks", "confirm"}
+def test_dry_run_lists_effects_and_changes_nothing(root: User, vision: Department, nlp: Department, pool: Pool) -> None:
+    response = person(root).put(URL + "?dry_run=1", rule(6), headers={"If-Match": '"1"'})
+    assert response.status_code == 200
+    assert set(response.json()) == {"unit", "stopped", "promised_at", "sentence", "lines", "breaks", "confirm"}
     assert Quota.objects.get(department=vision).guaranteed == 4
 
 
-def test_usage_tells_own_borrowed_and_lent_with_names_of_departments_only(
+def test_usage_has_own_borrowed_and_lent_units_but_no_workload_names(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     make.holding(vision, pool, own=3, user=olga)
     make.holding(nlp, pool, own=2, borrowed={vision: 1}, name="secret-model")
-    answer = person(olga).get(API + "departments/vision/usage/")
-    [row] = answer.json()["results"]
+    response = person(olga).get(API + "departments/vision/usage/")
+    [row] = response.json()["results"]
     assert (row["own"], row["lent"], row["lent_to"], row["unit"]) == (3, 1, {"nlp": 1}, "card")
     assert row["per_user"] == [{"user": "olga", "own": 3, "borrowed": 0, "cap": None}]
-    assert "secret-model" not in answer.content.decode()
+    assert "secret-model" not in response.content.decode()
 
 
-def test_owners_cap_what_each_user_may_hold(olga: User, vision: Department) -> None:
+def test_owners_can_cap_what_each_user_holds(olga: User, vision: Department) -> None:
     url = API + "departments/vision/user_caps/"
     assert person(olga).put(f"{url}a100/", {"units": 2}).json() == {"pool": "a100", "unit": "card", "units": 2}
     assert person(olga).get(url).json()["results"][0]["units"] == 2
@@ -156,23 +154,23 @@ def test_owners_cap_what_each_user_may_hold(olga: User, vision: Department) -> N
     assert person(olga).get(url).json()["results"] == []
 
 
-def test_everybody_sees_pools_and_what_departments_use_but_no_work(
+def test_everyone_can_see_pools_and_departments_use_but_no_workloads(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     make.holding(nlp, pool, own=2, name="secret-model", workload="w" * 26)
-    answer = person(olga).get(API + "pools/")
-    [row] = answer.json()["results"]
+    response = person(olga).get(API + "pools/")
+    [row] = response.json()["results"]
     assert (row["present"], row["own"], row["free"], row["promised"]) == (8, 2, 6, 6)
     assert {share["department"]: share["own"] for share in row["shares"]} == {"nlp": 2, "vision": 0}
-    assert "secret-model" not in answer.content.decode()
-    assert "w" * 26 not in answer.content.decode()
+    assert "secret-model" not in response.content.decode()
+    assert "w" * 26 not in response.content.decode()
 
 
-def test_only_operators_change_a_pools_rules_and_drain_nodes(olga: User, root: User, pool: Pool) -> None:
+def test_only_operators_can_change_a_pools_rules_and_drain_nodes(olga: User, root: User, pool: Pool) -> None:
     change = {"notice": 60}
     assert person(olga).patch(API + "pools/a100/", change, headers={"If-Match": '"1"'}).status_code == 404
-    answer = person(root).patch(API + "pools/a100/", change, headers={"If-Match": '"1"'})
-    assert (answer.json()["notice"], answer.json()["grace"], answer["ETag"]) == (60, 120, '"2"')
+    response = person(root).patch(API + "pools/a100/", change, headers={"If-Match": '"1"'})
+    assert (response.json()["notice"], response.json()["grace"], response["ETag"]) == (60, 120, '"2"')
     assert person(root).patch(API + "pools/a100/", change, headers={"If-Match": '"1"'}).status_code == 412
     nodes = person(olga).get(API + "nodes/?pool=a100").json()["results"]
     assert [len(node["cards"]) for node in nodes] == [4, 4]
@@ -182,7 +180,7 @@ def test_only_operators_change_a_pools_rules_and_drain_nodes(olga: User, root: U
     assert person(olga).get(API + "pools/a100/").json()["present"] == 4
 
 
-def test_a_recall_is_previewed_asked_watched_and_withdrawn(
+def test_recall_can_be_previewed_created_watched_and_withdrawn(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     make.holding(nlp, pool, own=2, borrowed={None: 2, vision: 4}, name="secret-model", workload="w" * 26, notice=600)
@@ -194,41 +192,43 @@ def test_a_recall_is_previewed_asked_watched_and_withdrawn(
         ("nlp", 8, False, "")
     ]
     assert not Claim.objects.filter(pods=0).exists()
-    asked = client.post(url, body, headers={"Idempotency-Key": "r"})
-    assert (asked.status_code, asked.json()["returned"], asked.json()["units"]) == (201, 0, 3)
-    assert client.post(url, body, headers={"Idempotency-Key": "r"}).json()["id"] == asked.json()["id"]
+    created = client.post(url, body, headers={"Idempotency-Key": "r"})
+    assert (created.status_code, created.json()["returned"], created.json()["units"]) == (201, 0, 3)
+    assert client.post(url, body, headers={"Idempotency-Key": "r"}).json()["id"] == created.json()["id"]
     assert Claim.objects.filter(pods=0).count() == 1
 
     from quotas.planning.run_pass import run_pass
 
     run_pass(group_id=pool.group_id)
-    watched = client.get(asked["Location"])
-    told = watched.json()
-    assert (told["returned"], told["state"], told["by"]) == (0, "pending", "olga")
-    assert [(s["department"], s["units"]) for s in told["returning"]] == [("nlp", 8)]
-    assert told["returning"][0]["gone_by"] > timezone.now().isoformat()
+    watched = client.get(created["Location"])
+    data = watched.json()
+    assert (data["returned"], data["state"], data["by"]) == (0, "pending", "olga")
+    assert [(s["department"], s["units"]) for s in data["returning"]] == [("nlp", 8)]
+    assert data["returning"][0]["gone_by"] > timezone.now().isoformat()
     assert "secret-model" not in watched.content.decode()
-    other = make.claim(vision, pool, 2, name="other")  # told for this one, the recall waits for it all the same
+    other = make.claim(
+        vision, pool, 2, name="other"
+    )  # the leaver is now held for this claim; the recall still waits for it
     Claim.objects.filter(state=ClaimState.LEAVING).update(held_for=other)
-    for answer in (client.get(asked["Location"]).json(), *client.get(url).json()["results"]):
-        assert (answer["returned"], answer["returning"]) == (0, told["returning"])
-    assert client.delete(asked["Location"]).status_code == 204
-    assert client.delete(asked["Location"]).status_code == 204, "twice is harmless"
+    for response in (client.get(created["Location"]).json(), *client.get(url).json()["results"]):
+        assert (response["returned"], response["returning"]) == (0, data["returning"])
+    assert client.delete(created["Location"]).status_code == 204
+    assert client.delete(created["Location"]).status_code == 204, "withdrawing twice is harmless"
     assert client.get(url + "?running=1").json()["results"] == []
 
 
 @pytest.mark.parametrize("changes", [{"units": 5}, {"units": 0}, {"until": "2001-01-01T00:00:00Z"}, {"pool": "none"}])
-def test_a_recall_beyond_the_guarantee_or_into_the_past_is_refused(olga: User, changes: dict[str, Any]) -> None:
-    answer = person(olga).post(API + "recalls/", {"department": "vision", "pool": "a100", "units": 3, **changes})
-    assert answer.status_code == (404 if "pool" in changes else 422), answer.content
+def test_recall_above_the_guarantee_or_into_the_past_is_refused(olga: User, changes: dict[str, Any]) -> None:
+    response = person(olga).post(API + "recalls/", {"department": "vision", "pool": "a100", "units": 3, **changes})
+    assert response.status_code == (404 if "pool" in changes else 422), response.content
     assert not Claim.objects.exists()
 
 
-def decided(by: Department, victims: list[Claim], pool: Pool) -> Decision:
+def make_decision(by: Department, victims: list[Claim], pool: Pool) -> Decision:
     claim = make.claim(by, pool, 2, name=f"{by.slug}-work", workload=new_id())
-    passed = PlanPass.objects.create(group=pool.group, snapshot=b"")
+    plan_pass = PlanPass.objects.create(group=pool.group, snapshot=b"")
     row = Decision.objects.create(
-        plan_pass=passed, kind="reclaim", claim=claim, department=by, pool=pool,
+        plan_pass=plan_pass, kind="reclaim", claim=claim, department=by, pool=pool,
         data={"own": 2, "borrowed": 0, "from": {}, "waiting_on": [v.public_id for v in victims],
               "reasons": [{"code": "lent_out_returning", "victims": [v.public_id for v in victims], "at": 1_800_000_000}]},
     )  # fmt: skip
@@ -236,11 +236,11 @@ def decided(by: Department, victims: list[Claim], pool: Pool) -> Decision:
     return row
 
 
-def test_each_side_of_a_decision_is_read_by_its_own_people_and_names_only_their_work(
+def test_each_side_can_read_a_decision_and_sees_only_the_names_of_its_own_work(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     victim = make.holding(nlp, pool, borrowed={vision: 2}, name="nlp-work", workload=f"{'victim':w<26}")
-    row = decided(vision, [victim], pool)
+    row = make_decision(vision, [victim], pool)
     nora = make.member(nlp, Role.VIEWER)
     stranger = make.member(make.department("speech"))
     mine = person(olga).get(f"{API}decisions/{row.public_id}/")
@@ -266,14 +266,14 @@ def test_a_page_of_decisions_and_loans_takes_few_queries(
     olga: User, vision: Department, nlp: Department, pool: Pool, django_assert_max_num_queries: Any
 ) -> None:
     for _ in range(8):
-        decided(vision, [make.holding(nlp, pool, borrowed={vision: 1})], pool)
+        make_decision(vision, [make.holding(nlp, pool, borrowed={vision: 1})], pool)
     client = person(olga)
     for path, rows in (("decisions/", 8), ("loans/", 8), ("recalls/", 0)):
         with django_assert_max_num_queries(16):
             assert len(client.get(API + path).json()["results"]) == rows
 
 
-def test_loans_show_who_has_whose_units_and_name_only_ones_own_work(
+def test_loans_show_borrower_and_lender_and_name_only_visible_work(
     olga: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     until = timezone.now() + dt.timedelta(minutes=5)
@@ -301,9 +301,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
-def test_a_stranger_finds_nothing_and_a_member_changes_nothing(
-    vision: Department, olga: User, method: str, path: str
-) -> None:
+def test_stranger_gets_404_and_member_cannot_write(vision: Department, olga: User, method: str, path: str) -> None:
     stranger = make.member(make.department("speech"), Role.OWNER)
     assert getattr(person(stranger), method)(API + path, {}).status_code == 404
     if method == "get":
@@ -313,7 +311,7 @@ def test_a_stranger_finds_nothing_and_a_member_changes_nothing(
         assert getattr(program(olga, vision, ["read", "submit"]), method)(API + path, {}).status_code == 403
 
 
-def test_a_member_cannot_recall_and_a_stranger_does_not_know_the_department(vision: Department) -> None:
+def test_member_cannot_recall_and_stranger_gets_404(vision: Department) -> None:
     body = {"department": "vision", "pool": "a100", "units": 1}
     assert person(make.member(vision)).post(API + "recalls/", body).status_code == 403
     assert person(make.member(make.department("x"))).post(API + "recalls/", body).status_code == 404

@@ -1,4 +1,4 @@
-"""Fairness over time, as people read it: on the pool's page, by API, in the verdict and on the page of a workload that waits."""
+"""Fairness over time as users see it: on the pool's page, in the API, in the verdict and on a waiting workload's page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nlp() -> Department:
 
 @pytest.fixture
 def lent(vision: Department, robotics: Department, nlp: Department, pool: Pool) -> Pool:
-    """For the last ten hours NLP has borrowed 4 cards of Robotics; nobody has a guarantee of the 8 but Vision, 4."""
+    """NLP has borrowed 4 cards from Robotics for the last ten hours; of the 8, only Vision has a guarantee (4)."""
     now = timezone.now()
     Pool.objects.filter(pk=pool.pk).update(balance_half_life=WEEK)
     claim = make.claim(nlp, pool, 4, ClaimState.RELEASED, released_at=now)
@@ -47,7 +47,7 @@ def lent(vision: Department, robotics: Department, nlp: Department, pool: Pool) 
     return Pool.objects.select_related("group__cluster").get(pk=pool.pk)
 
 
-def test_rows_have_hours_and_who_borrows_next(lent: Pool, vision: Department) -> None:
+def test_rows_are_in_borrowing_order_with_their_hours(lent: Pool, vision: Department) -> None:
     balances = balances_of(lent, now=timezone.now())
     assert balances is not None
     rows = {row.department.slug: row for row in balances.rows}
@@ -57,7 +57,7 @@ def test_rows_have_hours_and_who_borrows_next(lent: Pool, vision: Department) ->
     assert rows["vision"].more_lent == 0
 
 
-def test_a_department_has_what_its_teams_lent_and_borrowed(lent: Pool, nlp: Department, robotics: Department) -> None:
+def test_balance_of_a_department_includes_its_teams(lent: Pool, nlp: Department, robotics: Department) -> None:
     top = make.department("top")
     Department.objects.filter(pk__in=[nlp.pk, robotics.pk]).update(parent=top)
     balances = balances_of(lent, now=timezone.now())
@@ -69,14 +69,14 @@ def test_a_department_has_what_its_teams_lent_and_borrowed(lent: Pool, nlp: Depa
     assert tree[tree.index(("top", 0)) :][:3] == [("top", 0), ("robotics", 1), ("nlp", 1)]
 
 
-def test_a_pool_without_a_half_life_says_nothing(pool: Pool, root: User, client: Client) -> None:
+def test_pool_without_half_life_shows_no_balances(pool: Pool, root: User, client: Client) -> None:
     assert balances_of(pool, now=timezone.now()) is None
     assert person(root).get("/api/v1/pools/a100/").json()["balances"] == []
     client.force_login(root)
     assert "Who borrows first" not in client.get("/pools/a100/").content.decode()
 
 
-def test_the_page_and_the_api_show_them(lent: Pool, root: User, client: Client) -> None:
+def test_pool_page_and_api_show_balances(lent: Pool, root: User, client: Client) -> None:
     client.force_login(root)
     page = client.get("/pools/a100/").content.decode()
     assert "Who borrows first" in page
@@ -90,10 +90,10 @@ def waiting(department: Department, pool: Pool) -> Claim:
     return make.claim(department, pool, 4)
 
 
-def test_who_waits_reads_why_and_who_goes_first(
+def test_waiting_claim_explains_which_department_borrows_first(
     lent: Pool, nlp: Department, robotics: Department, vision: Department
 ) -> None:
-    """The pool is full of Vision's; NLP asked first, Robotics lent more."""
+    """A claim of Vision fills the pool; NLP submitted first, but Robotics has lent more."""
     place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
     make.claim(vision, lent, 8, ClaimState.HOLDING, placement=place, notice=600, grace=120, started_at=timezone.now())
     claim = waiting(nlp, lent)
@@ -107,8 +107,8 @@ def test_who_waits_reads_why_and_who_goes_first(
     assert re.fullmatch(lent_more, first)
     behind = Claim.objects.get(department=robotics, state=ClaimState.PENDING)
     [leads] = Balances(claim.pool, now=timezone.now()).sentences(robotics, behind.ahead, behind.position)
-    said = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately \(half-life 7 d\): ahead of NLP\."
-    assert re.fullmatch(said, leads, re.I)
+    sentence = r"Robotics has lent (39|40) GPU-hours more than it borrowed lately \(half-life 7 d\): ahead of NLP\."
+    assert re.fullmatch(sentence, leads, re.I)
     with translation.override("zh-hans"):
         assert (
             Balances(claim.pool, now=timezone.now())
@@ -121,7 +121,7 @@ def test_who_waits_reads_why_and_who_goes_first(
         )
 
 
-def test_a_team_is_compared_with_teams_beside_it_and_its_department_with_others(
+def test_team_is_compared_with_siblings_and_its_department_with_other_departments(
     lent: Pool, nlp: Department, robotics: Department
 ) -> None:
     """What Robotics has lent its sibling NLP does not put it before Speech: their department has lent nothing."""
@@ -129,21 +129,21 @@ def test_a_team_is_compared_with_teams_beside_it_and_its_department_with_others(
     Department.objects.filter(pk__in=[nlp.pk, robotics.pk]).update(parent=top)
     for position, department in enumerate((robotics, nlp, speech), 1):
         Claim.objects.filter(pk=waiting(department, lent).pk).update(position=position)
-    [said] = Balances(lent, now=timezone.now()).sentences(robotics, [], 1)
-    assert said.endswith(f"ahead of {nlp.name}.")
+    [sentence] = Balances(lent, now=timezone.now()).sentences(robotics, [], 1)
+    assert sentence.endswith(f"ahead of {nlp.name}.")
     now = timezone.now()
     entry = {"pool": lent, "own": False, "started_at": now - dt.timedelta(hours=5), "ended_at": now}
     claim = Claim.objects.filter(department=nlp).earliest("pk")
     LedgerEntry.objects.create(claim=claim, department=speech, lender=top, units=1, **entry)
     own, of_top = Balances(lent, now=now).sentences(robotics, [], 1)
-    assert own == said
+    assert own == sentence
     assert of_top.startswith(top.name)
     assert of_top.endswith(f"ahead of {speech.name}.")
     own, first = Balances(lent, now=now).sentences(speech, [Claim.objects.get(department=robotics).public_id], None)
     assert first.startswith(f"{top.name} has lent 5 GPU-hours")
 
 
-def test_the_verdict_says_it_before_anything_is_submitted(
+def test_verdict_mentions_the_balance_before_submission(
     lent: Pool, nlp: Department, robotics: Department, vision: Department
 ) -> None:
     place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
@@ -156,7 +156,7 @@ def test_the_verdict_says_it_before_anything_is_submitted(
     assert any(line.startswith("Robotics has lent") and line.endswith("it goes first.") for line in verdict.lines)
 
 
-def test_a_decision_says_the_balance_of_its_time_and_the_ledger_that_of_now(
+def test_decision_page_shows_the_balance_at_its_time_and_the_board_the_current_one(
     lent: Pool, nlp: Department, vision: Department, client: Client, root: User
 ) -> None:
     make.quota(nlp, lent, 0)
@@ -166,8 +166,8 @@ def test_a_decision_says_the_balance_of_its_time_and_the_ledger_that_of_now(
     run_pass(group_id=lent.group_id)
     page = f"/decisions/{Decision.objects.get(claim=claim, kind='wait').public_id}/"
     client.force_login(root)
-    said = r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)"
-    assert re.search(f"<dd data-balance>{said}", client.get(page).content.decode(), re.I)
-    assert re.search(rf"data-balances><li><a[^>]*>[^<]*</a>: {said}", client.get("/d/nlp/").content.decode(), re.I)
+    sentence = r"NLP has borrowed (39|40) GPU-hours more than it lent lately \(half-life 7 d\)"
+    assert re.search(f"<dd data-balance>{sentence}", client.get(page).content.decode(), re.I)
+    assert re.search(rf"data-balances><li><a[^>]*>[^<]*</a>: {sentence}", client.get("/d/nlp/").content.decode(), re.I)
     Pool.objects.update(balance_half_life=None)
     assert "data-balance" not in client.get(page).content.decode() + client.get("/d/nlp/").content.decode()

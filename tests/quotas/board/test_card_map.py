@@ -1,4 +1,4 @@
-"""The card map: which card is whose, what fits, and what a stranger does not learn."""
+"""The card map: who uses each card, what still fits, and what is hidden from non-members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def on(node, *cards):
     return [{"pod": 0, "node": node, "cards": list(cards)}]
 
 
-def test_cells_say_own_borrowed_and_leaving():
+def test_cells_distinguish_own_borrowed_and_leaving_units():
     pool = make.pool("a100", cards=8, nodes=2)
     vision, nlp = make.department("vision"), make.department("nlp")
     make.quota(vision, pool, 2)
@@ -31,7 +31,7 @@ def test_cells_say_own_borrowed_and_leaving():
     assert (view.free, view.largest, view.cards_free, view.own, view.borrowed) == (4, 3, 4, 3, 1)
 
 
-def test_what_is_promised_to_the_department_itself_is_its_teams_own():
+def test_use_of_the_parents_guarantee_counts_as_own():
     pool = make.pool("a100")
     lab, other = make.department("lab"), make.department("other")
     team = make.department("team", parent=lab)
@@ -42,7 +42,7 @@ def test_what_is_promised_to_the_department_itself_is_its_teams_own():
     assert (view.own, view.borrowed) == (2, 1)
 
 
-def test_names_are_on_cells_of_seen_departments_only():
+def test_names_are_shown_only_for_visible_departments():
     pool, vision, nlp = make.pool("a100"), make.department("vision"), make.department("nlp")
     alice = make.member(vision, username="alice")
     make.holding(vision, pool, own=1, user=alice, name="secret", workload="w1", placement=on("a100-n1", 0))
@@ -63,7 +63,7 @@ def test_a_shared_card_is_split_by_units():
     assert (view.free, view.largest) == (22000, 16000)
 
 
-def test_sick_cards_and_held_back_nodes_have_nothing_free_and_the_pool_is_short():
+def test_unhealthy_cards_and_held_back_nodes_count_as_missing_capacity():
     pool, vision = make.pool("a100", cards=8, nodes=2), make.department()
     make.quota(vision, pool, 8)
     Node.objects.filter(name="a100-n1").update(held_back="mig.config failed")
@@ -72,14 +72,14 @@ def test_sick_cards_and_held_back_nodes_have_nothing_free_and_the_pool_is_short(
     assert (view.present, view.free, view.largest, view.missing, view.short_by) == (3, 3, 3, 5, 5)
 
 
-def test_units_without_a_known_card_are_counted_apart():
+def test_units_without_a_known_card_are_counted_as_unplaced():
     pool, vision = make.pool(), make.department()
     make.holding(vision, pool, borrowed={None: 3})
     [view] = pool_overview(read([pool]))
     assert (view.unplaced, view.free, view.largest) == (3, 5, 5)
 
 
-def test_a_cut_card_shows_each_instance_where_it_starts():
+def test_mig_card_shows_each_instance_at_its_first_slice():
     pool = make.pool("mig", cards=1, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
     vision = make.department("vision")
     make.quota(vision, pool, 8)
@@ -92,7 +92,7 @@ def test_a_cut_card_shows_each_instance_where_it_starts():
     assert len(cell.slices) == 7
 
 
-def test_instances_cut_beforehand_are_counted_by_profile_for_nobody_knows_their_card():
+def test_fixed_mig_instances_are_counted_by_profile_because_their_card_is_unknown():
     pool = make.pool("mig", cards=2, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
     Node.objects.update(instances={"1g.10gb": 4, "3g.40gb": 2})
     vision, nlp = make.department("vision"), make.department("nlp")
@@ -107,7 +107,7 @@ def test_instances_cut_beforehand_are_counted_by_profile_for_nobody_knows_their_
     assert (view.largest, view.unplaced, view.cards_free) == (1, 0, 0)
 
 
-def test_compute_has_a_bar_of_its_own_where_it_is_limited():
+def test_limited_compute_has_its_own_bar():
     pool = make.pool("hami", cards=1, unit="MiB", units_per_card=16000)
     Card.objects.update(cores=100)
     vision = make.department("vision")
@@ -118,7 +118,7 @@ def test_compute_has_a_bar_of_its_own_where_it_is_limited():
     assert [(box.x, box.width) for box in cell.core_boxes] == [("2.00", "72.00")]
 
 
-def test_the_largest_that_fits_has_the_cpu_and_memory_that_come_with_its_cards() -> None:
+def test_largest_request_that_fits_accounts_for_cpu_memory_and_pods() -> None:
     pool = make.pool("a100", cards=16, nodes=2, cpu_per_card=8_000, memory_per_card=64_000)
     Node.objects.update(cpu_milli=64_000, memory_mib=512_000, pods=10)
     vision = make.department("vision")

@@ -1,4 +1,4 @@
-"""The drawing of who lends to whom."""
+"""The flow diagram of loans between departments."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ def lent(pool, lender, borrower, units, state=ClaimState.HOLDING):
     make.holding(borrower, pool, borrowed={lender: units}, state=state)
 
 
-def test_of_a_pool_where_nothing_is_lent_there_is_no_drawing():
+def test_pool_without_loans_has_no_diagram():
     pool, vision = make.pool(cards=8), make.department("vision")
     make.holding(vision, pool, own=2)
     assert running_loans(read([pool])) == []
     assert flow([]) is None
-    assert flow([Loan(pool, vision, None)]) is None  # it has ended
+    assert flow([Loan(pool, vision, None)]) is None  # the loan has ended
 
 
-def test_each_side_has_its_parties_the_largest_first_and_every_ribbon_fills_its_part_of_both():
+def test_parties_are_sorted_by_size_and_ribbons_fill_both_sides():
     pool = make.pool(cards=32)
     vision, nlp, biology = (make.department(name) for name in ("vision", "nlp", "biology"))
     lent(pool, vision, biology, 6)
     lent(pool, vision, nlp, 2, ClaimState.LEAVING)
     lent(pool, None, biology, 4)
-    drawn = flow(running_loans(read([pool])))
-    assert drawn is not None
-    assert [(party.department, party.units) for party in drawn.lenders] == [(vision, 8), (None, 4)]
-    assert [(party.department, party.units) for party in drawn.borrowers] == [(biology, 10), (nlp, 2)]
-    assert [(each.units, each.leaving) for each in drawn.ribbons] == [(6, False), (2, True), (4, False)]
-    for side in (drawn.lenders, drawn.borrowers):
+    diagram = flow(running_loans(read([pool])))
+    assert diagram is not None
+    assert [(party.department, party.units) for party in diagram.lenders] == [(vision, 8), (None, 4)]
+    assert [(party.department, party.units) for party in diagram.borrowers] == [(biology, 10), (nlp, 2)]
+    assert [(each.units, each.leaving) for each in diagram.ribbons] == [(6, False), (2, True), (4, False)]
+    for side in (diagram.lenders, diagram.borrowers):
         assert all(party.height >= LEAST for party in side)
         assert [party.y for party in side[1:]] == [before.y + before.height + GAP for before in side[:-1]]
-        assert side[-1].y + side[-1].height <= drawn.height
-    ends = [tuple(map(float, ENDS.match(ribbon.path).groups())) for ribbon in drawn.ribbons]
+        assert side[-1].y + side[-1].height <= diagram.height
+    ends = [tuple(map(float, ENDS.match(ribbon.path).groups())) for ribbon in diagram.ribbons]
     left, right = [(end[0], end[3]) for end in ends], [(end[1], end[2]) for end in ends]
-    for side, parts in ((drawn.lenders, left), (drawn.borrowers, right)):
+    for side, parts in ((diagram.lenders, left), (diagram.borrowers, right)):
         for party in side:
             inside = sorted(part for part in parts if party.y - 0.1 <= part[0] < party.y + party.height - 0.1)
             assert inside[0][0] == pytest.approx(party.y, abs=0.1)
@@ -54,7 +54,7 @@ def test_each_side_has_its_parties_the_largest_first_and_every_ribbon_fills_its_
             assert [one[1] for one in inside[:-1]] == pytest.approx([one[0] for one in inside[1:]], abs=0.1)
 
 
-def test_a_loan_that_is_partly_recalled_is_two_ribbons():
+def test_partly_recalled_loan_is_drawn_as_two_ribbons():
     pool, vision, nlp = make.pool(cards=8), make.department("vision"), make.department("nlp")
     lent(pool, vision, nlp, 3)
     lent(pool, vision, nlp, 1, ClaimState.LEAVING)
@@ -63,7 +63,7 @@ def test_a_loan_that_is_partly_recalled_is_two_ribbons():
     assert [(each.units, each.leaving) for each in flow([loan]).ribbons] == [(3, False), (1, True)]
 
 
-def test_the_pages_of_pool_and_department_say_it_in_words_too(client: Client):
+def test_pool_and_department_pages_also_list_loans_as_text(client: Client):
     pool, vision, nlp = make.pool("a100", cards=8), make.department("vision"), make.department("nlp")
     for department in (vision, nlp):
         make.quota(department, pool, 4)

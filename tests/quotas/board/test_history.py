@@ -1,4 +1,4 @@
-"""The trend from metered hours, and who lent what to whom."""
+"""Usage trends from metered hours, and loans between departments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_trend_is_the_mean_of_its_hours():
     assert everybody.borrowed == 0.5
 
 
-def test_the_running_hour_is_the_mean_of_what_is_metered_of_it_so_far():
+def test_current_hour_is_the_mean_of_what_is_metered_so_far():
     pool, vision = make.pool(cards=8), make.department()
     make.quota(vision, pool, 6)
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
@@ -44,7 +44,7 @@ def test_hours_before_the_period_do_not_count():
     assert len(trend(metered_hours([pool], days=30))[pool.pk]) == 1
 
 
-def test_loans_are_pairwise_and_what_one_borrowed_the_other_lent():
+def test_loans_are_pairwise_and_equal_for_borrower_and_lender():
     pool, vision, nlp = make.pool(), make.department("vision"), make.department("nlp")
     first = make.holding(vision, pool, own=1, borrowed={nlp: 2})
     make.holding(vision, pool, borrowed={nlp: 1, None: 1}, started_at=timezone.now())
@@ -56,7 +56,7 @@ def test_loans_are_pairwise_and_what_one_borrowed_the_other_lent():
     assert (lent.borrower, lent.units, lent.card_hours) == (vision, 3, pytest.approx(2, abs=0.01))
 
 
-def test_an_ended_loan_stays_with_its_hours_and_no_units():
+def test_ended_loan_keeps_its_hours_but_no_units():
     pool, vision, nlp = make.pool(), make.department(), make.department()
     ended = make.holding(vision, pool, borrowed={nlp: 4})
     ended.ledger.update(ended_at=timezone.now())
@@ -64,7 +64,7 @@ def test_an_ended_loan_stays_with_its_hours_and_no_units():
     assert (loan.units, loan.since, loan.card_hours) == (0, None, pytest.approx(4, abs=0.01))
 
 
-def test_loans_between_teams_of_one_department_are_not_its_loans():
+def test_loans_between_teams_are_not_loans_of_their_department():
     pool, vision = make.pool(), make.department()
     left, right = make.department(parent=vision), make.department(parent=vision)
     make.holding(left, pool, borrowed={right: 1})

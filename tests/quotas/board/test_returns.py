@@ -1,4 +1,4 @@
-"""What is on its way back, where several wait for the same claim to be gone."""
+"""Returning capacity when several claims wait for the same leaving claim."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tests import builders as make
 pytestmark = pytest.mark.django_db
 
 
-def again(claim: Claim) -> Claim:
+def reloaded(claim: Claim) -> Claim:
     return Claim.objects.select_related("held_for").get(pk=claim.pk)
 
 
-def test_who_waits_for_what_anothers_leaver_leaves_over_says_so(
+def test_claim_waiting_for_the_rest_of_another_claims_leaver_lists_it(
     pool: Pool, vision: Department, nlp: Department
 ) -> None:
-    """Nothing of it is back before that one has gone."""
+    """Nothing has returned before the leaver has ended."""
     speech = make.department("speech")
     Quota.objects.all().delete()
     for department in (vision, nlp, speech):
         make.quota(department, pool, 2)
     held = make.holding(nlp, pool, own=2, borrowed={vision: 2, speech: 2, None: 2}, notice=600, name="secret")
-    before = timezone.now() - dt.timedelta(minutes=1)  # else their ids say who is first
+    before = timezone.now() - dt.timedelta(minutes=1)  # otherwise their IDs decide the order
     first = make.claim(vision, pool, 2, name="first", submitted_at=before)
     second = make.claim(speech, pool, 2, name="second")
     run_pass(group_id=pool.group_id)
-    first, second, held = again(first), again(second), again(held)
+    first, second, held = reloaded(first), reloaded(second), reloaded(held)
     assert (held.state, held.held_for) == (ClaimState.LEAVING, first)
     assert first.waiting_on == second.waiting_on == [held.public_id]
     here = usage_now.read()
@@ -46,10 +46,10 @@ def test_who_waits_for_what_anothers_leaver_leaves_over_says_so(
     assert usage_now.free(here, pool.pk) == pool.cards.count() - 8
     release(held, now=timezone.now())
     run_pass(group_id=pool.group_id)
-    assert [(again(c).state, again(c).waiting_on) for c in (first, second)] == [(ClaimState.HOLDING, [])] * 2
+    assert [(reloaded(c).state, reloaded(c).waiting_on) for c in (first, second)] == [(ClaimState.HOLDING, [])] * 2
 
 
-def test_what_one_leaves_goes_first_to_whom_it_is_held_for_and_those_wait_whom_it_is_not_enough_for(
+def test_leaving_units_count_first_for_the_claim_they_are_held_for(
     pool: Pool, vision: Department, nlp: Department
 ) -> None:
     mine = make.claim(vision, pool, 3, reserved={"units": 3, "places": []})

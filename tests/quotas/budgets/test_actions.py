@@ -1,4 +1,4 @@
-"""Who sets budgets, what is refused, who is told when, and what a pass makes of them."""
+"""Budgets: who can set them, what is refused, who is notified when, and how a planning pass applies them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def budget_of(department: Department, hours: int = 100, **more: Any) -> Budget:
 def used(
     department: Department, pool: Pool, hours: float, *, units: int = 1, until: dt.datetime = NOW, **more: Any
 ) -> None:
-    """So many GPU-hours that ended at that time."""
+    """Records that many GPU-hours, ending at `until`."""
     start = until - dt.timedelta(hours=hours / units)
     claim = make.claim(department, pool, units, ClaimState.RELEASED, released_at=until, **more)
     LedgerEntry.objects.create(
@@ -62,10 +62,10 @@ def used(
     )
 
 
-# Who may --------------------------------------------------------------------------------------------------------------
+# Permissions ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_department_gets_its_budget_from_whoever_sets_its_quota(
+def test_budget_of_a_department_is_set_by_those_who_set_its_quota(
     lab: Department, vision: Department, root: User
 ) -> None:
     owner, above = make.member(vision, Role.OWNER), make.member(lab, Role.OWNER)
@@ -78,7 +78,7 @@ def test_a_department_gets_its_budget_from_whoever_sets_its_quota(
     assert Budget.objects.count() == 2
 
 
-def test_an_owner_sets_the_budgets_of_people_and_a_member_none(lab: Department, vision: Department) -> None:
+def test_owners_but_not_members_can_set_budgets_of_users(lab: Department, vision: Department) -> None:
     owner, member = make.member(vision, Role.OWNER), make.member(vision, Role.MEMBER)
     row = create_budget(actor=Actor(owner), department=vision, person=member, limits=Limits(10))
     with pytest.raises(Forbidden):
@@ -88,7 +88,7 @@ def test_an_owner_sets_the_budgets_of_people_and_a_member_none(lab: Department, 
     assert Budget.objects.get().hours == 10
 
 
-def test_whose_budgets_one_sees(lab: Department, vision: Department, root: User) -> None:
+def test_visible_budgets_depend_on_the_role(lab: Department, vision: Department, root: User) -> None:
     owner, ann, ben = (make.member(vision, role) for role in (Role.OWNER, Role.MEMBER, Role.MEMBER))
     rows = {
         "vision": budget_of(vision), "lab": budget_of(lab), "ann": budget_of(vision, person=ann),
@@ -96,17 +96,17 @@ def test_whose_budgets_one_sees(lab: Department, vision: Department, root: User)
     }  # fmt: skip
     names = {row.pk: name for name, row in rows.items()}
 
-    def seen(user: User) -> set[str]:
+    def visible_to(user: User) -> set[str]:
         return {names[row.pk] for row in visible_budgets(Actor(user))}
 
-    assert seen(owner) == {"vision", "ann", "ben"}
-    assert seen(ann) == {"vision", "ann"}
-    assert seen(make.user("stranger")) == set()
-    assert seen(root) == set(rows)
+    assert visible_to(owner) == {"vision", "ann", "ben"}
+    assert visible_to(ann) == {"vision", "ann"}
+    assert visible_to(make.user("stranger")) == set()
+    assert visible_to(root) == set(rows)
     assert {names[row.pk] for row in binding_budgets(Actor(root), vision)} == {"vision", "lab", "ann", "ben"}
 
 
-# What is refused ------------------------------------------------------------------------------------------------------
+# Validation -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,20 +124,22 @@ def test_whose_budgets_one_sees(lab: Department, vision: Department, root: User)
         (Limits(1, starts_on=dt.date(2030, 1, 1), ends_on=dt.date(2040, 1, 1)), "ends_on"),
     ],
 )
-def test_what_cannot_be_is_refused_at_its_field(limits: Limits, field: str, vision: Department, root: User) -> None:
+def test_invalid_limits_are_refused_with_their_field(
+    limits: Limits, field: str, vision: Department, root: User
+) -> None:
     with pytest.raises(Invalid) as refused:
         create_budget(actor=Actor(root), department=vision, limits=limits)
     assert refused.value.field == field
     assert not Budget.objects.exists()
 
 
-def test_a_person_who_does_not_belong_there_is_refused(vision: Department, root: User) -> None:
+def test_budget_for_a_non_member_is_refused(vision: Department, root: User) -> None:
     with pytest.raises(Invalid) as refused:
         create_budget(actor=Actor(root), department=vision, person=make.user("stranger"), limits=Limits(1))
     assert refused.value.field == "person"
 
 
-def test_two_of_the_same_are_refused_and_a_term_beside_a_month_is_not(
+def test_duplicate_budget_is_refused_but_a_term_beside_a_month_is_allowed(
     vision: Department, pool: Pool, root: User
 ) -> None:
     create_budget(actor=Actor(root), department=vision, limits=Limits(1))
@@ -150,29 +152,29 @@ def test_two_of_the_same_are_refused_and_a_term_beside_a_month_is_not(
         change_budget(actor=Actor(root), budget=term, limits=Limits(2), expected_version=1)
 
 
-def test_of_two_tabs_the_second_is_refused(vision: Department, root: User) -> None:
+def test_change_or_removal_of_a_stale_version_is_refused(vision: Department, root: User) -> None:
     row = create_budget(actor=Actor(root), department=vision, limits=Limits(1))
     change_budget(actor=Actor(root), budget=row, limits=Limits(2), expected_version=1)
-    for late in (
+    for stale_call in (
         lambda: change_budget(actor=Actor(root), budget=row, limits=Limits(3), expected_version=1),
         lambda: remove_budget(actor=Actor(root), budget=row, expected_version=1),
     ):
         with pytest.raises(Stale):
-            late()
+            stale_call()
     assert Budget.objects.get().hours == 2
     remove_budget(actor=Actor(root), budget=row, expected_version=2)
     actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["budget.set", "budget.set", "budget.removed"]
 
 
-# Who is told ----------------------------------------------------------------------------------------------------------
+# Notifications --------------------------------------------------------------------------------------------------------
 
 
-def told(kind: str) -> list[str]:
+def notified(kind: str) -> list[str]:
     return sorted(InboxItem.objects.filter(kind=kind).values_list("user__username", flat=True))
 
 
-def test_people_are_told_once_in_a_period_at_80_and_at_100_percent(
+def test_users_are_notified_once_per_period_at_80_and_at_100_percent(
     lab: Department, vision: Department, pool: Pool
 ) -> None:
     ann = make.member(vision, Role.MEMBER, "ann", email="ann@example.org")
@@ -183,10 +185,10 @@ def test_people_are_told_once_in_a_period_at_80_and_at_100_percent(
     assert keep(now=NOW) == 0
     used(vision, pool, 0.1, user=ann)
     assert [keep(now=NOW), keep(now=NOW)] == [1, 0]
-    assert (told("budget.near"), told("budget.reached")) == (["ann", "olivia"], [])
+    assert (notified("budget.near"), notified("budget.reached")) == (["ann", "olivia"], [])
     used(vision, pool, 20, user=ann)
     assert [keep(now=NOW), keep(now=NOW)] == [1, 0]
-    assert told("budget.reached") == ["ann", "olivia"]
+    assert notified("budget.reached") == ["ann", "olivia"]
     assert [row.kind for row in WebhookDelivery.objects.order_by("pk")] == ["budget.near", "budget.reached"]
     item = InboxItem.objects.filter(kind="budget.reached").first()
     assert item is not None
@@ -197,17 +199,17 @@ def test_people_are_told_once_in_a_period_at_80_and_at_100_percent(
     assert sentence(item.kind, item.data).endswith("nothing new starts. What runs is not stopped.")
 
 
-def test_in_the_next_period_they_are_told_again(vision: Department, pool: Pool) -> None:
+def test_users_are_notified_again_in_the_next_period(vision: Department, pool: Pool) -> None:
     make.member(vision, Role.OWNER, "olivia")
     budget_of(vision, 10)
     used(vision, pool, 12)
     used(vision, pool, 9, until=APRIL + dt.timedelta(days=2))
     later = APRIL + dt.timedelta(days=3)
     assert [keep(now=NOW), keep(now=APRIL), keep(now=later), keep(now=later)] == [1, 0, 1, 0]
-    assert (told("budget.reached"), told("budget.near")) == (["olivia"], ["olivia"])
+    assert (notified("budget.reached"), notified("budget.near")) == (["olivia"], ["olivia"])
 
 
-def test_a_larger_budget_warns_anew_and_another_action_does_not(vision: Department, pool: Pool, root: User) -> None:
+def test_larger_budget_notifies_again_but_another_action_does_not(vision: Department, pool: Pool, root: User) -> None:
     make.member(vision, Role.OWNER, "olivia")
     now = timezone.now()
     row = budget_of(vision, 10)
@@ -223,10 +225,10 @@ def test_a_larger_budget_warns_anew_and_another_action_does_not(vision: Departme
     assert keep(now=now) == 0
 
 
-def test_the_mark_and_the_messages_are_written_together(
+def test_notified_mark_and_messages_are_written_in_one_transaction(
     vision: Department, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between the two, nothing was told, and the next run tells it once."""
+    """If the process is killed between the two, nothing was sent, and the next run sends it once."""
     make.member(vision, Role.OWNER, "olivia")
     budget_of(vision, 10)
     used(vision, pool, 9)
@@ -243,13 +245,13 @@ def test_the_mark_and_the_messages_are_written_together(
     monkeypatch.undo()
     assert not InboxItem.objects.exists()
     assert [keep(now=NOW), keep(now=NOW)] == [1, 0]
-    assert told("budget.near") == ["olivia"]
+    assert notified("budget.near") == ["olivia"]
 
 
-# What a pass makes of it ----------------------------------------------------------------------------------------------
+# In a planning pass ---------------------------------------------------------------------------------------------------
 
 
-def test_over_budget_nothing_starts_and_the_period_that_turns_frees_it_at_the_next_pass(
+def test_used_up_budget_blocks_starts_until_the_first_pass_of_the_next_period(
     lab: Department, vision: Department, pool: Pool
 ) -> None:
     budget_of(lab, 10, action="no_new_work")
@@ -267,19 +269,19 @@ def test_over_budget_nothing_starts_and_the_period_that_turns_frees_it_at_the_ne
     assert Claim.objects.get(pk=claim.pk).state == ClaimState.HOLDING
 
 
-def test_running_work_goes_on_and_what_it_uses_holds_others(vision: Department, pool: Pool) -> None:
+def test_running_work_continues_but_its_use_can_block_new_work(vision: Department, pool: Pool) -> None:
     budget_of(vision, 10, action="no_new_work")
-    runs = make.holding(vision, pool, own=2, started_at=NOW - dt.timedelta(hours=5))
-    waits = make.claim(vision, pool, 1, submitted_at=NOW)
+    running = make.holding(vision, pool, own=2, started_at=NOW - dt.timedelta(hours=5))
+    waiting = make.claim(vision, pool, 1, submitted_at=NOW)
     run_pass(group_id=pool.group_id, now=NOW - dt.timedelta(seconds=1))
-    assert Claim.objects.get(pk=waits.pk).state == ClaimState.HOLDING  # a second before it was used up
+    assert Claim.objects.get(pk=waiting.pk).state == ClaimState.HOLDING  # a second before it was used up
     later = make.claim(vision, pool, 1, submitted_at=NOW)
     run_pass(group_id=pool.group_id, now=NOW)
     assert Claim.objects.get(pk=later.pk).state == ClaimState.PENDING
-    assert Claim.objects.get(pk=runs.pk).state == ClaimState.HOLDING
+    assert Claim.objects.get(pk=running.pk).state == ClaimState.HOLDING
 
 
-def test_with_no_borrowing_what_fits_inside_the_guarantee_starts(vision: Department, pool: Pool) -> None:
+def test_no_borrowing_budget_still_starts_claims_within_the_guarantee(vision: Department, pool: Pool) -> None:
     make.quota(make.department("nlp"), pool, 4)
     budget_of(vision, 10)
     used(vision, pool, 11)
@@ -295,7 +297,7 @@ def test_with_no_borrowing_what_fits_inside_the_guarantee_starts(vision: Departm
 
 
 def test_passes_that_change_nothing_write_nothing(vision: Department, pool: Pool) -> None:
-    """What was used grows with each second; the answer to who is held does not."""
+    """The hours used grow every second, but the answer to the held claim stays the same."""
     budget_of(vision, 10, action="no_new_work")
     make.holding(vision, pool, own=1, started_at=NOW - dt.timedelta(hours=12))
     claim = make.claim(vision, pool, 1, submitted_at=NOW)
@@ -305,10 +307,10 @@ def test_passes_that_change_nothing_write_nothing(vision: Department, pool: Pool
     assert Claim.objects.get(pk=claim.pk).answered_at == answered
 
 
-# Before it is done ----------------------------------------------------------------------------------------------------
+# Previews -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_preview_says_who_would_be_held(vision: Department, pool: Pool, root: User) -> None:
+def test_preview_lists_the_workloads_that_would_be_held(vision: Department, pool: Pool, root: User) -> None:
     now = timezone.now()
     make.holding(vision, pool, own=1, started_at=now - dt.timedelta(hours=3))
     make.claim(vision, pool, 1, name="train")
@@ -335,7 +337,7 @@ def test_the_preview_says_who_would_be_held(vision: Department, pool: Pool, root
     ],
 )
 @pytest.mark.parametrize("who", ["Vision", "ann", "ann (in A100)"])
-def test_the_preview_of_a_budget_that_is_used_up_says_what_it_blocks(
+def test_preview_of_a_used_up_budget_states_what_it_blocks(
     action: str, says: str, who: str, vision: Department, pool: Pool, root: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timezone, "now", lambda: NOW)
@@ -349,7 +351,9 @@ def test_the_preview_of_a_budget_that_is_used_up_says_what_it_blocks(
     assert not any("affected" in line for line in (found.sentence, *found.lines))
 
 
-def test_removing_it_says_who_would_be_recalled_by_those_it_held(vision: Department, pool: Pool, root: User) -> None:
+def test_removal_preview_lists_workloads_that_held_claims_would_preempt(
+    vision: Department, pool: Pool, root: User
+) -> None:
     now = timezone.now()
     if now.day == 1 and now.hour < 4:
         pytest.skip("the month has just begun")
@@ -362,7 +366,7 @@ def test_removing_it_says_who_would_be_recalled_by_those_it_held(vision: Departm
     assert {each.kind for each in found.breaks} == {"stopped"}
 
 
-def test_the_state_says_where_it_ends_at_todays_rate(vision: Department, pool: Pool, root: User) -> None:
+def test_state_projects_use_at_the_current_rate(vision: Department, pool: Pool, root: User) -> None:
     make.holding(vision, pool, own=2, started_at=NOW - dt.timedelta(hours=50))
     rows = [budget_of(vision, hours, pool=on) for hours, on in ((1000, None), (110, pool))]
     fine, near = states_of(Actor(root), rows, now=NOW)
@@ -373,7 +377,7 @@ def test_the_state_says_where_it_ends_at_todays_rate(vision: Department, pool: P
     assert (up.stage, up.holds, up.left, up.used_up_at) == (Stage.USED_UP, True, 0, None)
 
 
-def test_terms_that_do_not_run_hold_nobody(vision: Department, pool: Pool, root: User) -> None:
+def test_terms_outside_their_dates_hold_no_claim(vision: Department, pool: Pool, root: User) -> None:
     day = NOW.date()
     soon = budget_of(vision, 1, starts_on=day + dt.timedelta(days=1), ends_on=day + dt.timedelta(days=9))
     past = budget_of(vision, 1, starts_on=day - dt.timedelta(days=9), ends_on=day - dt.timedelta(days=1))

@@ -1,4 +1,4 @@
-"""Owners and operators write amounts as people do, wherever a page asks for one; what stands there is read again to the unit."""
+"""Forms accept amounts as people write them, and parse the value that they show back to the exact number of units."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def form(**fields: Any) -> dict[str, Any]:
     return {"guaranteed": "20", "borrow_limit": "", "lend_limit": "", "version": 1, "why": ""} | fields
 
 
-def test_a_number_alone_counts_as_everywhere_and_an_amount_as_it_says(
+def test_quota_form_accepts_bare_numbers_and_amounts_with_a_unit(
     client: Client, vision: Department, root: User
 ) -> None:
     client.force_login(root)
@@ -47,11 +47,11 @@ def test_a_number_alone_counts_as_everywhere_and_an_amount_as_it_says(
     assert (quota.guaranteed, quota.borrow_limit, quota.lend_limit) == (32 * GIB, 8 * GIB, 8 * GIB)
 
 
-def test_what_is_no_amount_is_refused_and_stays_in_the_form(client: Client, vision: Department, root: User) -> None:
+def test_invalid_amount_is_refused_and_kept_in_the_form(client: Client, vision: Department, root: User) -> None:
     client.force_login(root)
-    answer = client.post("/d/vision/quotas/t4/", form(guaranteed="plenty", borrow_limit="-1", lend_limit="0"))
-    assert answer.status_code == 422
-    text = answer.content.decode()
+    response = client.post("/d/vision/quotas/t4/", form(guaranteed="plenty", borrow_limit="-1", lend_limit="0"))
+    assert response.status_code == 422
+    text = response.content.decode()
     assert "“plenty” is not a valid amount here. Examples: memory (6 GiB)" in text
     assert "“-1” is not a valid amount here." in text
     assert 'value="plenty"' in text
@@ -63,7 +63,7 @@ def test_what_is_no_amount_is_refused_and_stays_in_the_form(client: Client, visi
     assert Quota.objects.get().guaranteed == 20 * GIB
 
 
-def test_an_owner_steers_the_lend_limit_and_its_windows_so(client: Client, vision: Department) -> None:
+def test_owner_can_set_lend_limit_and_windows_as_amounts_with_a_unit(client: Client, vision: Department) -> None:
     client.force_login(make.member(vision, Role.OWNER))
     window = {f"windows-0-{name}": value for name, value in
               {"days": [0, 1], "start": "09:00", "end": "18:00", "lend_limit": "4 GiB"}.items()}  # fmt: skip
@@ -71,12 +71,17 @@ def test_an_owner_steers_the_lend_limit_and_its_windows_so(client: Client, visio
     url = "/d/vision/quotas/t4/"
     assert client.post(url, form(guaranteed="1", lend_limit="1.5 GiB", **rows, **window)).status_code == 302
     quota = Quota.objects.get()
-    assert (quota.guaranteed, quota.borrow_limit) == (20 * GIB, 1500)  # the operator's, whatever is sent
+    assert (quota.guaranteed, quota.borrow_limit) == (
+        20 * GIB,
+        1500,
+    )  # only an operator changes these, whatever the owner sends
     assert (quota.lend_limit, quota.windows[0]["lend_limit"]) == (1536, 4 * GIB)
     assert 'value="4 GiB"' in client.get(url).content.decode()
 
 
-def test_a_cap_and_what_may_be_promised(client: Client, vision: Department, root: User) -> None:
+def test_user_cap_and_nominal_capacity_accept_amounts_with_a_unit(
+    client: Client, vision: Department, root: User
+) -> None:
     client.force_login(root)
     assert client.post("/d/vision/caps/t4/", {"t4-units": "6 GiB"}).status_code == 200
     assert UserCap.objects.get().units == 6 * GIB

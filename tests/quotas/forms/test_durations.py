@@ -14,7 +14,7 @@ from quotas.forms.durations import DurationField
 
 
 @given(st.integers(0, 10**9))
-def test_what_a_field_shows_it_reads_back(seconds: int) -> None:
+def test_field_parses_back_the_duration_it_shows(seconds: int) -> None:
     field = DurationField(needs_unit=True)
     assert field.clean(field.prepare_value(seconds)) == seconds
 
@@ -26,7 +26,7 @@ def _forms(parent: Any = forms.BaseForm) -> Iterator[Any]:
 
 
 def test_no_form_asks_for_bare_seconds() -> None:
-    assert get_resolver().url_patterns  # what a page has is imported
+    assert get_resolver().url_patterns  # imports every page and its forms
     labels = {
         f"{form.__name__}.{name}": str(field.label)
         for form in _forms()

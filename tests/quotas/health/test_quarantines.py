@@ -1,4 +1,4 @@
-"""Quarantine of nodes and cards: who is told, what comes back, and what is left in the history."""
+"""Quarantine of nodes and cards: whose work is recalled, who is notified, when it ends, and what its history keeps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def holding(vision: Department, pool: Pool, *cards: int, **fields: Any) -> Claim
     return make.holding(vision, pool, own=len(cards), **given)
 
 
-def told(user: Any) -> list[tuple[str, bool]]:
+def messages_of(user: Any) -> list[tuple[str, bool]]:
     """Kind, and whether it is mailed, of each message in order."""
     rows = InboxItem.objects.filter(user=user).order_by("pk")
     return [(row.kind, row.mail_due_at is not None) for row in rows]
@@ -74,14 +74,14 @@ def state(claim: Claim) -> str:
 
 
 def present(pool: Pool) -> int:
-    """As the board and as the engine see it."""
+    """Units present, which the board and the engine must count alike."""
     board = usage_now.read([pool]).present(pool.pk)
     [planned] = load_snapshot(pool.group, now=timezone.now()).pools
     assert sum(card.units for each in planned.nodes or () for card in each.cards) == board
     return board
 
 
-def test_a_sign_takes_the_node_out_and_tells_who_is_there_without_waiting_for_the_minimum_runtime(
+def test_sign_quarantines_the_node_and_recalls_its_work_despite_the_minimum_runtime(
     pool: Pool, vision: Department
 ) -> None:
     root = make.user("root", is_operator=True)
@@ -98,10 +98,10 @@ def test_a_sign_takes_the_node_out_and_tells_who_is_there_without_waiting_for_th
     assert quarantines.that_stops(elsewhere) is None
     assert AuditEntry.objects.filter(action="node.quarantined", target="a100-n1", actor=None).count() == 1
     assert [item.kind for item in InboxItem.objects.filter(user=root)] == ["node.quarantined"]
-    assert judged(XID, now=now + dt.timedelta(minutes=1)) == 0, "the same sign again is no news"
+    assert judged(XID, now=now + dt.timedelta(minutes=1)) == 0, "the same sign again changes nothing"
 
 
-def test_when_the_sign_has_been_away_long_enough_the_node_is_back_and_who_has_not_left_stays(
+def test_quarantine_ends_once_the_sign_is_absent_long_enough_and_leaving_work_stays(
     pool: Pool, vision: Department
 ) -> None:
     now = timezone.now()
@@ -125,7 +125,7 @@ def test_when_the_sign_has_been_away_long_enough_the_node_is_back_and_who_has_no
     assert Quarantine.objects.count() == 2, "a second time is a second row of the history"
 
 
-def test_what_an_operator_puts_back_stays_until_the_sign_has_been_away(
+def test_sign_overruled_by_an_operator_is_ignored_until_it_has_been_absent(
     pool: Pool, vision: Department, operator: Actor
 ) -> None:
     now = timezone.now()
@@ -143,9 +143,7 @@ def test_what_an_operator_puts_back_stays_until_the_sign_has_been_away(
         quarantines.put_back(actor=operator, row=row)
 
 
-def test_an_operator_takes_one_card_out_and_only_its_work_leaves(
-    pool: Pool, vision: Department, operator: Actor
-) -> None:
+def test_quarantine_of_one_card_recalls_only_its_work(pool: Pool, vision: Department, operator: Actor) -> None:
     on_it, beside = holding(vision, pool, 0, 1), holding(vision, pool, 2)
     seen = quarantines.versions.mark(quarantines.in_force(node()))
     row = quarantines.quarantine(actor=operator, node=node(), card=1, why=" fan is loud ", seen=seen)
@@ -162,7 +160,7 @@ def test_an_operator_takes_one_card_out_and_only_its_work_leaves(
     assert waiting.placement[0]["node"] == "a100-n2", "the node with the card has only three left"
 
 
-def test_a_quarantine_of_both_a_card_and_its_node_ends_with_the_last(
+def test_work_is_recalled_until_the_quarantines_of_both_card_and_node_end(
     pool: Pool, vision: Department, operator: Actor
 ) -> None:
     claim = holding(vision, pool, 0)
@@ -171,13 +169,13 @@ def test_a_quarantine_of_both_a_card_and_its_node_ends_with_the_last(
     quarantines.put_back(actor=operator, row=card)
     assert state(claim) == ClaimState.LEAVING
     whole = Quarantine.objects.get(card=None)
-    assert quarantines.that_stops(claim) == whole, "it is the node's now"
+    assert quarantines.that_stops(claim) == whole, "the quarantine of the node still applies"
     quarantines.put_back(actor=operator, row=whole)
     assert state(claim) == ClaimState.HOLDING
     assert not Card.objects.filter(quarantined=True).exists()
 
 
-def test_non_preemptible_work_is_not_stopped_and_its_author_is_told_once(
+def test_non_preemptible_work_is_not_stopped_and_its_user_is_notified_once(
     pool: Pool, vision: Department, operator: Actor
 ) -> None:
     author = make.member(vision)
@@ -191,10 +189,10 @@ def test_non_preemptible_work_is_not_stopped_and_its_author_is_told_once(
     )  # fmt: skip
 
 
-def test_who_comes_to_hold_there_later_is_told_by_the_next_tick_and_keeps_the_first_deadline(
+def test_claims_that_hold_there_later_are_recalled_at_the_next_tick_by_the_first_deadline(
     pool: Pool, vision: Department, operator: Actor
 ) -> None:
-    """A preemption under way when the quarantine began, and withdrawn since."""
+    """Such as a claim whose preemption was under way when the quarantine began and has been withdrawn since."""
     claim = holding(vision, pool, 0)
     quarantines.quarantine(actor=operator, node=node(), card=None, why="XID 79")
     claim.refresh_from_db()
@@ -206,7 +204,7 @@ def test_who_comes_to_hold_there_later_is_told_by_the_next_tick_and_keeps_the_fi
     assert quarantines.keep(now=timezone.now()) == 0
 
 
-def test_an_operators_end_is_kept(pool: Pool, vision: Department, operator: Actor) -> None:
+def test_quarantine_ends_at_the_time_that_the_operator_set(pool: Pool, vision: Department, operator: Actor) -> None:
     until = timezone.now() + dt.timedelta(hours=1)
     row = quarantines.quarantine(actor=operator, node=node(), card=None, why="new fan", until=until)
     assert quarantines.keep(now=until - dt.timedelta(seconds=1)) == 0
@@ -234,7 +232,7 @@ def test_bad_input_is_refused_with_its_field_and_changes_nothing(
     assert not Quarantine.objects.exists()
 
 
-def test_where_the_cluster_chooses_the_card_a_single_one_cannot_be_kept_free(
+def test_single_card_cannot_be_quarantined_where_the_cluster_chooses_cards(
     pool: Pool, vision: Department, operator: Actor
 ) -> None:
     type(pool.group.cluster).objects.update(kind=ClusterKind.KUBERNETES)
@@ -243,10 +241,10 @@ def test_where_the_cluster_chooses_the_card_a_single_one_cannot_be_kept_free(
         quarantines.quarantine(actor=operator, node=node(), card=0, why="ECC")
     answers = {node().pk: Answer({Sign("card/unhealthy", 0): WHY}, {0})}
     quarantines.judge(node().cluster, "card", answers, now=timezone.now())
-    assert (present(pool), state(claim)) == (7, ClaimState.HOLDING), "nobody knows whose card it is"
+    assert (present(pool), state(claim)) == (7, ClaimState.HOLDING), "it is not known which claim uses the card"
 
 
-def test_nobody_but_operators(pool: Pool, vision: Department, operator: Actor) -> None:
+def test_only_operators_can_begin_or_end_a_quarantine(pool: Pool, vision: Department, operator: Actor) -> None:
     member = Actor(make.member(vision))
     with pytest.raises(NotVisible):
         quarantines.quarantine(actor=member, node=node(), card=None, why="mine")
@@ -255,7 +253,7 @@ def test_nobody_but_operators(pool: Pool, vision: Department, operator: Actor) -
         quarantines.put_back(actor=member, row=row)
 
 
-def test_the_database_keeps_one_row_a_sign(pool: Pool) -> None:
+def test_database_allows_one_row_per_place_and_sign(pool: Pool) -> None:
     Quarantine.objects.create(node=node(), sign="node/x")
     with pytest.raises(IntegrityError), transaction.atomic():
         Quarantine.objects.create(node=node(), sign="node/x")
@@ -265,23 +263,25 @@ def test_the_database_keeps_one_row_a_sign(pool: Pool) -> None:
 # Operators ------------------------------------------------------------------------------------------------------------
 
 
-def test_operators_are_told_once_when_it_begins_and_once_when_it_ends(pool: Pool, operator: Actor) -> None:
-    """By inbox and mail, however often the rule looks; whoever ends it is not told of it."""
+def test_operators_are_notified_once_when_it_begins_and_once_when_it_ends(pool: Pool, operator: Actor) -> None:
+    """By inbox and mail, however often the rule checks; an operator is not notified of what they do themselves."""
     other = make.user("other", is_operator=True, email="other@example.org")
     now = timezone.now()
     for minutes in range(4):
         judged(XID, now=now + dt.timedelta(minutes=minutes))
-    assert told(other) == [("node.quarantined", True)]
+    assert messages_of(other) == [("node.quarantined", True)]
     for minutes in (4, 5, 15, 16, 17):
         judged(now=now + dt.timedelta(minutes=minutes))
-    assert told(other) == [("node.quarantined", True), ("node.quarantine_ended", True)]
+    assert messages_of(other) == [("node.quarantined", True), ("node.quarantine_ended", True)]
     row = quarantines.quarantine(actor=operator, node=node(), card=3, why="fan")
     quarantines.put_back(actor=operator, row=row)
-    assert [kind for kind, _mailed in told(other)[2:]] == ["node.quarantined", "node.quarantine_ended"]
-    assert [kind for kind, _mailed in told(operator.user)] == ["node.quarantined", "node.quarantine_ended"]
+    assert [kind for kind, _mailed in messages_of(other)[2:]] == ["node.quarantined", "node.quarantine_ended"]
+    assert [kind for kind, _mailed in messages_of(operator.user)] == ["node.quarantined", "node.quarantine_ended"]
 
 
-def test_a_quarantine_and_its_message_are_written_together(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quarantine_and_its_notification_are_written_in_one_transaction(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make.user("oscar", is_operator=True)
 
     class Killed(BaseException):

@@ -14,44 +14,43 @@ XID, ECC = Sign("node/condition/SysLogsXIDError"), Sign("node/condition/GpuMemWa
 CARD = Sign("card/unhealthy", 3)
 
 
-def test_a_new_sign_begins_and_one_that_is_known_does_nothing() -> None:
+def test_new_sign_begins_a_quarantine_and_a_known_one_does_nothing() -> None:
     assert steps({}, [XID], {None}, now=T) == {XID: Step.BEGIN}
     assert steps({XID: None}, [XID, ECC], {None}, now=T) == {ECC: Step.BEGIN}
 
 
-def test_a_sign_must_be_away_for_long_enough() -> None:
+def test_quarantine_ends_only_after_its_sign_is_absent_long_enough() -> None:
     assert steps({XID: None}, [], {None}, now=T) == {XID: Step.LEFT}
     assert steps({XID: T}, [], {None}, now=T + AWAY - dt.timedelta(seconds=1)) == {}
     assert steps({XID: T}, [], {None}, now=T + AWAY) == {XID: Step.OVER}
     assert steps({XID: T}, [XID], {None}, now=T + AWAY) == {XID: Step.BACK}
 
 
-def test_a_source_may_end_it_at_once() -> None:
+def test_source_without_a_delay_ends_the_quarantine_at_once() -> None:
     assert steps({CARD: None}, [], {3}, now=T, away=dt.timedelta()) == {CARD: Step.OVER}
 
 
-def test_what_was_not_looked_at_stays_as_it_is() -> None:
+def test_places_that_were_not_checked_keep_their_state() -> None:
     assert steps({CARD: T}, [CARD, XID], {4}, now=T + 2 * AWAY) == {}
     assert steps({CARD: T}, [], {3}, now=T + 2 * AWAY) == {CARD: Step.OVER}
 
 
-LOOKS = st.lists(
+CHECKS = st.lists(
     st.tuples(st.integers(1, 900), st.sets(st.sampled_from([XID, ECC, CARD])), st.sets(st.sampled_from([None, 3]))),
     max_size=40,
 )
 
 
-@given(LOOKS)
-def test_a_quarantine_lasts_exactly_while_its_sign_was_seen_within_the_time(
-    looks: list[tuple[int, set[Sign], set[int | None]]],
+@given(CHECKS)
+def test_state_kept_between_checks_agrees_with_the_whole_history(
+    checks: list[tuple[int, set[Sign], set[int | None]]],
 ) -> None:
-    """The state kept from look to look says the same as the whole history."""
+    """A quarantine lasts exactly while its sign was seen within the time AWAY."""
     known: dict[Sign, dt.datetime | None] = {}
-    missed: dict[
-        Sign, dt.datetime | None
-    ] = {}  # the first look at the place that did not show the sign since it was seen
+    # The first check of the place that did not find the sign since it was last seen.
+    missed: dict[Sign, dt.datetime | None] = {}
     now = T
-    for pause, seen, looked_at in looks:
+    for pause, seen, looked_at in checks:
         now += dt.timedelta(seconds=pause)
         over = {
             sign
