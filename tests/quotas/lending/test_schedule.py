@@ -27,14 +27,14 @@ def office(limit: int | None = 8) -> Schedule:
     return Schedule(limit, (OFFICE,), BERLIN)
 
 
-def test_a_window_holds_from_its_first_minute_to_before_its_last() -> None:
+def test_window_applies_from_its_start_until_just_before_its_end() -> None:
     schedule = office()
     monday = "2026-11-23 "
     assert [schedule.at(berlin(monday + at)) for at in ("08:59:59", "09:00", "17:59:59", "18:00")] == [8, 2, 2, 8]
     assert schedule.at(berlin("2026-11-22 12:00")) == 8  # a Sunday
 
 
-def test_the_wall_clock_of_its_zone_counts_not_the_readers() -> None:
+def test_window_follows_the_wall_clock_of_its_own_zone() -> None:
     schedule = Schedule(None, (OFFICE,), ZoneInfo("Asia/Shanghai"))
     assert schedule.at(utc("2026-11-23 00:59")) is None
     assert schedule.at(utc("2026-11-23 01:00")) == 2  # 09:00 in Shanghai
@@ -46,7 +46,7 @@ def test_without_windows_the_limit_never_changes() -> None:
     assert (schedule.at(now), schedule.next_change(now), schedule.lowest(now, now + 9 * HOUR)) == (3, None, 3)
 
 
-def test_the_next_change_and_the_next_fall_are_found_over_a_weekend() -> None:
+def test_next_change_and_next_fall_are_found_across_a_weekend() -> None:
     schedule = office()
     friday = berlin("2026-11-20 17:00")
     assert schedule.next_change(friday) == (berlin("2026-11-20 18:00"), 8)
@@ -59,7 +59,7 @@ def test_the_next_change_and_the_next_fall_are_found_over_a_weekend() -> None:
     assert schedule.next_above(friday, 8) is None
 
 
-def test_the_lowest_limit_of_a_stretch_sees_a_window_that_begins_inside_it() -> None:
+def test_lowest_limit_of_a_period_includes_windows_that_begin_in_it() -> None:
     schedule = office()
     assert schedule.lowest(berlin("2026-11-23 08:40"), berlin("2026-11-23 08:55")) == 8
     assert schedule.lowest(berlin("2026-11-23 08:50"), berlin("2026-11-23 09:05")) == 2
@@ -72,7 +72,7 @@ def test_a_window_over_midnight_belongs_to_the_day_it_begins_on() -> None:
     assert [night.at(berlin(each)) for each in at] == [0, None, None, 0, 0]
 
 
-def test_a_window_over_the_end_of_the_week_goes_on_on_monday() -> None:
+def test_window_over_the_end_of_the_week_continues_on_monday() -> None:
     sunday = Schedule(0, (Window((6,), 20 * 60, 4 * 60, 5),), BERLIN)
     assert [sunday.at(berlin(each)) for each in ("2026-11-22 23:59", "2026-11-23 03:59", "2026-11-23 04:00")] == [
         5,
@@ -81,13 +81,13 @@ def test_a_window_over_the_end_of_the_week_goes_on_on_monday() -> None:
     ]
 
 
-def test_a_whole_day_is_written_until_24() -> None:
+def test_whole_day_window_ends_at_24() -> None:
     saturday = Schedule(0, (Window((5,), 0, DAY, 5),), BERLIN)
     at = ["2026-11-20 23:59", "2026-11-21 00:00", "2026-11-21 23:59", "2026-11-22 00:00"]
     assert [saturday.at(berlin(each)) for each in at] == [0, 5, 5, 0]
 
 
-def test_a_window_in_the_hour_that_the_clocks_skip_does_not_happen() -> None:
+def test_window_within_the_skipped_hour_never_applies() -> None:
     schedule = Schedule(8, (Window((6,), 2 * 60, 3 * 60, 1),), BERLIN)  # 29 March 2026: 02:00 becomes 03:00
     begin = utc("2026-03-29 00:00")
     assert all(schedule.at(begin + n * MINUTE) == 8 for n in range(180))
@@ -100,7 +100,7 @@ def test_a_window_that_begins_in_the_skipped_hour_begins_when_the_clocks_jump() 
     assert schedule.next_change(utc("2026-03-29 01:00")) == (utc("2026-03-29 03:00"), 8)
 
 
-def test_a_window_in_the_hour_that_comes_twice_happens_twice() -> None:
+def test_window_within_the_repeated_hour_applies_twice() -> None:
     schedule = Schedule(8, (Window((6,), 150, 170, 1),), BERLIN)  # 25 October 2026: 02:30–02:50 twice
     changes = list(schedule.changes(utc("2026-10-24 22:00")))[:4]
     assert changes == [
@@ -109,7 +109,7 @@ def test_a_window_in_the_hour_that_comes_twice_happens_twice() -> None:
     ]  # fmt: skip
 
 
-def test_overlapping_windows_are_found_also_over_midnight_and_the_end_of_the_week() -> None:
+def test_overlaps_are_found_across_midnight_and_the_end_of_the_week() -> None:
     late = Window((4,), 17 * 60, 20 * 60, 0)
     assert overlap((OFFICE, late)) == (OFFICE, late)
     assert overlap((OFFICE, Window((4,), 18 * 60, 20 * 60, 0))) is None
@@ -130,26 +130,26 @@ moments = st.integers(0, 365 * DAY).map(lambda minute: utc("2026-01-01") + minut
 
 @settings(max_examples=150)
 @given(st.lists(windows, max_size=3).map(tuple), zones, moments)
-def test_between_two_changes_the_limit_stays_and_at_each_it_becomes_what_was_said(
-    some: tuple[Window, ...], zone: ZoneInfo, now: dt.datetime
+def test_limit_changes_only_at_the_announced_times(
+    candidates: tuple[Window, ...], zone: ZoneInfo, now: dt.datetime
 ) -> None:
-    schedule = Schedule(4, some if overlap(some) is None else some[:0], zone)
+    schedule = Schedule(4, candidates if overlap(candidates) is None else candidates[:0], zone)
     limit, turns = schedule.at(now), dict(schedule.changes(now))
     for step in range(1, 3 * 24 * 12):  # three days in steps of five minutes
         when = now + step * 5 * MINUTE
         passed = [at for at in turns if at <= when]
         assert schedule.at(when) == (turns[max(passed)] if passed else limit)
-    stretch = now + 26 * HOUR
-    inside = [limit, *(limit for at, limit in turns.items() if at <= stretch)]
-    assert schedule.lowest(now, stretch) == min(inside, key=height)
+    end_of_period = now + 26 * HOUR
+    inside = [limit, *(limit for at, limit in turns.items() if at <= end_of_period)]
+    assert schedule.lowest(now, end_of_period) == min(inside, key=height)
 
 
 @given(st.lists(windows, max_size=4).map(tuple))
-def test_overlap_is_exactly_a_minute_with_two_windows(some: tuple[Window, ...]) -> None:
+def test_windows_overlap_exactly_if_they_share_a_minute(candidates: tuple[Window, ...]) -> None:
     minutes: dict[int, int] = {}
-    for window in some:
+    for window in candidates:
         for begin, end in window.spans():
             for minute in range(begin, end):
                 assert 0 <= minute < WEEK
                 minutes[minute] = minutes.get(minute, 0) + 1
-    assert (overlap(some) is not None) == any(count > 1 for count in minutes.values())
+    assert (overlap(candidates) is not None) == any(count > 1 for count in minutes.values())

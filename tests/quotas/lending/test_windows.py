@@ -1,4 +1,4 @@
-"""What closing lending windows do: nothing new is lent that could not be back, and what is lent is called back in time."""
+"""Closing lending windows: nothing is lent that could not be back in time, and what is lent is recalled early enough."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def nlp() -> Department:
     return make.department("nlp")
 
 
-def borrows(who: Department, pool: Pool, units: int, cards: list[int], **fields: Any) -> Claim:
+def make_borrower(department: Department, pool: Pool, units: int, cards: list[int], **fields: Any) -> Claim:
     started = fields.pop("started_at", at("02:00"))
     place = [{"pod": 0, "node": "a100-n1", "cards": cards}]
-    return make.holding(who, pool, borrowed={None: units}, placement=place, notice=NOTICE, grace=GRACE,
+    return make.holding(department, pool, borrowed={None: units}, placement=place, notice=NOTICE, grace=GRACE,
                         started_at=started, submitted_at=started, queued_at=started, **fields)  # fmt: skip
 
 
-def asks(who: Department, pool: Pool, units: int, when: dt.datetime) -> Claim:
-    return make.claim(who, pool, units, submitted_at=when, queued_at=when)
+def submit(department: Department, pool: Pool, units: int, when: dt.datetime) -> Claim:
+    return make.claim(department, pool, units, submitted_at=when, queued_at=when)
 
 
-def planned(pool: Pool, when: dt.datetime, *claims: Claim) -> None:
+def plan(pool: Pool, when: dt.datetime, *claims: Claim) -> None:
     end_overdue(now=when)
     run_pass(group_id=pool.group_id, now=when)
     for claim in claims:
@@ -73,90 +73,90 @@ def window_recalls() -> list[Claim]:
     return list(Claim.objects.filter(name=WINDOW).exclude(state=ClaimState.RELEASED))
 
 
-def test_at_night_all_is_lent_and_shortly_before_nine_only_what_the_day_allows(
+def test_shortly_before_a_window_begins_only_its_lend_limit_is_lent(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    early = asks(nlp, pool, 6, at("08:40"))
-    planned(pool, at("08:40"), early)
+    early = submit(nlp, pool, 6, at("08:40"))
+    plan(pool, at("08:40"), early)
     assert early.state == ClaimState.HOLDING  # can still be back by 09:00
     early.delete()
-    late = asks(nlp, pool, 6, at("08:50"))
-    planned(pool, at("08:50"), late)
+    late = submit(nlp, pool, 6, at("08:50"))
+    plan(pool, at("08:50"), late)
     assert (late.state, late.reasons[0]["code"]) == (ClaimState.PENDING, "not_lent")
-    small = asks(nlp, pool, 2, at("08:51"))
-    planned(pool, at("08:51"), small)
+    small = submit(nlp, pool, 2, at("08:51"))
+    plan(pool, at("08:51"), small)
     assert small.state == ClaimState.HOLDING
 
 
-def test_a_borrower_gets_its_notice_in_time_and_the_units_are_back_when_the_window_closes(
+def test_borrower_is_recalled_early_enough_for_units_to_be_back_in_time(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    stays = borrows(nlp, pool, 2, [0, 1])
-    goes = borrows(nlp, pool, 5, [2, 3, 4, 5, 6])
-    planned(pool, at("08:47"), stays, goes)
-    assert {stays.state, goes.state} == {ClaimState.HOLDING}
-    planned(pool, at("08:47:50"), stays, goes)
-    assert (stays.state, goes.state) == (ClaimState.HOLDING, ClaimState.LEAVING)
-    assert goes.leave_by is not None
-    assert goes.leave_by + dt.timedelta(seconds=GRACE) <= at("09:00")
+    staying = make_borrower(nlp, pool, 2, [0, 1])
+    leaving = make_borrower(nlp, pool, 5, [2, 3, 4, 5, 6])
+    plan(pool, at("08:47"), staying, leaving)
+    assert {staying.state, leaving.state} == {ClaimState.HOLDING}
+    plan(pool, at("08:47:50"), staying, leaving)
+    assert (staying.state, leaving.state) == (ClaimState.HOLDING, ClaimState.LEAVING)
+    assert leaving.leave_by is not None
+    assert leaving.leave_by + dt.timedelta(seconds=GRACE) <= at("09:00")
     [recall] = window_recalls()
     assert (recall.department, recall.units, recall.until) == (vision, 6, at("18:00"))
-    assert goes.held_for == recall
+    assert leaving.held_for == recall
 
 
-def test_the_owner_draws_on_what_came_back_and_may_lend_again_when_the_window_is_over(
+def test_owner_uses_recalled_units_and_lends_again_after_the_window(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    borrows(nlp, pool, 2, [6, 7])
-    planned(pool, at("08:58"))
+    make_borrower(nlp, pool, 2, [6, 7])
+    plan(pool, at("08:58"))
     [recall] = window_recalls()
     assert (recall.state, recall.units) == (ClaimState.HOLDING, 6)  # idle: held at once
-    planned(pool, at("09:30"))
+    plan(pool, at("09:30"))
     assert len(window_recalls()) == 1  # nothing more is due
-    mine = asks(vision, pool, 6, at("10:00"))
-    planned(pool, at("10:00"), mine)
+    mine = submit(vision, pool, 6, at("10:00"))
+    plan(pool, at("10:00"), mine)
     assert (mine.state, mine.own) == (ClaimState.HOLDING, 6)
     mine.state, mine.released_at = ClaimState.RELEASED, at("17:00")
     mine.save()
-    stranger = asks(nlp, pool, 3, at("17:30"))
-    planned(pool, at("17:30"), stranger)
+    stranger = submit(nlp, pool, 3, at("17:30"))
+    plan(pool, at("17:30"), stranger)
     assert stranger.state == ClaimState.PENDING
-    planned(pool, at("18:00"), stranger)
+    plan(pool, at("18:00"), stranger)
     assert stranger.state == ClaimState.HOLDING
     assert window_recalls() == []
 
 
-def test_work_protected_by_a_minimum_runtime_is_not_started_so_late_that_it_would_stay_too_long(
+def test_borrower_whose_minimum_runtime_reaches_into_the_window_is_not_started(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
     Pool.objects.update(min_runtime=3600)
     pool.refresh_from_db()
-    late = asks(nlp, pool, 6, at("07:50"))
-    planned(pool, at("07:50"), late)
+    late = submit(nlp, pool, 6, at("07:50"))
+    plan(pool, at("07:50"), late)
     assert late.state == ClaimState.PENDING
-    assert window_recalls() == []  # nothing is called back an hour early
+    assert window_recalls() == []  # nothing is recalled an hour early
 
 
-def test_who_started_under_a_longer_notice_is_told_that_much_earlier(
+def test_borrower_with_a_longer_notice_is_recalled_that_much_earlier(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    old = borrows(nlp, pool, 7, list(range(7)))
+    old = make_borrower(nlp, pool, 7, list(range(7)))
     Claim.objects.filter(pk=old.pk).update(notice=3600)
-    planned(pool, at("07:57"), old)
+    plan(pool, at("07:57"), old)
     assert old.state == ClaimState.HOLDING
-    planned(pool, at("07:58"), old)
+    plan(pool, at("07:58"), old)
     assert old.state == ClaimState.LEAVING
 
 
-def test_a_window_of_a_parent_calls_back_what_its_teams_lend(nlp: Department, pool: Pool) -> None:
+def test_window_of_a_parent_recalls_what_its_teams_lend(nlp: Department, pool: Pool) -> None:
     lab = make.department("lab")
     make.quota(lab, pool, 0, windows=[windows.to_json(OFFICE)], zone="Asia/Shanghai")
     one, two = make.department("one", parent=lab), make.department("two", parent=lab)
     make.quota(one, pool, 5)
     make.quota(two, pool, 3)
-    goes = borrows(nlp, pool, 8, list(range(8)))
-    planned(pool, at("08:50"), goes)
-    assert goes.state == ClaimState.LEAVING
+    leaving = make_borrower(nlp, pool, 8, list(range(8)))
+    plan(pool, at("08:50"), leaving)
+    assert leaving.state == ClaimState.LEAVING
     assert sorted((r.department.slug, r.units) for r in window_recalls()) == [("one", 5), ("two", 1)]
 
 
@@ -164,22 +164,22 @@ def owner_of(department: Department) -> Actor:
     return Actor(make.member(department, Role.OWNER))
 
 
-def change(who: Actor, where: Department, pool: Pool, lending: Lending | None, **more: Any) -> Quota:
+def change(actor: Actor, department: Department, pool: Pool, lending: Lending | None, **more: Any) -> Quota:
     numbers = {"guaranteed": 8, "borrow_limit": None, "lend_limit": None, "expected_version": 1} | more
-    return quotas.set_quota(actor=who, department=where, pool=pool, lending=lending, **numbers)  # type: ignore[arg-type]
+    return quotas.set_quota(actor=actor, department=department, pool=pool, lending=lending, **numbers)  # type: ignore[arg-type]
 
 
-def test_an_owner_sets_windows_and_who_does_not_mention_them_keeps_them(vision: Department, pool: Pool) -> None:
+def test_windows_are_kept_by_a_change_that_does_not_mention_them(vision: Department, pool: Pool) -> None:
     owner = owner_of(vision)
     night = Window((0,), 20 * 60, 6 * 60, None)
-    made = change(owner, vision, pool, Lending((night,), "Europe/Berlin"), lend_limit=1)
-    assert (windows.schedule_of(made).windows, made.zone) == ((night,), "Europe/Berlin")
+    changed = change(owner, vision, pool, Lending((night,), "Europe/Berlin"), lend_limit=1)
+    assert (windows.schedule_of(changed).windows, changed.zone) == ((night,), "Europe/Berlin")
     kept = change(owner, vision, pool, None, lend_limit=2, expected_version=2)
-    assert (kept.windows, kept.zone, kept.lend_limit) == (made.windows, "Europe/Berlin", 2)
+    assert (kept.windows, kept.zone, kept.lend_limit) == (changed.windows, "Europe/Berlin", 2)
     none = change(owner, vision, pool, Lending(), lend_limit=2, expected_version=3)
     assert (none.windows, none.zone) == ([], "")
     rows = AuditEntry.objects.filter(action="quota.changed")
-    assert rows[0].before["windows"] == made.windows  # type: ignore[index]
+    assert rows[0].before["windows"] == changed.windows  # type: ignore[index]
     with pytest.raises(Forbidden):
         change(Actor(make.member(vision)), vision, pool, Lending(), lend_limit=2, expected_version=4)
 
@@ -196,7 +196,7 @@ def test_an_owner_sets_windows_and_who_does_not_mention_them_keeps_them(vision: 
         (Lending(tuple(Window((0,), n, n + 1, 0) for n in range(21)), "UTC"), "windows"),
     ],
 )
-def test_windows_that_cannot_be_meant_are_refused_and_nothing_is_changed(
+def test_invalid_windows_are_refused_and_change_nothing(
     vision: Department, pool: Pool, lending: Lending, field: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -205,38 +205,38 @@ def test_windows_that_cannot_be_meant_are_refused_and_nothing_is_changed(
     assert Quota.objects.get().version == 1
 
 
-def test_two_windows_at_the_same_time_are_named(vision: Department, pool: Pool) -> None:
+def test_refusal_names_the_overlapping_windows(vision: Department, pool: Pool) -> None:
     with pytest.raises(windows.OverlappingWindows) as refused, translation.override("en"):
         change(owner_of(vision), vision, pool, Lending((OFFICE, Window((4, 6), 17 * 60, 2 * 60, 0)), "UTC"))
     assert refused.value.numbers == {"one": "Mon–Fri 09:00–18:00", "other": "Fri, Sun 17:00–02:00"}
 
 
-def test_changing_the_windows_ends_what_the_old_ones_called_back(
-    vision: Department, nlp: Department, pool: Pool
-) -> None:
-    goes = borrows(nlp, pool, 7, list(range(7)))
-    planned(pool, at("08:50"), goes)
-    assert goes.state == ClaimState.LEAVING
+def test_changing_the_windows_ends_the_recalls_of_the_old_ones(vision: Department, nlp: Department, pool: Pool) -> None:
+    leaving = make_borrower(nlp, pool, 7, list(range(7)))
+    plan(pool, at("08:50"), leaving)
+    assert leaving.state == ClaimState.LEAVING
     change(owner_of(vision), vision, pool, Lending())
-    planned(pool, at("08:51"), goes)
-    assert (goes.state, window_recalls()) == (ClaimState.HOLDING, [])
+    plan(pool, at("08:51"), leaving)
+    assert (leaving.state, window_recalls()) == (ClaimState.HOLDING, [])
 
 
-def test_where_nobody_borrows_nothing_is_called_back(vision: Department, pool: Pool) -> None:
-    planned(pool, at("09:30"))
+def test_window_recalls_nothing_when_nobody_borrows(vision: Department, pool: Pool) -> None:
+    plan(pool, at("09:30"))
     assert window_recalls() == []
 
 
-def test_a_recall_of_a_window_is_not_withdrawn_by_hand(vision: Department, nlp: Department, pool: Pool) -> None:
-    borrows(nlp, pool, 2, [6, 7])
-    planned(pool, at("08:50"))
+def test_recall_of_a_window_cannot_be_withdrawn_by_hand(vision: Department, nlp: Department, pool: Pool) -> None:
+    make_borrower(nlp, pool, 2, [6, 7])
+    plan(pool, at("08:50"))
     [recall] = window_recalls()
     with pytest.raises(recalls.OfWindow):
         recalls.withdraw_recall(actor=owner_of(vision), claim=recall)
 
 
-def test_a_borrower_learns_when_the_next_window_closes_on_it(vision: Department, nlp: Department, pool: Pool) -> None:
-    borrows(nlp, pool, 3, [0, 1, 2])
+def test_next_return_states_when_a_window_next_affects_a_borrower(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
+    make_borrower(nlp, pool, 3, [0, 1, 2])
     run_pass(group_id=pool.group_id, now=at("02:00"))
     found = windows.next_return(nlp, pool, {"vision": 0}, now=at("02:00"))
     assert found == windows.Return(at("09:00"), vision, 2)
@@ -259,25 +259,25 @@ OFFICE_JSON = {"days": ["mon", "tue", "wed", "thu", "fri"], "start": "09:00", "e
 NUMBERS = {"guaranteed": 8, "borrow_limit": None, "lend_limit": None}
 
 
-def put(who: Any, body: dict[str, Any], version: int = 1, query: str = "") -> Any:
-    return person(who).put(URL + query, body, headers={"If-Match": f'"{version}"'})
+def put(user: Any, body: dict[str, Any], version: int = 1, query: str = "") -> Any:
+    return person(user).put(URL + query, body, headers={"If-Match": f'"{version}"'})
 
 
-def test_the_api_tells_the_windows_the_limit_now_and_the_next_one(vision: Department, pool: Pool) -> None:
-    told = person(make.member(vision)).get(URL).json()
-    assert (told["windows"], told["zone"]) == ([OFFICE_JSON], "Asia/Shanghai")
+def test_api_returns_the_windows_the_current_limit_and_the_next(vision: Department, pool: Pool) -> None:
+    data = person(make.member(vision)).get(URL).json()
+    assert (data["windows"], data["zone"]) == ([OFFICE_JSON], "Asia/Shanghai")
     schedule = windows.schedule_of(Quota.objects.get())
-    assert told["lend_limit_now"] == schedule.at(timezone.now())
+    assert data["lend_limit_now"] == schedule.at(timezone.now())
     change = schedule.next_change(timezone.now())
     assert change is not None
-    assert dt.datetime.fromisoformat(told["lend_limit_next"]["at"]) == change[0]
+    assert dt.datetime.fromisoformat(data["lend_limit_next"]["at"]) == change[0]
 
 
-def test_the_api_sets_windows_and_leaves_them_alone_when_they_are_not_sent(vision: Department, pool: Pool) -> None:
+def test_api_sets_windows_and_keeps_them_when_they_are_not_sent(vision: Department, pool: Pool) -> None:
     owner = make.member(vision, Role.OWNER)
     night = {"days": ["sun"], "start": "20:00", "end": "24:00", "lend_limit": None}
-    told = put(owner, NUMBERS | {"windows": [night], "zone": "UTC"}).json()
-    assert (told["windows"], told["zone"]) == ([night], "UTC")
+    data = put(owner, NUMBERS | {"windows": [night], "zone": "UTC"}).json()
+    assert (data["windows"], data["zone"]) == ([night], "UTC")
     assert put(owner, NUMBERS | {"lend_limit": 3}, 2).json()["windows"] == [night]
     assert put(owner, NUMBERS | {"windows": []}, 3).json()["zone"] == ""
 
@@ -294,10 +294,10 @@ def test_the_api_sets_windows_and_leaves_them_alone_when_they_are_not_sent(visio
         ({"windows": [OFFICE_JSON], "zone": "Moon"}, "zone"),
     ],
 )
-def test_the_api_names_the_field_that_is_wrong(vision: Department, pool: Pool, more: Any, attr: str) -> None:
-    answer = put(make.member(vision, Role.OWNER), NUMBERS | more)
-    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
-    assert [error["attr"] for error in answer.json()["errors"]] == [attr]
+def test_api_names_the_invalid_field(vision: Department, pool: Pool, more: Any, attr: str) -> None:
+    response = put(make.member(vision, Role.OWNER), NUMBERS | more)
+    assert (response.status_code, response["Content-Type"]) == (422, "application/problem+json")
+    assert [error["attr"] for error in response.json()["errors"]] == [attr]
     assert Quota.objects.get().version == 1
 
 
@@ -308,10 +308,10 @@ def form(**more: Any) -> dict[str, Any]:
             **{f"windows-0-{name}": value for name, value in row.items()}, **more}  # fmt: skip
 
 
-def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
+def test_owner_can_edit_windows_on_the_page_after_a_preview(
     client: Any, vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    borrows(nlp, pool, 7, list(range(7)), name="secret-llm", started_at=timezone.now() - dt.timedelta(hours=1))
+    make_borrower(nlp, pool, 7, list(range(7)), name="secret-llm", started_at=timezone.now() - dt.timedelta(hours=1))
     client.force_login(make.member(vision, Role.OWNER))
     whole = {"windows-0-days": list(range(7)), "windows-0-start": "00:00", "windows-0-end": "00:00"}
     text = client.get("/d/vision/quotas/a100/preview/", form(**whole)).content.decode()
@@ -342,13 +342,13 @@ def test_an_owner_edits_windows_on_the_page_and_sees_before_whom_it_concerns(
         ({"zone": "Moon"}, "Moon"),
     ],
 )
-def test_a_refused_window_keeps_what_was_typed(
+def test_refused_window_form_keeps_its_input(
     client: Any, vision: Department, pool: Pool, fault: dict[str, Any], said: str
 ) -> None:
     client.force_login(make.member(vision, Role.OWNER))
-    answer = client.post("/d/vision/quotas/a100/", form(lend_limit="5", **fault))
-    text = answer.content.decode()
-    assert (answer.status_code, said in text, 'value="5"' in text) == (422, True, True)
+    response = client.post("/d/vision/quotas/a100/", form(lend_limit="5", **fault))
+    text = response.content.decode()
+    assert (response.status_code, said in text, 'value="5"' in text) == (422, True, True)
     assert client.get("/d/vision/quotas/a100/preview/", form(**fault)).status_code == 200
     assert Quota.objects.get().version == 1
 
@@ -362,7 +362,7 @@ def test_the_rules_page_shows_windows_and_their_history_in_words(client: Any, vi
     assert "Europe/Berlin" in text
 
 
-def test_the_history_of_a_memory_pool_speaks_of_gibibytes(client: Any, vision: Department) -> None:
+def test_history_of_a_memory_pool_is_in_gibibytes(client: Any, vision: Department) -> None:
     t4 = make.pool("t4", cards=2, unit="MiB", units_per_card=15360)
     operator = make.user("root", is_operator=True)
     quotas.set_quota(actor=Actor(operator), department=vision, pool=t4, guaranteed=15360, borrow_limit=None,
@@ -371,11 +371,11 @@ def test_the_history_of_a_memory_pool_speaks_of_gibibytes(client: Any, vision: D
     assert "<strong>15 GiB</strong>" in client.get("/d/vision/quotas/").content.decode()
 
 
-def test_what_only_fits_into_the_night_waits_for_it_instead_of_being_impossible(
+def test_claim_that_fits_only_outside_the_window_waits_instead_of_being_impossible(
     vision: Department, nlp: Department, pool: Pool
 ) -> None:
-    asked, too_much = asks(nlp, pool, 6, at("10:00")), asks(nlp, pool, 9, at("10:00"))
-    planned(pool, at("10:00"), asked, too_much)
-    assert (asked.decision, too_much.decision) == ("wait", "impossible")
-    planned(pool, at("18:00"), asked)
-    assert asked.state == ClaimState.HOLDING
+    fits_at_night, too_much = submit(nlp, pool, 6, at("10:00")), submit(nlp, pool, 9, at("10:00"))
+    plan(pool, at("10:00"), fits_at_night, too_much)
+    assert (fits_at_night.decision, too_much.decision) == ("wait", "impossible")
+    plan(pool, at("18:00"), fits_at_night)
+    assert fits_at_night.state == ClaimState.HOLDING

@@ -1,4 +1,4 @@
-"""Measured idleness reaches the plan, and the page of a decision says so."""
+"""Measured idleness is considered in the plan and mentioned on the decision's page."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests import builders as make
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_idle_borrowed_work_goes_first_and_why_mine_says_so(client: Client) -> None:
-    """The same recall as in test_alternatives.py, where young-llm went because old-asr had run for 5 hours."""
+def test_idle_borrower_is_preempted_first_and_the_alternatives_say_so(client: Client) -> None:
+    """The same recall as in test_alternatives.py, where young-llm is preempted because old-asr has run for 5 hours."""
     pool = make.pool("a100", cards=4, notice=60, grace=5)
     vision, nlp, speech = (make.department(name) for name in ("vision", "nlp", "speech"))
     make.quota(vision, pool, 4)
@@ -31,21 +31,21 @@ def test_idle_borrowed_work_goes_first_and_why_mine_says_so(client: Client) -> N
     Claim.objects.filter(pk=old.pk).update(
         started_at=now - dt.timedelta(hours=5), idle_since=now - dt.timedelta(hours=2)
     )
-    asker = make.claim(vision, pool, 2, name="train-cats")
+    preemptor = make.claim(vision, pool, 2, name="train-cats")
     run_pass(group_id=pool.group_id)
-    decision = Decision.objects.get(claim=asker)
+    decision = Decision.objects.get(claim=preemptor)
     assert [victim.name for victim in decision.victims.all()] == ["old-asr"]
 
-    def part(who: object) -> str:
-        client.force_login(who)  # type: ignore[arg-type]
+    def alternatives_for(user: object) -> str:
+        client.force_login(user)  # type: ignore[arg-type]
         return client.get(f"/decisions/{decision.public_id}/alternatives/").content.decode()
 
-    assert "old-asr: idle for 2 h by measurement, so stopping it loses only its restart." in part(sue)
-    assert "by measurement" not in part(make.member(vision)), "what others' work does is theirs to know"
-    assert "More computing time would be lost" in part(sue)
+    assert "old-asr: idle for 2 h by measurement, so stopping it loses only its restart." in alternatives_for(sue)
+    assert "by measurement" not in alternatives_for(make.member(vision)), "activity of others' work is not disclosed"
+    assert "More computing time would be lost" in alternatives_for(sue)
 
 
-def test_one_claim_and_a_whole_snapshot_tell_the_same() -> None:
+def test_idleness_is_the_same_for_one_claim_and_in_a_snapshot() -> None:
     pool, now = make.pool("a100", cards=4), timezone.now()
     vision = make.department("vision")
     make.quota(vision, pool, 4)

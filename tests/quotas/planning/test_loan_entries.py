@@ -1,4 +1,4 @@
-"""Since when units are lent: from the first moment without a gap, however the ledger shares them out meanwhile."""
+"""The start of a loan: since when its units are lent without a gap, however the ledger pairs borrowers and lenders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pool() -> Pool:
 
 @pytest.fixture
 def biology(pool: Pool) -> Department:
-    """It has nothing of its own and borrows 4 of vision's 5."""
+    """It has no guarantee and borrows 4 of vision's 5."""
     for slug, guaranteed in (("vision", 5), ("speech", 3)):
         make.quota(make.department(slug), pool, guaranteed)
     biology = make.department("biology")
@@ -58,7 +58,7 @@ def lent(to: Department) -> dict[str, tuple[int, dt.datetime | None]]:
     }
 
 
-def test_a_loan_goes_on_when_the_ledger_pairs_it_anew(pool: Pool, biology: Department) -> None:
+def test_loan_keeps_its_start_when_the_ledger_reassigns_lenders(pool: Pool, biology: Department) -> None:
     assert lent(biology) == {"vision": (4, at(0))}
     own = make.claim(vision(), pool, 2)
     run_pass(group_id=pool.group_id, now=at(9))
@@ -68,7 +68,7 @@ def test_a_loan_goes_on_when_the_ledger_pairs_it_anew(pool: Pool, biology: Depar
     assert lent(biology) == {"vision": (4, at(0))}
 
 
-def test_it_goes_on_while_any_claim_uses_it_and_begins_again_after_a_gap(pool: Pool, biology: Department) -> None:
+def test_loan_lasts_while_any_claim_uses_it_and_restarts_after_a_gap(pool: Pool, biology: Department) -> None:
     first = Claim.objects.get()
     second = make.claim(biology, pool, 1)
     run_pass(group_id=pool.group_id, now=at(5))
@@ -90,14 +90,14 @@ def latest(to: Department) -> tuple[int, dt.datetime] | None:
 
 
 def test_units_that_were_returned_and_lent_again_are_younger_than_the_loan(pool: Pool, biology: Department) -> None:
-    """What the loan has always been since then is its oldest part, whichever claims use it; what came back last the latest."""
+    """The oldest part is what was lent all the time, whichever claims use it; the latest is what was lent again last."""
     assert latest(biology) is None
     own = make.claim(vision(), pool, 2)
     run_pass(group_id=pool.group_id, now=at(9))
     release(own, now=at(12))
     run_pass(group_id=pool.group_id, now=at(12))
     assert lent(biology) == {"vision": (4, at(0))}
-    assert latest(biology) == (3, at(12)), "it lent 1 all the time"
+    assert latest(biology) == (3, at(12)), "1 card was lent all the time"
 
 
 def test_units_lent_within_a_minute_of_the_start_are_as_old_as_the_loan(pool: Pool, biology: Department) -> None:
@@ -112,8 +112,8 @@ def test_units_lent_within_a_minute_of_the_start_are_as_old_as_the_loan(pool: Po
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_latest_units_are_those_beyond_what_was_lent_until_then(pool: Pool, biology: Department, seed: int) -> None:
-    """However claims come and go: compared with what was lent at each minute."""
+def test_latest_units_are_those_added_since_less_was_last_lent(pool: Pool, biology: Department, seed: int) -> None:
+    """Random claims, compared with what was lent at each minute."""
     chance = random.Random(seed)
     each_minute = [lent(biology)]
     for minute in range(1, LAST_MINUTE + 1):
@@ -132,7 +132,7 @@ def test_the_latest_units_are_those_beyond_what_was_lent_until_then(pool: Pool, 
         assert loan.latest == (expected if expected and expected[1] - loan.since >= A_WHILE else None), lent_before
 
 
-def test_the_hours_are_counted_as_before(pool: Pool, biology: Department) -> None:
+def test_metered_hours_are_unaffected_by_a_change_of_lender(pool: Pool, biology: Department) -> None:
     make.claim(vision(), pool, 2)
     run_pass(group_id=pool.group_id, now=at(9))
     sum_hours(now=at(20))
@@ -141,7 +141,7 @@ def test_the_hours_are_counted_as_before(pool: Pool, biology: Department) -> Non
     assert LedgerEntry.objects.filter(ended_at=None, own=False).count() == 2
 
 
-def test_the_board_and_the_ledger_say_it(client: Client, pool: Pool, biology: Department) -> None:
+def test_board_shows_the_age_of_a_loan_and_of_its_latest_units(client: Client, pool: Pool, biology: Department) -> None:
     """Of the four cards lent for 40 minutes, three were returned, and lent again a minute ago."""
     now = timezone.now()
     LedgerEntry.objects.update(started_at=now - dt.timedelta(minutes=40))
@@ -149,28 +149,26 @@ def test_the_board_and_the_ledger_say_it(client: Client, pool: Pool, biology: De
     run_pass(group_id=pool.group_id, now=now - dt.timedelta(minutes=10))
     reader = make.member(vision())
     client.force_login(reader)
-    assert re.search(r"1 card to Biology 40 min", told(client))
+    assert re.search(r"1 card to Biology 40 min", board_text(client))
     release(own, now=now - dt.timedelta(minutes=1))
     run_pass(group_id=pool.group_id, now=now - dt.timedelta(minutes=1))
     page = client.get("/d/vision/").content.decode()
-    assert re.search(r"4 cards to Biology up to 40 min( \d+ s)?, the last 3 cards 1 min", told(client))
-    assert re.search(r"4 cards 40 min( \d+ s)? ago the last 3 cards 1 min( \d+ s)? ago", told(client))
-    assert page.count('data-time="since"') == 2, "both tick"
+    assert re.search(r"4 cards to Biology up to 40 min( \d+ s)?, the last 3 cards 1 min", board_text(client))
+    assert re.search(r"4 cards 40 min( \d+ s)? ago the last 3 cards 1 min( \d+ s)? ago", board_text(client))
+    assert page.count('data-time="since"') == 2, "both are updated live"
     reader.language = "zh-hans"
     reader.save()
-    assert re.search(r"最长 40 分钟( \d+ 秒)?，最后 3 张卡 1 分钟", told(client))
-    assert re.search(r"最后 3 张卡 1 分钟( \d+ 秒)?前", told(client))
+    assert re.search(r"最长 40 分钟( \d+ 秒)?，最后 3 张卡 1 分钟", board_text(client))
+    assert re.search(r"最后 3 张卡 1 分钟( \d+ 秒)?前", board_text(client))
 
 
-def told(client: Client) -> str:
+def board_text(client: Client) -> str:
     """The text of the board from its table on."""
     page = client.get("/d/vision/").content.decode().split('id="now"')[1]
     return " ".join(html.unescape(re.sub("<[^>]+>", " ", re.sub("</?time[^>]*>", "", page))).split())
 
 
-def test_a_claim_has_the_shares_that_the_ledger_has_now_not_those_of_its_admission(
-    pool: Pool, biology: Department
-) -> None:
+def test_shares_of_a_claim_follow_the_ledger_after_admission(pool: Pool, biology: Department) -> None:
     borrower, first = Claim.objects.get(), make.claim(vision(), pool, 3)
     run_pass(group_id=pool.group_id, now=at(1))
     assert shares(borrower, first) == [(0, 4), (3, 0)]

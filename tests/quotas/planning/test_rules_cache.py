@@ -1,4 +1,4 @@
-"""The rules that a process keeps are what their rows say now, whatever changed them; and unchanged ones are not read again."""
+"""The rules that a process caches always match their rows, whatever changed them; unchanged rules are not read again."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ CHANGES: dict[str, Callable[[Pool], object]] = {
     "a card leaves the pool": lambda pool: Card.objects.filter(node__name="a100-n2", index=7).update(pool=None),
     "a node is drained": lambda pool: Node.objects.filter(name="a100-n3").update(drained=True),
     "a node gets a domain": lambda pool: Node.objects.filter(name="a100-n1").update(domain="rack-1"),
-    "a node goes": lambda pool: Node.objects.filter(name="a100-n4").delete(),
+    "a node is removed": lambda pool: Node.objects.filter(name="a100-n4").delete(),
     "a claim is released": lambda pool: Claim.objects.filter(name="one").update(
         state=ClaimState.RELEASED, released_at=NOW
     ),
     "a claim has checkpointed": lambda pool: Claim.objects.filter(name="two").update(checkpointed_at=NOW),
-    "a claim is asked for": lambda pool: make.claim(Department.objects.get(), pool, 2, submitted_at=NOW, queued_at=NOW),
+    "a claim is submitted": lambda pool: make.claim(Department.objects.get(), pool, 2, submitted_at=NOW, queued_at=NOW),
     "the pool's minimum runtime changes": lambda pool: Pool.objects.update(min_runtime=77),
     "a department is paused": lambda pool: Department.objects.update(paused=True),
 }
 
 
-def world(pool: Pool, vision: Department) -> None:
+def fill(pool: Pool, vision: Department) -> None:
     for name in ("one", "two", "three"):
         make.claim(vision, pool, 2, ClaimState.HOLDING, name=name, submitted_at=NOW, queued_at=NOW)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_seen_by_the_next_pass(change: str, pool: Pool, vision: Department) -> None:
-    world(pool, vision)
+    fill(pool, vision)
     before = loaded(pool)
     CHANGES[change](pool)
     after = loaded(pool)
@@ -82,11 +82,11 @@ def test_a_change_is_seen_by_the_next_pass(change: str, pool: Pool, vision: Depa
 
 
 def test_many_changes_in_any_order_and_in_one_transaction_are_seen(pool: Pool, vision: Department) -> None:
-    world(pool, vision)
+    fill(pool, vision)
     chance = random.Random(7)
     for _ in range(40):
         with transaction.atomic():
-            for change in chance.sample([c for c in CHANGES if c != "a node goes"], 2):
+            for change in chance.sample([c for c in CHANGES if c != "a node is removed"], 2):
                 CHANGES[change](pool)
                 assert loaded(pool) == loaded(pool)
                 Claim.objects.filter(name="three").update(priority=chance.randrange(5))
@@ -95,7 +95,7 @@ def test_many_changes_in_any_order_and_in_one_transaction_are_seen(pool: Pool, v
 
 
 def test_a_change_that_was_rolled_back_is_forgotten(pool: Pool, vision: Department) -> None:
-    world(pool, vision)
+    fill(pool, vision)
     before = loaded(pool)
     with transaction.atomic():
         Claim.objects.filter(name="one").update(priority=9)
@@ -105,7 +105,7 @@ def test_a_change_that_was_rolled_back_is_forgotten(pool: Pool, vision: Departme
 
 
 def test_unchanged_rules_are_not_read_again(pool: Pool, vision: Department) -> None:
-    world(pool, vision)
+    fill(pool, vision)
     loaded(pool)
     Claim.objects.filter(name="one").update(priority=1)
     with CaptureQueriesContext(connection) as queries:
@@ -116,7 +116,7 @@ def test_unchanged_rules_are_not_read_again(pool: Pool, vision: Department) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_pass_over_a_full_pool_takes_as_many_statements_as_over_an_empty_one(pool: Pool, vision: Department) -> None:
+def test_number_of_statements_of_a_pass_does_not_grow_with_the_claims(pool: Pool, vision: Department) -> None:
     counts = []
     for _ in range(3):
         make.claim(vision, pool, 1)
@@ -135,9 +135,9 @@ def test_after_a_pass_the_ledger_has_nothing_to_settle(pool: Pool, vision: Depar
     for step in range(4):
         make.claim(vision, pool, 3)
         run_pass(group_id=pool.group_id)
-        gone = Claim.objects.filter(state=ClaimState.HOLDING).order_by("?").first()
-        if step % 2 and gone is not None:
-            Claim.objects.filter(pk=gone.pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
+        released = Claim.objects.filter(state=ClaimState.HOLDING).order_by("?").first()
+        if step % 2 and released is not None:
+            Claim.objects.filter(pk=released.pk).update(state=ClaimState.RELEASED, released_at=timezone.now())
             run_pass(group_id=pool.group_id)
         held = sum(claim.units_per_pod for claim in Claim.objects.filter(state=ClaimState.HOLDING))
         assert sum(LedgerEntry.objects.filter(ended_at=None).values_list("units", flat=True)) == held

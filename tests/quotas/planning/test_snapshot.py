@@ -1,4 +1,4 @@
-"""What a planning pass reads: every row as it is, in a constant number of queries, and what is not present apart."""
+"""What a planning pass reads: every row as stored, in a constant number of queries; work on absent capacity takes no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pool() -> Pool:
 
 
 def grow(pool: Pool, name: str) -> Department:
-    """One more department of everything: quota with a window, cap, nodes, cards, and claims of every state."""
+    """Adds a department with everything: a quota with a window, a cap, a node, a card, and claims in every state."""
     parent = make.department(f"{name}-parent")
     department = make.department(name, parent=parent)
     make.quota(department, pool, 1, windows=[NIGHT], zone="Asia/Shanghai")
@@ -47,7 +47,7 @@ def on(node: str, *cards: int) -> list[dict[str, object]]:
 
 
 def queries(pool: Pool) -> int:
-    rules_cache._last.clear()  # as a process that has just begun
+    rules_cache._last.clear()  # as in a process that has just started
     with CaptureQueriesContext(connection) as seen:
         load_snapshot(pool.group, now=timezone.now())
     return len(seen)
@@ -61,7 +61,7 @@ def test_the_number_of_queries_does_not_grow(pool: Pool) -> None:
     assert queries(pool) == few
 
 
-def test_every_claim_is_read_as_its_row_says(pool: Pool) -> None:
+def test_every_claim_is_read_as_stored(pool: Pool) -> None:
     grow(pool, "one")
     rows = {claim.public_id: claim for claim in Claim.objects.all()}
     read = load_snapshot(pool.group, now=timezone.now()).claims
@@ -70,7 +70,7 @@ def test_every_claim_is_read_as_its_row_says(pool: Pool) -> None:
     assert {claim.min_runtime for claim in read} == {30, 60}
 
 
-def test_work_on_a_cordoned_node_does_not_make_the_others_look_full(pool: Pool) -> None:
+def test_work_on_a_drained_node_takes_no_capacity_of_other_nodes(pool: Pool) -> None:
     vision, nlp = make.department("vision"), make.department("nlp")
     for department in (vision, nlp):
         make.quota(department, pool, 4)
@@ -82,21 +82,21 @@ def test_work_on_a_cordoned_node_does_not_make_the_others_look_full(pool: Pool) 
         4,
         4,
     )
-    asked = make.claim(vision, pool, 4)
+    claim = make.claim(vision, pool, 4)
     run_pass(group_id=pool.group_id)
-    asked.refresh_from_db()
-    assert (asked.state, asked.placement) == (ClaimState.HOLDING, on("a100-n2", 0, 1, 2, 3))
+    claim.refresh_from_db()
+    assert (claim.state, claim.placement) == (ClaimState.HOLDING, on("a100-n2", 0, 1, 2, 3))
     assert usage_now.free(usage_now.read([pool]), pool.pk) == 0
 
 
-def test_work_on_a_quarantined_card_takes_no_other(pool: Pool) -> None:
+def test_work_on_an_unhealthy_card_takes_no_other_card(pool: Pool) -> None:
     nlp = make.department("nlp")
     make.quota(nlp, pool, 8)
     make.holding(nlp, pool, 1, placement=on("a100-n1", 0))
     Card.objects.filter(node__name="a100-n1", index=0).update(healthy=False)
     now = usage_now.read([pool])
     assert (usage_now.free(now, pool.pk), now.present(pool.pk)) == (7, 7)
-    asked = make.claim(nlp, pool, 3)
+    claim = make.claim(nlp, pool, 3)
     run_pass(group_id=pool.group_id)
-    asked.refresh_from_db()
-    assert (asked.state, asked.placement) == (ClaimState.HOLDING, on("a100-n1", 1, 2, 3))
+    claim.refresh_from_db()
+    assert (claim.state, claim.placement) == (ClaimState.HOLDING, on("a100-n1", 1, 2, 3))

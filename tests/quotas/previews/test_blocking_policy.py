@@ -1,4 +1,4 @@
-"""When units that a department is guaranteed do not come back: why, by whose rule, and what can be done."""
+"""When guaranteed units cannot be recalled: why, which policy forbids it, and what can be done."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_recall_that_a_policy_forbids_names_the_rule_and_where_it_is_set(
     assert preview.lines == (f"{RULE}{whose}; an operator can change it.", ANYWAY)
 
 
-def test_a_recall_of_what_the_department_uses_itself_says_how_much_and_what_it_can_have(
+def test_recall_of_units_in_own_use_states_the_most_that_can_be_recalled(
     owner: Actor, borrowers: list[Claim], vision: Department, pool: Pool
 ) -> None:
     vision.policy = NEVER
@@ -68,7 +68,7 @@ def test_a_recall_of_what_the_department_uses_itself_says_how_much_and_what_it_c
     assert preview.lines == ("At most 3 cards can be recalled.", ANYWAY)
 
 
-def test_a_recall_that_no_policy_forbids_says_what_the_planner_says(
+def test_recall_that_no_policy_forbids_gives_the_planners_reason(
     owner: Actor, borrowers: list[Claim], vision: Department, pool: Pool
 ) -> None:
     Claim.objects.update(preemptible=False)
@@ -81,21 +81,21 @@ def test_a_verdict_and_a_waiting_claim_name_the_policy(borrowers: list[Claim], v
     image = Image.objects.create(name="python:3.11", title="Python")
     request = WorkloadRequest(kind="job", name="train", pool=pool, image=image, command=("python",), units_per_pod=3)
     alice = Actor(make.member(vision))
-    said = RULE + "Vision; an operator can change it."
-    assert said not in verdict_of(actor=alice, department=vision, request=request).lines
+    explanation = RULE + "Vision; an operator can change it."
+    assert explanation not in verdict_of(actor=alice, department=vision, request=request).lines
     Department.objects.filter(pk=vision.pk).update(policy=NEVER)
     lines = verdict_of(actor=alice, department=Department.objects.get(pk=vision.pk), request=request).lines
-    assert lines[:2] == ("Not enough free capacity: A100 is short of 2 cards.", said)
+    assert lines[:2] == ("Not enough free capacity: A100 is short of 2 cards.", explanation)
     waiting = make.claim(vision, pool, 3)
     run_pass(group_id=pool.group_id)
     rule = barred_in_queue(Claim.objects.get(pk=waiting.pk))
     assert rule is not None
-    assert rule.sentence(vision, pool) == said
+    assert rule.sentence(vision, pool) == explanation
     Claim.objects.filter(pk=waiting.pk).update(state=ClaimState.PENDING, units_per_pod=4)
-    assert barred_in_queue(Claim.objects.get(pk=waiting.pk)) is None  # with it vision would borrow
+    assert barred_in_queue(Claim.objects.get(pk=waiting.pk)) is None  # with this claim vision would borrow
 
 
-def test_where_the_policy_is_strict_but_not_the_cause_it_is_not_blamed(
+def test_strict_policy_is_not_mentioned_when_it_is_not_the_cause(
     owner: Actor, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     now = timezone.now()

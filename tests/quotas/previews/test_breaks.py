@@ -1,5 +1,5 @@
-"""Every change whose preview can say that somebody loses something: refused until what breaks was named, in the API as on
-the page, by one rule. A walk over all of them, each in a world in which it breaks."""
+"""Every change that can take something away from somebody is refused, in the API and on its page, until its effects are
+confirmed. Each of these changes is tried in a world in which it has effects."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ALL_DAY_FORM = {
 }  # fmt: skip
 
 
-# Worlds: a pool of four cards, vision and nlp ---------------------------------------------------------------------------
+# Worlds: a pool of four cards, vision and nlp -------------------------------------------------------------------------
 
 
 def crowded(vision: int = 4, used: int = 0, asks: int = 0, **quota: Any) -> None:
-    """vision is promised `vision`, uses `used` of it and asks for `asks`; nlp borrows all the rest."""
+    """vision is guaranteed `vision`, uses `used` of it and requests `asks`; nlp borrows all the rest."""
     pool, mine, nlp = _pool(), make.department("vision"), make.department("nlp")
     make.quota(mine, pool, vision, **quota)
     make.quota(nlp, pool, 0)
@@ -47,7 +47,7 @@ def crowded(vision: int = 4, used: int = 0, asks: int = 0, **quota: Any) -> None
 
 
 def free(asks: str = "nlp", units: int = 2, **quota: Any) -> None:
-    """All is free, vision is promised all of it, and somebody is about to start."""
+    """Everything is free and guaranteed to vision, and the department `asks` is about to start a workload."""
     pool, rows = _pool(), {"vision": make.department("vision"), "nlp": make.department("nlp")}
     make.quota(rows["vision"], pool, 4)
     make.quota(rows["nlp"], pool, 0, **quota)
@@ -55,13 +55,13 @@ def free(asks: str = "nlp", units: int = 2, **quota: Any) -> None:
 
 
 def unassigned() -> None:
-    """Nothing is promised, and nlp is about to start on it."""
+    """Nothing is guaranteed, and nlp is about to start a workload."""
     make.quota(make.department("nlp"), _pool(), 0)
     make.claim(Department.objects.get(), Pool.objects.get(), 2, workload="asks")
 
 
-def below() -> None:
-    """lab may have 2; nlp, which is to belong to it, uses 4."""
+def team_above_its_limit() -> None:
+    """lab cannot borrow; nlp, which is to become its team, is guaranteed 2 and uses 4."""
     pool, lab, nlp = _pool(), make.department("lab"), make.department("nlp")
     make.quota(lab, pool, 0, borrow_limit=0)
     make.quota(nlp, pool, 2)
@@ -69,7 +69,7 @@ def below() -> None:
 
 
 def protected() -> None:
-    """nlp has just begun on what vision lends, and is protected for an hour."""
+    """nlp uses what vision lends, and the minimum runtime protects it for another hour."""
     crowded()
     Pool.objects.update(min_runtime=7200)
 
@@ -78,12 +78,13 @@ def _pool() -> Pool:
     return make.pool("a100", name="A100 cards", cards=4, notice=60, grace=30)
 
 
-def _running(who: Department, pool: Pool, cards: range, **parts: Any) -> None:
+def _running(department: Department, pool: Pool, cards: range, **parts: Any) -> None:
     place = [{"pod": 0, "node": "a100-n1", "cards": list(cards)}]
-    make.holding(who, pool, workload=f"{who.slug}-runs", name="train", notice=60, grace=30, placement=place, **parts)
+    workload = f"{department.slug}-runs"
+    make.holding(department, pool, workload=workload, name="train", notice=60, grace=30, placement=place, **parts)
 
 
-# Changes ----------------------------------------------------------------------------------------------------------------
+# Changes --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ CHANGES = {
         ("put", "departments/vision/user_caps/a100/", {"units": 1}), version=False,
     ),
     "move": Change(
-        below, {"over"}, f"{DEPARTMENT}nlp/", {"name": "Nlp", "parent": "lab", "weight": "1", "version": "1"},
+        team_above_its_limit, {"over"}, f"{DEPARTMENT}nlp/", {"name": "Nlp", "parent": "lab", "weight": "1", "version": "1"},
         "departments_change", ("patch", "departments/nlp/", {"parent": "lab"}), dry=False,
     ),
     "pause": Change(
@@ -138,14 +139,14 @@ CHANGES = {
     "policy of a quota": policy(
         f"{DEPARTMENT}vision/policy/a100/", "departments/vision/quotas/a100/policy/", "quota_policy_set"
     ),
-    "rules: protected for less": Change(
+    "rules: shorter protection": Change(
         protected, {"protection"}, "/operator/pools/a100/", {
             "form": "rules", "notice": "60s", "grace": "30s", "min_runtime": "0s", "max_reclaims": "10",
             "beside_percent": "100", "fair_sharing": "", "starvation_after": "", "restart_cost": "", "version": "1",
         },
         "pools_change", ("patch", "pools/a100/", {"min_runtime": 0, "max_reclaims": 10}),
     ),
-    "rules: protected for longer": Change(
+    "rules: longer protection": Change(
         crowded, {"guarantee"}, "/operator/pools/a100/", {
             "form": "rules", "notice": "60s", "grace": "30s", "min_runtime": "1d", "max_reclaims": "10",
             "beside_percent": "100", "fair_sharing": "", "starvation_after": "", "restart_cost": "", "version": "1",
@@ -169,12 +170,12 @@ def oscar(db: None) -> User:
     return make.user("oscar", is_operator=True)
 
 
-def here(path: str) -> str:
+def filled(path: str) -> str:
     return path.format(node=Node.objects.get().pk, cluster=Cluster.objects.get().name)
 
 
 def stored() -> Any:
-    """All that these changes write."""
+    """Everything that these changes write."""
     return (
         list(Quota.objects.order_by("pk").values()),
         list(Pool.objects.values()),
@@ -186,7 +187,7 @@ def stored() -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name, change in CHANGES.items() if change.operation])
-def test_a_program_is_refused_until_it_names_what_breaks(oscar: User, name: str) -> None:
+def test_api_write_is_refused_until_its_effects_are_confirmed(oscar: User, name: str) -> None:
     change = CHANGES[name]
     change.world()
     method, path, body = change.call
@@ -194,31 +195,31 @@ def test_a_program_is_refused_until_it_names_what_breaks(oscar: User, name: str)
 
     def call(query: str = "") -> Any:
         headers = {"If-Match": '"1"'} if change.version else {}
-        return getattr(client, method)(API + here(path) + query, body, headers=headers, format="json")
+        return getattr(client, method)(API + filled(path) + query, body, headers=headers, format="json")
 
     refused = call()
-    told = refused.json()
-    assert (refused.status_code, told.get("code")) == (409, "needs_confirmation"), told
+    problem = refused.json()
+    assert (refused.status_code, problem.get("code")) == (409, "needs_confirmation"), problem
     assert refused["Content-Type"] == "application/problem+json"
-    assert change.kinds <= {each["kind"] for each in told["breaks"]}, told
-    assert all(each["detail"] for each in told["breaks"])
+    assert change.kinds <= {each["kind"] for each in problem["breaks"]}, problem
+    assert all(each["detail"] for each in problem["breaks"])
     if change.dry:
         shown = call("?dry_run=1").json()
-        assert shown["confirm"] == told["confirm"]
-        assert [each["kind"] for each in shown["breaks"]] == [each["kind"] for each in told["breaks"]]
+        assert shown["confirm"] == problem["confirm"]
+        assert [each["kind"] for each in shown["breaks"]] == [each["kind"] for each in problem["breaks"]]
     wrong = call("?confirm=0123456789abcdef")
     assert (wrong.status_code, wrong.json()["changed"]) == (409, True)
     assert stored() == before
-    done = call(f"?confirm={told['confirm']}")
+    done = call(f"?confirm={problem['confirm']}")
     assert done.status_code == 200, done.json()
     assert stored() != before
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_page_asks_and_names_what_breaks(oscar: User, name: str) -> None:
+def test_page_asks_to_confirm_the_effects(oscar: User, name: str) -> None:
     change = CHANGES[name]
     change.world()
-    client, path = Client(), here(change.page)
+    client, path = Client(), filled(change.page)
     client.force_login(oscar, backend="django.contrib.auth.backends.ModelBackend")
     fields = dict(change.fields)
     if "parent" in fields:
@@ -236,7 +237,7 @@ def test_a_page_asks_and_names_what_breaks(oscar: User, name: str) -> None:
     assert stored() != before
 
 
-def test_what_breaks_nothing_is_asked_nobody(oscar: User) -> None:
+def test_change_without_effects_needs_no_confirmation(oscar: User) -> None:
     crowded(vision=2, used=2)
     same = person(oscar).put(
         f"{API}departments/vision/quotas/a100/", {"guaranteed": 2, "borrow_limit": 2, "lend_limit": None},
@@ -245,7 +246,7 @@ def test_what_breaks_nothing_is_asked_nobody(oscar: User) -> None:
     assert same.status_code == 200
 
 
-def test_an_owner_who_may_not_know_others_work_is_told_department_and_amount_only(oscar: User) -> None:
+def test_effects_on_work_of_others_show_only_department_and_amount(oscar: User) -> None:
     crowded(vision=4)
     olivia = make.member(Department.objects.get(slug="vision"), "owner", "olivia")
     refused = person(olivia).put(
@@ -258,7 +259,7 @@ def test_an_owner_who_may_not_know_others_work_is_told_department_and_amount_onl
     assert details == ["Nlp: a workload of another department, 4 cards would have to release its capacity."]
 
 
-def test_a_recall_whose_dry_run_was_read_does_what_it_showed_or_asks_again(oscar: User) -> None:
+def test_recall_with_other_effects_than_confirmed_is_refused(oscar: User) -> None:
     crowded()
     asked = {"department": "vision", "pool": "a100", "units": 2}
     shown = person(oscar).post(f"{API}recalls/?dry_run=1", asked, format="json").json()
@@ -268,7 +269,7 @@ def test_a_recall_whose_dry_run_was_read_does_what_it_showed_or_asks_again(oscar
     assert person(oscar).post(f"{API}recalls/?confirm={shown['confirm']}", asked, format="json").status_code == 201
 
 
-def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: User) -> None:
+def test_request_for_confirmation_is_not_stored_for_the_idempotency_key(oscar: User) -> None:
     crowded()
     asked, key = {"department": "vision", "pool": "a100", "units": 2}, {"Idempotency-Key": "recall-1"}
     shown = person(oscar).post(f"{API}recalls/?confirm=0", asked, headers=key, format="json").json()
@@ -276,11 +277,11 @@ def test_the_question_is_not_kept_as_the_answer_of_an_idempotency_key(oscar: Use
     assert person(oscar).post(path, asked, headers=key, format="json").status_code == 201
 
 
-# None is left out -------------------------------------------------------------------------------------------------------
+# Completeness ---------------------------------------------------------------------------------------------------------
 
 # tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py;
 # tests/portal/sign_in/test_identities.py; tests/workloads/configuration/test_api.py; tests/workloads/api/test_catalogue.py
-ELSEWHERE = {
+COVERED_ELSEWHERE = {
     "configuration_apply",
     "pools_set_capacity",
     "mode_changes_start",
@@ -291,10 +292,10 @@ ELSEWHERE = {
     "budgets_set",
     "budgets_remove",
     "group_rules_remove",
-}  # a recall says itself that it stops
+}  # a recall stops workloads by its nature
 
 
-def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Client) -> None:
+def test_every_api_write_with_a_dry_run_is_covered(client: Client) -> None:
     schema = person(make.user("root", is_operator=True)).get(f"{API}schema/?format=json").json()
     dry, confirmed = set(), set()
     for operations in schema["paths"].values():
@@ -302,16 +303,21 @@ def test_every_write_of_the_api_that_can_be_tried_dry_is_in_this_walk(client: Cl
             names = {each["name"] for each in operation.get("parameters", ())}
             dry |= {operation["operationId"]} if "dry_run" in names else set()
             confirmed |= {operation["operationId"]} if "confirm" in names else set()
-    walked = {change.operation for change in CHANGES.values() if change.operation}
-    walked |= {name.replace("_set", "_unset") for name in walked if "policy" in name}
-    assert confirmed == walked | ELSEWHERE
+    covered = {change.operation for change in CHANGES.values() if change.operation}
+    covered |= {name.replace("_set", "_unset") for name in covered if "policy" in name}
+    assert confirmed == covered | COVERED_ELSEWHERE
     only_give = {"group_rules_create"}  # a rule takes nothing from anybody
     assert {name for name in dry if "workloads" not in name} <= confirmed | only_give
 
 
-def test_every_page_with_a_preview_beside_it_is_in_this_walk() -> None:
+def test_every_page_with_a_preview_is_covered() -> None:
     names = {str(name) for name in get_resolver("quotas.page_urls").reverse_dict if isinstance(name, str)}
     previews = {name for name in names if name.endswith("preview")}
-    elsewhere = {"request_preview", "quarantine_preview"}  # tests/quotas/views/test_requests.py, test_health.py
-    elsewhere |= {"budget_preview", "budget_edit_preview"}  # test_budgets.py there
-    assert previews - elsewhere == {"quota_preview", "recall_preview", "department_preview", "operator_pool_preview"}
+    covered_elsewhere = {"request_preview", "quarantine_preview"}  # tests/quotas/views/test_requests.py, test_health.py
+    covered_elsewhere |= {"budget_preview", "budget_edit_preview"}  # test_budgets.py there
+    assert previews - covered_elsewhere == {
+        "quota_preview",
+        "recall_preview",
+        "department_preview",
+        "operator_pool_preview",
+    }

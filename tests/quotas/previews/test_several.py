@@ -1,4 +1,4 @@
-"""Many changes at once are previewed in one transaction, which PostgreSQL must not take for an abandoned one."""
+"""Many changes are previewed in one transaction, which PostgreSQL must not end as idle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests import builders as make
 pytestmark = pytest.mark.django_db
 
 
-def test_the_database_is_asked_between_two_computations(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = list[str]()
+def test_database_is_queried_between_two_computations(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = list[str]()
     for slug in ("a100", "h100", "l40"):
         pool = make.pool(slug, cards=8)
         for department in ("vision", "nlp"):
@@ -25,23 +25,23 @@ def test_the_database_is_asked_between_two_computations(monkeypatch: pytest.Monk
     what_if, call = several.what_if, policy.Call.of
 
     def planned(*given: Any) -> Any:
-        done.append("plan")
+        steps.append("plan")
         return what_if(*given)
 
     def probed(*given: Any) -> Any:
-        done.append("probe")
+        steps.append("probe")
         return call(*given)
 
-    def asked(execute: Any, *given: Any) -> Any:
-        done.append("asked")
+    def queried(execute: Any, *given: Any) -> Any:
+        steps.append("query")
         return execute(*given)
 
     foresight = several.Foresight(SYSTEM, list(PoolGroup.objects.order_by("pk")), now=timezone.now())
     Quota.objects.update(guaranteed=2)
     monkeypatch.setattr(several, "what_if", planned)
     monkeypatch.setattr(policy.Call, "of", probed)
-    with connection.execute_wrapper(asked):
+    with connection.execute_wrapper(queried):
         foresight.preview()
-    assert (done.count("plan"), done.count("probe")) == (3, 12)
-    pieces = "".join({"plan": "P", "probe": "C", "asked": " "}[each] for each in done).split()
-    assert set(pieces) == {"P", "CC"}  # a call is looked at on both sides
+    assert (steps.count("plan"), steps.count("probe")) == (3, 12)
+    pieces = "".join({"plan": "P", "probe": "C", "query": " "}[each] for each in steps).split()
+    assert set(pieces) == {"P", "CC"}  # a call is probed before and after the change
