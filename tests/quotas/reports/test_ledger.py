@@ -1,4 +1,4 @@
-"""Whatever the ledger, the time, the zone, the grouping and when it was metered: a report is the ledger to the second."""
+"""A report equals the ledger to the second, for random ledgers, periods, time zones, groupings and metering times."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests import builders as make
 
 pytestmark = pytest.mark.django_db
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Asuncion"]
-# Four days in which clocks change in Berlin (2026-03-29 01:00 UTC); the others change elsewhere.
+# Four days in which clocks change in Berlin (2026-03-29 01:00 UTC); in the other zones they change at other times.
 BEGIN = dt.datetime(2026, 3, 27, 21, 17, 3, 250_000, tzinfo=dt.UTC)
 SECONDS = 4 * 86_400
 
 
-def a_ledger(chance: random.Random) -> tuple[list[Department], list[Pool]]:
+def random_ledger(chance: random.Random) -> tuple[list[Department], list[Pool]]:
     lab = make.department("lab")
     departments = [
         lab,
@@ -63,7 +63,7 @@ def a_ledger(chance: random.Random) -> tuple[list[Department], list[Pool]]:
     return departments, pools
 
 
-def prices(chance: random.Random, pools: list[Pool]) -> None:
+def random_prices(chance: random.Random, pools: list[Pool]) -> None:
     for pool in pools[:2]:
         since = BEGIN.replace(microsecond=0)
         for number in range(1, chance.randint(2, 4)):
@@ -74,8 +74,8 @@ def prices(chance: random.Random, pools: list[Pool]) -> None:
             )  # fmt: skip
 
 
-def metered(chance: random.Random, end: dt.datetime) -> None:
-    """The meter runs now and then, killed or not, and is late at the end."""
+def run_meter(chance: random.Random, end: dt.datetime) -> None:
+    """Runs the meter at irregular times, the last of them at the end or not."""
     now = BEGIN
     while now < end:
         sum_hours(now=now)
@@ -84,20 +84,22 @@ def metered(chance: random.Random, end: dt.datetime) -> None:
         sum_hours(now=end)
 
 
-def by_hand(asked: Asked, entries: list[LedgerEntry], inside: set[int] | None) -> dict[Any, dict[str, Any]]:
-    """(key, unit) → own, borrowed and cost of each entry by itself, second by second of its whole seconds."""
+def computed_from_entries(
+    query: Asked, entries: list[LedgerEntry], inside: set[int] | None
+) -> dict[Any, dict[str, Any]]:
+    """(key, unit) → own, borrowed and cost, computed from each ledger entry by itself in whole seconds."""
     found: dict[Any, dict[str, Any]] = defaultdict(
         lambda: {"own": 0, "borrowed": 0, "cost": Decimal(0), "priced": False}
     )
     history = list(PoolPrice.objects.order_by("since"))
     for entry in entries:
         claim = entry.claim
-        if (inside is not None and entry.department_id not in inside) or (asked.person not in ("", claim.person)):
+        if (inside is not None and entry.department_id not in inside) or (query.person not in ("", claim.person)):
             continue
-        if asked.pool not in (None, entry.pool) or asked.kind not in ("", claim.kind):
+        if query.pool not in (None, entry.pool) or query.kind not in ("", claim.kind):
             continue
-        start = max(entry.started_at.replace(microsecond=0), asked.start)
-        end = min((entry.ended_at or asked.end).replace(microsecond=0), asked.end)
+        start = max(entry.started_at.replace(microsecond=0), query.start)
+        end = min((entry.ended_at or query.end).replace(microsecond=0), query.end)
         if end <= start:
             continue
         values = {
@@ -106,11 +108,11 @@ def by_hand(asked: Asked, entries: list[LedgerEntry], inside: set[int] | None) -
             "person": claim.person,
             "kind": claim.kind,
         }
-        row = found[tuple(values[name] for name in asked.by), entry.pool.unit]
+        row = found[tuple(values[name] for name in query.by), entry.pool.unit]
         row["own" if entry.own else "borrowed"] += entry.units * int((end - start).total_seconds())
         of_pool = [price for price in history if price.pool_id == entry.pool_id]
         for at, price in enumerate(of_pool):
-            until = of_pool[at + 1].since if at + 1 < len(of_pool) else asked.end
+            until = of_pool[at + 1].since if at + 1 < len(of_pool) else query.end
             lasts = int((min(end, until) - max(start, price.since)).total_seconds())
             value = price.own if entry.own else price.borrowed
             if lasts > 0 and value is not None:
@@ -119,7 +121,7 @@ def by_hand(asked: Asked, entries: list[LedgerEntry], inside: set[int] | None) -
     return found
 
 
-def a_question(chance: random.Random, departments: list[Department], pools: list[Pool], end: dt.datetime) -> Asked:
+def random_query(chance: random.Random, departments: list[Department], pools: list[Pool], end: dt.datetime) -> Asked:
     zone = ZoneInfo(chance.choice(ZONES))
     with timezone.override(zone):
         first = dt.date(2026, 3, 27) + dt.timedelta(days=chance.randrange(3))
@@ -135,32 +137,32 @@ def a_question(chance: random.Random, departments: list[Department], pools: list
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_report_is_the_ledger_to_the_second(seed: int) -> None:
+def test_report_equals_the_ledger_to_the_second(seed: int) -> None:
     chance = random.Random(seed)
-    departments, pools = a_ledger(chance)
-    prices(chance, pools)
+    departments, pools = random_ledger(chance)
+    random_prices(chance, pools)
     end = BEGIN + dt.timedelta(seconds=SECONDS)
-    metered(chance, end)
+    run_meter(chance, end)
     entries = list(LedgerEntry.objects.select_related("claim", "pool", "department"))
     root = Actor(make.user("root", is_operator=True))
     for _ in range(25):
-        asked = a_question(chance, departments, pools, end)
-        inside = None if asked.department is None else set(asked.department.with_teams())
-        told, expected = report(root, asked, now=end), by_hand(asked, entries, inside)
-        found = {(row.key, row.unit): row for row in told.rows if row.allocated}
+        query = random_query(chance, departments, pools, end)
+        inside = None if query.department is None else set(query.department.with_teams())
+        result, expected = report(root, query, now=end), computed_from_entries(query, entries, inside)
+        found = {(row.key, row.unit): row for row in result.rows if row.allocated}
         assert {key: (row.own, row.borrowed) for key, row in found.items()} == {
             key: (row["own"], row["borrowed"]) for key, row in expected.items()
-        }, asked
+        }, query
         for key, row in expected.items():
             cost = found[key].exact_cost
-            assert (cost is not None) == row["priced"], (key, asked)
-            assert cost is None or abs(cost - row["cost"]) < Decimal("1e-9"), (key, asked)
-        check_totals(told)
+            assert (cost is not None) == row["priced"], (key, query)
+            assert cost is None or abs(cost - row["cost"]) < Decimal("1e-9"), (key, query)
+        check_totals(result)
 
 
-def check_totals(told: Report) -> None:
-    for total in told.totals:
-        rows = [row for row in told.rows if row.unit == total.unit]
+def check_totals(result: Report) -> None:
+    for total in result.totals:
+        rows = [row for row in result.rows if row.unit == total.unit]
         for column in ("own", "borrowed", "starts", "suffered", "caused"):
             assert getattr(total, column) == sum(getattr(row, column) for row in rows)
         for column in ("lent", "guaranteed", "idle"):
@@ -168,32 +170,32 @@ def check_totals(told: Report) -> None:
             assert getattr(total, column) == (sum(known) if known else None)
         costs = [row.cost for row in rows if row.cost is not None]
         assert (total.cost or 0) == sum(costs)
-    assert {total.unit for total in told.totals} == {row.unit for row in told.rows}
+    assert {total.unit for total in result.totals} == {row.unit for row in result.rows}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_some_borrow_others_lend(seed: int) -> None:
+def test_lent_hours_equal_what_others_borrowed(seed: int) -> None:
     chance = random.Random(f"lent {seed}")
-    departments, _pools = a_ledger(chance)
+    departments, _pools = random_ledger(chance)
     end = BEGIN + dt.timedelta(seconds=SECONDS)
-    metered(chance, end)
+    run_meter(chance, end)
     root = Actor(make.user("root", is_operator=True))
     for _ in range(10):
         start, until = sorted(
             BEGIN.replace(microsecond=0) + dt.timedelta(seconds=chance.randrange(SECONDS)) for _ in "ab"
         )
-        told = report(root, Asked(start, until, ("department", "pool")), now=end)
+        result = report(root, Asked(start, until, ("department", "pool")), now=end)
         expected: dict[tuple[str, str], int] = defaultdict(int)
         for entry in LedgerEntry.objects.filter(lender__isnull=False).select_related("lender", "pool"):
             spent = entry.units * metering.seconds_within(entry.started_at, entry.ended_at, start, until)
             if spent and entry.lender:
                 expected[entry.lender.slug, entry.pool.slug] += spent
-        assert {row.key: row.lent for row in told.rows if row.lent} == dict(expected)
+        assert {row.key: row.lent for row in result.rows if row.lent} == dict(expected)
         alone = report(root, Asked(start, until, ("pool",), department=departments[3]), now=end)
         assert sum(row.lent or 0 for row in alone.rows) == sum(n for (d, _), n in expected.items() if d == "bio")
 
 
-def test_half_a_day_is_half_of_what_was_promised_and_idle_is_what_is_left() -> None:
+def test_part_of_a_day_has_its_part_of_the_guarantee_and_the_rest_is_idle() -> None:
     pool, vision = make.pool("a100", cards=8), make.department("vision")
     make.quota(vision, pool, 6)
     begin = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -210,14 +212,14 @@ def test_half_a_day_is_half_of_what_was_promised_and_idle_is_what_is_left() -> N
     sum_hours(now=begin)
     for hour in range(1, 60):
         sum_hours(now=begin + dt.timedelta(hours=hour, seconds=1))
-    asked = Asked(begin + dt.timedelta(minutes=90), begin + dt.timedelta(hours=13, minutes=30))
-    [row] = report(Actor(None), asked, now=begin + dt.timedelta(days=2)).rows
+    query = Asked(begin + dt.timedelta(minutes=90), begin + dt.timedelta(hours=13, minutes=30))
+    [row] = report(Actor(None), query, now=begin + dt.timedelta(days=2)).rows
     assert (row.guaranteed, row.own, row.idle) == (6 * 12 * 3600, 2 * 5400, 6 * 12 * 3600 - 2 * 5400)
     [whole] = report(Actor(None), Asked(begin, begin + dt.timedelta(days=2)), now=begin + dt.timedelta(days=2)).rows
     assert whole.guaranteed == 6 * 48 * 3600
 
 
-def test_a_quota_that_changes_changes_no_hour_that_is_over() -> None:
+def test_quota_change_does_not_affect_past_hours() -> None:
     pool, vision = make.pool("a100", cards=8), make.department("vision")
     quota = make.quota(vision, pool, 6)
     begin = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -229,7 +231,7 @@ def test_a_quota_that_changes_changes_no_hour_that_is_over() -> None:
     assert UsageHour.objects.get(hour=begin).guaranteed == 6 * 3600
 
 
-def test_what_a_slow_transaction_wrote_after_the_hour_was_summed_still_counts() -> None:
+def test_entry_committed_after_its_hour_was_summed_still_counts() -> None:
     pool, vision = make.pool("a100", cards=8), make.department("vision")
     make.quota(vision, pool, 6)
     begin = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -249,25 +251,25 @@ def test_work_of_a_deleted_account_keeps_counting_under_its_name() -> None:
     ann.delete()
     now = timezone.now()
     sum_hours(now=now)
-    told = report(Actor(None), Asked(now - dt.timedelta(minutes=30), now, ("person",)), now=now)
-    assert [row.key for row in told.rows if row.own] == [("ann",)]
+    result = report(Actor(None), Asked(now - dt.timedelta(minutes=30), now, ("person",)), now=now)
+    assert [row.key for row in result.rows if row.own] == [("ann",)]
 
 
 class Killed(BaseException):
-    """As kill -9 would: nothing catches it."""
+    """Simulates kill -9: nothing catches it."""
 
 
 @pytest.mark.parametrize("table", [UsageHour, WorkHour, UsageDay, WorkDay])
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_the_meter_may_be_killed_anywhere(table: Any, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meter_can_be_killed_at_any_write(table: Any, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random("killed")
-    a_ledger(chance)
-    left, end = [nth], BEGIN + dt.timedelta(days=3, hours=12)
+    random_ledger(chance)
+    remaining, end = [nth], BEGIN + dt.timedelta(days=3, hours=12)
     write = table.objects.bulk_create
 
     def killed(*rows: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
+        remaining[0] -= 1
+        if remaining[0] == 0:
             raise Killed
         return write(*rows, **more)
 
@@ -277,14 +279,16 @@ def test_the_meter_may_be_killed_anywhere(table: Any, nth: int, monkeypatch: pyt
     monkeypatch.undo()
     sum_hours(now=end)
     root = Actor(None)
-    asked = Asked(BEGIN.replace(microsecond=0), end.replace(microsecond=0), ("person", "kind"))
-    expected = by_hand(asked, list(LedgerEntry.objects.select_related("claim", "pool", "department")), None)
-    found = {(row.key, row.unit): (row.own, row.borrowed) for row in report(root, asked, now=end).rows if row.allocated}
+    query = Asked(BEGIN.replace(microsecond=0), end.replace(microsecond=0), ("person", "kind"))
+    expected = computed_from_entries(
+        query, list(LedgerEntry.objects.select_related("claim", "pool", "department")), None
+    )
+    found = {(row.key, row.unit): (row.own, row.borrowed) for row in report(root, query, now=end).rows if row.allocated}
     assert found == {key: (row["own"], row["borrowed"]) for key, row in expected.items()}
 
 
-def test_the_metered_sums_are_those_of_the_departments_hours() -> None:
-    a_ledger(random.Random(7))
+def test_hours_of_work_add_up_to_the_usage_hours_of_departments() -> None:
+    random_ledger(random.Random(7))
     sum_hours(now=BEGIN + dt.timedelta(days=2))
     for row in UsageHour.objects.all():
         work = WorkHour.objects.filter(hour=row.hour, pool=row.pool)
@@ -294,15 +298,15 @@ def test_the_metered_sums_are_those_of_the_departments_hours() -> None:
         assert row.lent == sum(work.filter(lender=row.department).values_list("unit_seconds", flat=True))
 
 
-def test_cents_are_rounded_once_a_line(django_assert_max_num_queries: Any) -> None:
+def test_costs_are_rounded_once_per_row(django_assert_max_num_queries: Any) -> None:
     pool, now = make.pool("a100"), timezone.now().replace(microsecond=0)
     PoolPrice.objects.create(pool=pool, number=1, own=Decimal("0.335"), borrowed=None, since=now - dt.timedelta(days=1),
                              set_by="root")  # fmt: skip
     for name in ("ann", "ben"):
         make.holding(make.department(), pool, own=1, user=make.user(name), started_at=now - dt.timedelta(hours=1))
-    asked = Asked(now - dt.timedelta(hours=1), now, ("person",))
+    query = Asked(now - dt.timedelta(hours=1), now, ("person",))
     with django_assert_max_num_queries(16):
-        told = report(Actor(None), asked, now=now)
-    assert [row.cost for row in told.rows] == [Decimal("0.34"), Decimal("0.34")]
-    assert told.totals[0].cost == Decimal("0.68") == 2 * told.rows[0].cost.quantize(CENT)  # type: ignore[union-attr]
+        result = report(Actor(None), query, now=now)
+    assert [row.cost for row in result.rows] == [Decimal("0.34"), Decimal("0.34")]
+    assert result.totals[0].cost == Decimal("0.68") == 2 * result.rows[0].cost.quantize(CENT)  # type: ignore[union-attr]
     assert Claim.objects.count() == 2

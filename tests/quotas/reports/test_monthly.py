@@ -1,4 +1,4 @@
-"""The monthly report: to the owners, once, in the installation's month, whatever is killed."""
+"""The monthly report: sent to owners once, for the month in the installation's time zone, even if the sender is killed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def owner() -> User:
     return owner
 
 
-def test_it_tells_owners_of_the_month_before_and_of_all_below(owner: User) -> None:
+def test_owners_get_a_report_of_the_previous_month_including_their_teams(owner: User) -> None:
     assert send_monthly(now=BEGUN) == 1
     item = InboxItem.objects.get()
     assert (item.user, item.kind, item.data["month"]) == (owner, "usage.month", "2026-10")
@@ -53,21 +53,21 @@ def test_it_tells_owners_of_the_month_before_and_of_all_below(owner: User) -> No
     )
     outbox.mail(item, now=timezone.now())
     assert "78.00 own use" in mail.outbox[0].body
-    assert f"/inbox/{item.pk}/" in mail.outbox[0].body, "it leads to the report"
+    assert f"/inbox/{item.pk}/" in mail.outbox[0].body, "the mail links to the report"
     client = Client()
     client.force_login(owner)
-    answer = client.get(f"/inbox/{item.pk}/")
-    assert answer.headers["Location"] == "/usage/?department=lab&from=2026-10-01&until=2026-10-31"
-    assert client.get(answer.headers["Location"]).status_code == 200
+    response = client.get(f"/inbox/{item.pk}/")
+    assert response.headers["Location"] == "/usage/?department=lab&from=2026-10-01&until=2026-10-31"
+    assert client.get(response.headers["Location"]).status_code == 200
 
 
-def test_it_is_not_sent_before_the_month_is_over_where_the_installation_is(owner: User) -> None:
+def test_report_is_not_sent_before_the_month_ends_in_the_installations_zone(owner: User) -> None:
     before = BEGUN - dt.timedelta(minutes=31)  # 23:59 on 31 October: the last month is September
     send_monthly(now=before)
     assert not InboxItem.objects.filter(data__month="2026-10").exists()
 
 
-def test_it_is_sent_once_and_late_but_not_long_after(owner: User) -> None:
+def test_report_is_sent_once_and_late_if_necessary_but_not_long_after(owner: User) -> None:
     for hours in (0, 1, 30):
         send_monthly(now=BEGUN + dt.timedelta(hours=hours))
     assert InboxItem.objects.count() == 1
@@ -78,7 +78,7 @@ def test_it_is_sent_once_and_late_but_not_long_after(owner: User) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_on_the_way_it_is_sent_all_the_same_and_once(
+def test_report_is_sent_exactly_once_after_the_sender_was_killed(
     owner: User, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = notices.send
@@ -98,14 +98,14 @@ def test_killed_on_the_way_it_is_sent_all_the_same_and_once(
     assert InboxItem.objects.count() == 1
 
 
-def test_whoever_does_not_want_it_gets_none(owner: User) -> None:
+def test_users_can_opt_out_of_the_report(owner: User) -> None:
     NoticePreference.objects.create(user=owner, kind="usage.month", inbox=False, mail=False)
     send_monthly(now=BEGUN)
     assert InboxItem.objects.count() == 0
     assert "usage.month" in notices.SETTABLE
 
 
-def test_a_department_without_use_or_quota_is_told_nothing(owner: User) -> None:
+def test_department_without_use_or_quota_gets_no_report(owner: User) -> None:
     idle = make.department("idle")
     make.member(idle, Role.OWNER, "ida")
     send_monthly(now=BEGUN)

@@ -1,4 +1,4 @@
-"""Requests for more quota: who may ask and decide, what a grant changes, and what goes back when its term ends."""
+"""Requests for more quota: who can request and decide, what a grant changes, and what is reverted when its term ends."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def mia(vision: Department) -> User:
     return make.member(vision, Role.MEMBER, "mia")
 
 
-def asked(department: Department, by: User, pool: Pool, units: int | None = 6, **more: Any) -> QuotaRequest:
+def make_request(department: Department, by: User, pool: Pool, units: int | None = 6, **more: Any) -> QuotaRequest:
     values = {"wanted": "guaranteed", "why": "A paper is due.", **more}
     return requests.ask_for_quota(actor=Actor(by), department=department, pool=pool, units=units, **values)
 
 
-def granted(request: QuotaRequest, by: User, units: int | None = None, **more: Any) -> QuotaRequest:
+def approve(request: QuotaRequest, by: User, units: int | None = None, **more: Any) -> QuotaRequest:
     values = {"units": request.units if units is None else units, "ends_at": request.ends_at, **more}
     return requests.approve(actor=Actor(by), request=request, expected_version=request.version, **values)
 
@@ -57,22 +57,26 @@ def kinds_of(user: User) -> list[str]:
 
 
 class TestAsking:
-    def test_a_member_asks_and_who_decides_is_told(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+    def test_member_can_request_and_the_decider_is_notified(
+        self, vision: Department, pool: Pool, mia: User, root: User
+    ) -> None:
         owner = make.member(vision, Role.OWNER, "otto")
-        row = asked(vision, mia, pool)
+        row = make_request(vision, mia, pool)
         assert (row.state, row.before, row.units) == (RequestState.OPEN, 4, 6)
         assert (kinds_of(root), kinds_of(owner), kinds_of(mia)) == (["quota.requested"], ["quota.requested"], [])
         assert AuditEntry.objects.get(action="quota.requested").actor == mia
         assert guaranteed(vision, pool) == 4
 
-    def test_people_read_the_full_name_of_who_asks(self, vision: Department, pool: Pool, root: User) -> None:
-        asked(vision, make.member(vision, Role.MEMBER, "kim", first_name="Kim", last_name="Sato"), pool)
+    def test_notification_has_the_full_name_of_the_requester(self, vision: Department, pool: Pool, root: User) -> None:
+        make_request(vision, make.member(vision, Role.MEMBER, "kim", first_name="Kim", last_name="Sato"), pool)
         assert InboxItem.objects.get(user=root).data["person"] == "Kim Sato"
 
-    def test_a_teams_request_goes_to_the_owners_above(self, vision: Department, pool: Pool, root: User) -> None:
+    def test_request_of_a_team_goes_to_the_owners_of_its_parent(
+        self, vision: Department, pool: Pool, root: User
+    ) -> None:
         team = make.department("segmentation", parent=vision)
         above = make.member(vision, Role.OWNER, "otto")
-        asked(team, make.member(team, Role.MEMBER, "tim"), pool, units=2)
+        make_request(team, make.member(team, Role.MEMBER, "tim"), pool, units=2)
         assert (kinds_of(above), kinds_of(root)) == (["quota.requested"], [])
 
     @pytest.mark.parametrize(
@@ -87,57 +91,57 @@ class TestAsking:
             ({"starts_at": 3, "ends_at": 2}, "ends_at", "after the beginning"),
         ],
     )
-    def test_what_cannot_be_is_refused_at_its_field(
+    def test_invalid_request_is_refused_with_its_field(
         self, vision: Department, pool: Pool, mia: User, values: dict[str, Any], field: str, says: str
     ) -> None:
         now = timezone.now()
         values = {name: now + value * DAY if name.endswith("_at") else value for name, value in values.items()}
         with pytest.raises(Invalid) as refused:
-            asked(vision, mia, pool, **values)
+            make_request(vision, mia, pool, **values)
         assert refused.value.field == field
         assert says in str(refused.value.detail)
         assert not QuotaRequest.objects.exists()
 
-    def test_no_limit_cannot_be_raised(self, pool: Pool) -> None:
+    def test_missing_borrow_limit_cannot_be_raised(self, pool: Pool) -> None:
         free = make.department("free")
         with pytest.raises(Invalid, match="no borrow limit to raise"):
-            asked(free, make.member(free), pool, wanted="borrow_limit", units=None)
+            make_request(free, make.member(free), pool, wanted="borrow_limit", units=None)
 
-    def test_viewers_do_not_ask_and_strangers_see_nothing(self, vision: Department, pool: Pool) -> None:
+    def test_viewers_cannot_request_and_strangers_see_nothing(self, vision: Department, pool: Pool) -> None:
         with pytest.raises(Forbidden):
-            asked(vision, make.member(vision, Role.VIEWER), pool)
+            make_request(vision, make.member(vision, Role.VIEWER), pool)
         with pytest.raises(NotVisible):
-            asked(vision, make.member(make.department("other"), Role.OWNER), pool)
+            make_request(vision, make.member(make.department("other"), Role.OWNER), pool)
 
-    def test_a_department_has_only_so_many_open(
+    def test_number_of_open_requests_of_a_department_is_limited(
         self, vision: Department, pool: Pool, mia: User, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(requests, "MOST_OPEN", 2)
-        asked(vision, mia, pool, 5)
-        first = asked(vision, mia, pool, 6)
+        make_request(vision, mia, pool, 5)
+        first = make_request(vision, mia, pool, 6)
         with pytest.raises(requests.TooManyRequests):
-            asked(vision, mia, pool, 7)
+            make_request(vision, mia, pool, 7)
         requests.withdraw(actor=Actor(mia), request=first)
-        asked(vision, mia, pool, 7)
+        make_request(vision, mia, pool, 7)
 
-    def test_what_is_sent_twice_is_asked_once(self, vision: Department, pool: Pool, mia: User) -> None:
+    def test_request_identical_to_an_open_one_is_refused(self, vision: Department, pool: Pool, mia: User) -> None:
         ends = timezone.now() + dt.timedelta(days=9)
-        first = asked(vision, mia, pool)
-        asked(vision, mia, pool, 7)
-        asked(vision, mia, pool, ends_at=ends)
-        for again in ({}, {"ends_at": ends}, {"why": "Once more."}):
+        first = make_request(vision, mia, pool)
+        make_request(vision, mia, pool, 7)
+        make_request(vision, mia, pool, ends_at=ends)
+        for values in ({}, {"ends_at": ends}, {"why": "Once more."}):
             with pytest.raises(requests.AlreadyRequested):
-                asked(vision, mia, pool, **again)
+                make_request(vision, mia, pool, **values)
         requests.withdraw(actor=Actor(mia), request=first)
-        asked(vision, mia, pool)
+        make_request(vision, mia, pool)
         assert QuotaRequest.objects.count() == 4
 
 
 class TestDeciding:
-    def test_approving_changes_the_quota_and_tells_everybody(
+    def test_approval_changes_the_quota_and_notifies_the_requester(
         self, vision: Department, pool: Pool, mia: User, root: User
     ) -> None:
-        row = granted(asked(vision, mia, pool), root, units=5, note="5 are left.")
+        row = approve(make_request(vision, mia, pool), root, units=5, note="5 are left.")
         assert (row.state, row.granted, row.raised_by, guaranteed(vision, pool)) == (RequestState.GRANTED, 5, 1, 5)
         assert kinds_of(mia) == ["quota.request_approved"]
         entry = AuditEntry.objects.get(action="quota.changed")
@@ -145,58 +149,66 @@ class TestDeciding:
         quota = Quota.objects.get(department=vision, pool=pool)
         assert (quota.borrow_limit, quota.version) == (2, 2)
 
-    def test_a_borrow_limit(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        granted(asked(vision, mia, pool, wanted="borrow_limit", units=None), root, units=None)
+    def test_removal_of_the_borrow_limit_can_be_requested_and_approved(
+        self, vision: Department, pool: Pool, mia: User, root: User
+    ) -> None:
+        approve(make_request(vision, mia, pool, wanted="borrow_limit", units=None), root, units=None)
         assert Quota.objects.get(department=vision, pool=pool).borrow_limit is None
 
-    def test_more_than_there_is_is_not_promised(
+    def test_approval_cannot_promise_more_than_the_pool_has(
         self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User
     ) -> None:
-        row = asked(vision, mia, pool, units=5)  # nlp has the other four
+        row = make_request(vision, mia, pool, units=5)  # nlp has the other four
         with pytest.raises(OverPromised):
-            granted(row, root)
+            approve(row, root)
         row.refresh_from_db()
         assert (row.is_open, guaranteed(vision, pool)) == (True, 4)
 
-    def test_the_parents_owner_gives_of_what_the_parent_has(self, vision: Department, pool: Pool, root: User) -> None:
+    def test_owner_of_the_parent_grants_from_the_parents_guarantee(
+        self, vision: Department, pool: Pool, root: User
+    ) -> None:
         team, above = make.department("team", parent=vision), make.member(vision, Role.OWNER, "otto")
         tim = make.member(team, Role.MEMBER, "tim")
-        row = granted(asked(team, tim, pool, units=3), above)
+        row = approve(make_request(team, tim, pool, units=3), above)
         assert (guaranteed(team, pool), guaranteed(vision, pool), row.giver) == (3, 1, vision)
         with pytest.raises(NothingToSplit):
-            granted(asked(team, tim, pool, units=5), above)
+            approve(make_request(team, tim, pool, units=5), above)
 
     @pytest.mark.parametrize("role", [Role.MEMBER, Role.OWNER])
-    def test_nobody_decides_for_their_own_department(
+    def test_nobody_can_decide_for_their_own_department(
         self, vision: Department, pool: Pool, mia: User, role: Role
     ) -> None:
         with pytest.raises(Forbidden):
-            granted(asked(vision, mia, pool), make.member(vision, role))
+            approve(make_request(vision, mia, pool), make.member(vision, role))
 
-    def test_it_is_decided_once(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        row = asked(vision, mia, pool)
+    def test_request_can_be_decided_only_once(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = make_request(vision, mia, pool)
         requests.deny(actor=Actor(root), request=row, note="Not this month.", expected_version=row.version)
         assert kinds_of(mia) == ["quota.request_denied"]
-        for decide in (granted, lambda row, by: requests.withdraw(actor=Actor(mia), request=row)):
+        for decide in (approve, lambda row, by: requests.withdraw(actor=Actor(mia), request=row)):
             with pytest.raises(requests.AlreadyDecided):
                 decide(row, root)
         assert guaranteed(vision, pool) == 4
 
-    def test_a_denial_says_why(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        row = asked(vision, mia, pool)
+    def test_denial_needs_a_note(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = make_request(vision, mia, pool)
         with pytest.raises(Invalid) as refused:
             requests.deny(actor=Actor(root), request=row, note=" ", expected_version=row.version)
         assert refused.value.field == "note"
 
-    def test_what_was_read_is_what_is_decided(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        row = asked(vision, mia, pool)
+    def test_decision_on_a_stale_version_is_refused(
+        self, vision: Department, pool: Pool, mia: User, root: User
+    ) -> None:
+        row = make_request(vision, mia, pool)
         with pytest.raises(Stale):
             requests.approve(actor=Actor(root), request=row, units=6, ends_at=None, expected_version=row.version + 1)
 
-    def test_what_the_decider_may_see_first(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+    def test_deciders_are_shown_only_requests_that_they_can_decide(
+        self, vision: Department, pool: Pool, mia: User, root: User
+    ) -> None:
         team = make.department("team", parent=vision)
-        of_team = asked(team, make.member(team), pool, units=2)
-        of_vision = asked(vision, mia, pool)
+        of_team = make_request(team, make.member(team), pool, units=2)
+        of_vision = make_request(vision, mia, pool)
         above = make.member(vision, Role.OWNER)
         assert set(requests.to_decide(Actor(root))) == {of_team, of_vision}
         assert set(requests.to_decide(Actor(above))) == {of_team}
@@ -204,8 +216,8 @@ class TestDeciding:
 
 
 class TestComments:
-    def test_both_sides_hear_each_other(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        row = asked(vision, mia, pool)
+    def test_comment_notifies_the_other_side(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = make_request(vision, mia, pool)
         requests.comment(actor=Actor(root), request=row, text="Until when?")
         requests.comment(actor=Actor(mia), request=row, text="Friday.")
         assert kinds_of(mia) == ["quota.request_comment"]
@@ -219,10 +231,10 @@ class TestTerms:
     def now(self) -> dt.datetime:
         return timezone.now()
 
-    def test_what_was_granted_for_a_term_goes_back(
+    def test_grant_for_a_term_is_reverted_when_the_term_ends(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + 2 * DAY), root)
+        row = approve(make_request(vision, mia, pool, ends_at=now + 2 * DAY), root)
         Quota.objects.filter(department=vision).update(guaranteed=7)  # somebody has raised it since
         assert requests.run_terms(now=now + 2 * DAY + dt.timedelta(seconds=1)) == 1
         row.refresh_from_db()
@@ -230,10 +242,10 @@ class TestTerms:
         assert kinds_of(mia)[-1] == "quota.term_ended"
         assert requests.run_terms(now=now + 3 * DAY) == 0
 
-    def test_cards_in_use_are_not_taken_but_called_borrowed(
+    def test_cards_in_use_when_the_term_ends_are_kept_as_borrowed(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        approve(make_request(vision, mia, pool, ends_at=now + DAY), root)
         running = make.holding(vision, pool, own=6)
         requests.run_terms(now=now + DAY)
         running.refresh_from_db()
@@ -242,7 +254,7 @@ class TestTerms:
     def test_non_preemptible_work_keeps_its_units_until_it_ends(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        row = approve(make_request(vision, mia, pool, ends_at=now + DAY), root)
         fixed = make.holding(vision, pool, own=5, preemptible=False)
         assert requests.run_terms(now=now + DAY) == 1
         row.refresh_from_db()
@@ -255,27 +267,27 @@ class TestTerms:
 
     def test_a_parent_gets_back_what_it_gave(self, vision: Department, pool: Pool, now: dt.datetime) -> None:
         team, above = make.department("team", parent=vision), make.member(vision, Role.OWNER)
-        granted(asked(team, make.member(team), pool, units=3, ends_at=now + DAY), above)
+        approve(make_request(team, make.member(team), pool, units=3, ends_at=now + DAY), above)
         requests.run_terms(now=now + DAY)
         assert (guaranteed(team, pool), guaranteed(vision, pool)) == (0, 4)
 
-    def test_a_borrow_limit_falls_back_unless_somebody_set_another(
+    def test_borrow_limit_is_reverted_unless_somebody_changed_it_meanwhile(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
         for between, after in ((None, 2), (5, 5)):
-            granted(asked(vision, mia, pool, wanted="borrow_limit", units=4, ends_at=now + DAY), root)
+            approve(make_request(vision, mia, pool, wanted="borrow_limit", units=4, ends_at=now + DAY), root)
             if between:
                 Quota.objects.filter(department=vision).update(borrow_limit=between)
             requests.run_terms(now=now + DAY)
             assert Quota.objects.get(department=vision).borrow_limit == after
             Quota.objects.filter(department=vision).update(borrow_limit=2)
 
-    def test_one_that_begins_later_waits_for_its_time_and_for_room(
+    def test_scheduled_grant_waits_for_its_start_and_for_capacity(
         self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
+        row = approve(make_request(vision, mia, pool, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
         assert (row.state, guaranteed(vision, pool)) == (RequestState.SCHEDULED, 4)
-        assert [requests.run_terms(now=now + DAY) for _ in range(2)] == [1, 0]  # said once
+        assert [requests.run_terms(now=now + DAY) for _ in range(2)] == [1, 0]  # notified once
         assert (kinds_of(mia)[-1], guaranteed(vision, pool)) == ("quota.term_delayed", 4)
         Quota.objects.filter(department=nlp).update(guaranteed=1)
         requests.run_terms(now=now + DAY)
@@ -284,38 +296,38 @@ class TestTerms:
         requests.run_terms(now=now + 3 * DAY)
         assert guaranteed(vision, pool) == 4
 
-    def test_people_are_reminded_once_at_each_mark_that_lies_in_the_term(
+    def test_reminder_is_sent_once_at_each_mark_within_the_term(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        approve(make_request(vision, mia, pool, ends_at=now + 10 * DAY), root)
         for hours in range(0, 10 * 24, 6):
             requests.run_terms(now=now + dt.timedelta(hours=hours))
         assert (
             kinds_of(mia).count("quota.term_ending") == 2
         )  # 7 days and 1 day before; 14 would have been before it began
 
-    def test_a_renewal_prolongs_what_there_is(
+    def test_renewal_extends_the_term(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
-        again = requests.renew(actor=Actor(mia), request=row)
+        row = approve(make_request(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        renewal = requests.renew(actor=Actor(mia), request=row)
         with pytest.raises(Invalid, match="already waiting"):
             requests.renew(actor=Actor(mia), request=row)
-        assert abs(again.ends_at - (now + 20 * DAY)) < dt.timedelta(minutes=1)  # type: ignore[operator]
-        again = granted(again, root)
+        assert abs(renewal.ends_at - (now + 20 * DAY)) < dt.timedelta(minutes=1)  # type: ignore[operator]
+        renewal = approve(renewal, root)
         row.refresh_from_db()
-        assert (row.state, again.state, guaranteed(vision, pool)) == (RequestState.RENEWED, RequestState.GRANTED, 6)
+        assert (row.state, renewal.state, guaranteed(vision, pool)) == (RequestState.RENEWED, RequestState.GRANTED, 6)
         requests.run_terms(now=now + 11 * DAY)
         assert guaranteed(vision, pool) == 6
         requests.run_terms(now=now + 21 * DAY)
         assert guaranteed(vision, pool) == 4
 
     @pytest.mark.parametrize("units", [5, 8])
-    def test_a_renewal_may_be_for_less_or_more(
+    def test_renewal_can_be_for_less_or_more(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime, units: int
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
-        granted(requests.renew(actor=Actor(mia), request=row), root, units=units)
+        row = approve(make_request(vision, mia, pool, ends_at=now + DAY), root)
+        approve(requests.renew(actor=Actor(mia), request=row), root, units=units)
         assert guaranteed(vision, pool) == units
         requests.run_terms(now=now + 3 * DAY)
         assert guaranteed(vision, pool) == 4
@@ -323,21 +335,21 @@ class TestTerms:
     def test_a_renewal_approved_after_the_end_is_a_new_grant(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + DAY), root)
-        again = requests.renew(actor=Actor(mia), request=row)
+        row = approve(make_request(vision, mia, pool, ends_at=now + DAY), root)
+        renewal = requests.renew(actor=Actor(mia), request=row)
         requests.run_terms(now=now + DAY)
         assert guaranteed(vision, pool) == 4
-        again.refresh_from_db()
-        again = granted(again, root)
-        assert (guaranteed(vision, pool), again.raised_by) == (6, 2)
+        renewal.refresh_from_db()
+        renewal = approve(renewal, root)
+        assert (guaranteed(vision, pool), renewal.raised_by) == (6, 2)
 
-    def test_one_that_cannot_end_keeps_no_other_from_ending(
+    def test_term_that_fails_to_end_does_not_keep_others_from_ending(
         self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, monkeypatch: pytest.MonkeyPatch,
         now: dt.datetime,
     ) -> None:  # fmt: skip
         Quota.objects.update(guaranteed=2)
-        first = granted(asked(vision, mia, pool, units=3, ends_at=now + DAY), root)
-        granted(asked(nlp, make.member(nlp), pool, units=3, ends_at=now + DAY), root)
+        first = approve(make_request(vision, mia, pool, units=3, ends_at=now + DAY), root)
+        approve(make_request(nlp, make.member(nlp), pool, units=3, ends_at=now + DAY), root)
         end = requests._end_term
 
         def fails_for_the_first(row: QuotaRequest, *, now: dt.datetime) -> bool:
@@ -352,61 +364,61 @@ class TestTerms:
     def test_each_renewal_is_as_long_as_the_first_term(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        row = approve(make_request(vision, mia, pool, ends_at=now + 10 * DAY), root)
         for times in (2, 3, 4):
-            row = granted(requests.renew(actor=Actor(mia), request=row), root)
+            row = approve(requests.renew(actor=Actor(mia), request=row), root)
             assert abs(row.ends_at - (now + times * 10 * DAY)) < dt.timedelta(minutes=1)  # type: ignore[operator]
 
-    def test_a_renewal_leaves_what_others_have_added(
+    def test_renewal_does_not_lower_a_guarantee_raised_meanwhile(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, ends_at=now + 10 * DAY), root)
-        again = requests.renew(actor=Actor(mia), request=row)
-        granted(asked(vision, mia, pool, units=8), root)
-        granted(again, root)
+        row = approve(make_request(vision, mia, pool, ends_at=now + 10 * DAY), root)
+        renewal = requests.renew(actor=Actor(mia), request=row)
+        approve(make_request(vision, mia, pool, units=8), root)
+        approve(renewal, root)
         assert guaranteed(vision, pool) == 8
 
     @pytest.mark.parametrize("first_to_end", [0, 1])
-    def test_terms_beside_each_other_end_where_they_began(
+    def test_overlapping_terms_are_both_reverted(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime, first_to_end: int
     ) -> None:
         ends = [now + DAY, now + 2 * DAY] if first_to_end == 0 else [now + 2 * DAY, now + DAY]
         for units, end in zip((5, 7), ends, strict=True):
-            granted(asked(vision, mia, pool, units=units, ends_at=end), root)
+            approve(make_request(vision, mia, pool, units=units, ends_at=end), root)
         requests.run_terms(now=now + DAY)
         assert guaranteed(vision, pool) == (7 if first_to_end == 0 else 5)
         requests.run_terms(now=now + 2 * DAY)
         assert guaranteed(vision, pool) == 4
 
-    def test_what_was_granted_for_good_meanwhile_stays(
+    def test_permanent_grant_made_during_a_term_stays(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        granted(asked(vision, mia, pool, units=5, ends_at=now + DAY), root)
-        granted(asked(vision, mia, pool, units=6), root)
+        approve(make_request(vision, mia, pool, units=5, ends_at=now + DAY), root)
+        approve(make_request(vision, mia, pool, units=6), root)
         requests.run_terms(now=now + DAY)
         assert guaranteed(vision, pool) == 6
 
-    def test_what_somebody_has_taken_back_is_not_taken_twice(
+    def test_units_already_taken_back_are_not_taken_twice(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        granted(asked(vision, mia, pool, ends_at=now + DAY), root)
+        approve(make_request(vision, mia, pool, ends_at=now + DAY), root)
         Quota.objects.filter(department=vision).update(guaranteed=4)
         requests.run_terms(now=now + DAY)
         assert guaranteed(vision, pool) == 4
 
-    def test_borrow_limits_beside_each_other_end_where_they_began(
+    def test_overlapping_terms_of_borrow_limits_are_both_reverted(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
         for units, days in ((4, 1), (5, 2)):
-            granted(asked(vision, mia, pool, wanted="borrow_limit", units=units, ends_at=now + days * DAY), root)
+            approve(make_request(vision, mia, pool, wanted="borrow_limit", units=units, ends_at=now + days * DAY), root)
         for days, limit in ((1, 5), (2, 2)):
             requests.run_terms(now=now + days * DAY)
             assert Quota.objects.get(department=vision).borrow_limit == limit
 
-    def test_one_that_never_fits_is_said_to_have_missed_its_term(
+    def test_grant_that_never_fits_is_reported_as_having_missed_its_term(
         self, vision: Department, nlp: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        row = granted(asked(vision, mia, pool, starts_at=now + DAY, ends_at=now + 2 * DAY), root)
+        row = approve(make_request(vision, mia, pool, starts_at=now + DAY, ends_at=now + 2 * DAY), root)
         requests.run_terms(now=now + DAY)
         with override("zh-hans"):
             item = InboxItem.objects.filter(user=mia, kind="quota.term_delayed").get()
@@ -416,35 +428,37 @@ class TestTerms:
         assert (row.state, row.delayed, row.applied_at) == (RequestState.ENDED, "", None)
         assert kinds_of(mia)[-1] == "quota.term_missed"
 
-    def test_one_that_begins_later_lowers_nothing(
+    def test_start_of_a_scheduled_grant_lowers_nothing(
         self, vision: Department, pool: Pool, mia: User, root: User, now: dt.datetime
     ) -> None:
-        granted(asked(vision, mia, pool, units=5, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
-        granted(asked(vision, mia, pool, units=7, ends_at=now + 2 * DAY), root)
+        approve(make_request(vision, mia, pool, units=5, starts_at=now + DAY, ends_at=now + 3 * DAY), root)
+        approve(make_request(vision, mia, pool, units=7, ends_at=now + 2 * DAY), root)
         for days, left in ((1, 7), (2, 5), (3, 4)):
             requests.run_terms(now=now + days * DAY)
             assert guaranteed(vision, pool) == left
 
-    def test_only_a_term_that_runs_is_renewed(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
-        row = asked(vision, mia, pool)
-        for each in (row, granted(row, root)):
+    def test_only_a_running_term_can_be_renewed(self, vision: Department, pool: Pool, mia: User, root: User) -> None:
+        row = make_request(vision, mia, pool)
+        for each in (row, approve(row, root)):
             with pytest.raises(requests.NoTerm):
                 requests.renew(actor=Actor(mia), request=each)
 
 
-def test_texts_have_lines_and_pictures_but_nothing_that_hides(vision: Department, pool: Pool, mia: User) -> None:
+def test_texts_can_have_line_breaks_and_emoji_but_no_hidden_characters(
+    vision: Department, pool: Pool, mia: User
+) -> None:
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
-    assert asked(vision, mia, pool, why=f"one\r\ntwo\t{family}").why == f"one\r\ntwo\t{family}"
+    assert make_request(vision, mia, pool, why=f"one\r\ntwo\t{family}").why == f"one\r\ntwo\t{family}"
     for hidden in ("a\u202eb", "\u200b", "red\x1b[31m", "a\u2066b"):
         with pytest.raises(Invalid) as refused:
-            asked(vision, mia, pool, why=hidden)
+            make_request(vision, mia, pool, why=hidden)
         assert refused.value.field == "why"
 
 
-def test_what_a_decider_reads_first_is_what_they_may_decide(
+def test_list_of_requests_to_decide_respects_the_department_of_a_token(
     vision: Department, nlp: Department, pool: Pool, mia: User, root: User
 ) -> None:
-    row = asked(vision, mia, pool)
+    row = make_request(vision, mia, pool)
     for department, listed in ((vision, [row]), (nlp, [])):
         token, _secret = token_of(root, department, ALL)
         assert list(requests.to_decide(Actor(root, token))) == listed

@@ -1,4 +1,4 @@
-"""What whoever decides a request is told of the department's last days."""
+"""The recent record of a department, shown to those who decide its requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.models import MeasuredWork
 pytestmark = pytest.mark.django_db
 
 
-def test_who_was_recalled_and_started_again_waited_only_since_then() -> None:
+def test_wait_of_a_recalled_workload_counts_from_its_last_queueing() -> None:
     vision, pool, now = make.department("vision"), make.pool("a100"), timezone.now()
     for minutes in (2, 4):
         make.claim(vision, pool, 1, ClaimState.HOLDING, submitted_at=now - dt.timedelta(days=3),
@@ -24,7 +24,7 @@ def test_who_was_recalled_and_started_again_waited_only_since_then() -> None:
     assert (record.starts, record.median_wait) == (2, 180)
 
 
-def test_what_was_used_is_of_the_department_and_its_teams_where_it_was_measured() -> None:
+def test_measured_use_is_that_of_the_department_and_its_teams_in_the_pool() -> None:
     vision, nlp = make.department("vision"), make.department("nlp")
     team = make.department("segmentation", parent=vision)
     pool, other = make.pool("a100"), make.pool("h100")

@@ -1,4 +1,4 @@
-"""What owners and operators may change about quotas, and what is refused with which numbers."""
+"""What owners and operators can change about quotas, and what is refused with which numbers."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def operator() -> User:
     return make.user("operator", is_operator=True)
 
 
-def change(who: User, where: Department, pool: Pool, version: int | None = 1, **numbers: int | None) -> Quota:
+def change(user: User, department: Department, pool: Pool, version: int | None = 1, **numbers: int | None) -> Quota:
     values = {"guaranteed": 4, "borrow_limit": 2, "lend_limit": None} | numbers
-    return quotas.set_quota(actor=Actor(who), department=where, pool=pool, expected_version=version, **values)
+    return quotas.set_quota(actor=Actor(user), department=department, pool=pool, expected_version=version, **values)
 
 
 def test_the_operator_changes_a_quota_and_the_audit_has_both_values(
@@ -63,7 +63,7 @@ def test_a_stale_change_is_refused(operator: User, vision: Department, pool: Poo
     assert Quota.objects.get(department=vision).guaranteed == 3
 
 
-def test_promising_more_than_there_is_is_refused_with_both_numbers(
+def test_promising_more_than_the_pool_has_is_refused_with_both_numbers(
     operator: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     with pytest.raises(capacity.OverPromised) as refused:
@@ -76,15 +76,13 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(
     assert not AuditEntry.objects.exists()
 
 
-def test_a_guarantee_never_goes_below_work_that_must_not_be_stopped(
-    operator: User, vision: Department, pool: Pool
-) -> None:
+def test_guarantee_cannot_go_below_non_preemptible_work(operator: User, vision: Department, pool: Pool) -> None:
     make.claim(vision, pool, 3, ClaimState.HOLDING, preemptible=False)
     with pytest.raises(quotas.BelowNonPreemptible):
         change(operator, vision, pool, guaranteed=2)
 
 
-def test_an_owner_sets_the_lend_limit_and_nothing_else(vision: Department, pool: Pool) -> None:
+def test_owner_can_set_the_lend_limit_and_nothing_else(vision: Department, pool: Pool) -> None:
     owner = make.member(vision, Role.OWNER)
     assert change(owner, vision, pool, lend_limit=1).lend_limit == 1
     with pytest.raises(Forbidden):
@@ -98,11 +96,13 @@ def test_an_owner_sets_the_lend_limit_and_nothing_else(vision: Department, pool:
 def test_the_owner_of_a_parent_splits_among_its_teams(operator: User, vision: Department, pool: Pool) -> None:
     team = make.department("detection", parent=vision)
     owner = make.member(vision, Role.OWNER)
-    made = change(owner, team, pool, version=None, guaranteed=2, borrow_limit=None)
-    assert made.guaranteed == 2
+    created = change(owner, team, pool, version=None, guaranteed=2, borrow_limit=None)
+    assert created.guaranteed == 2
 
 
-def test_an_owner_recalls_and_the_borrower_is_told(vision: Department, nlp: Department, pool: Pool) -> None:
+def test_recall_by_an_owner_preempts_the_borrower_until_it_is_withdrawn(
+    vision: Department, nlp: Department, pool: Pool
+) -> None:
     borrower = make.claim(nlp, pool, 8, ClaimState.HOLDING, notice=60, grace=5,
                           placement=[{"pod": 0, "node": "a100-n1", "cards": list(range(8))}])  # fmt: skip
     owner = Actor(make.member(vision, Role.OWNER))
@@ -142,7 +142,7 @@ def test_a_recall_ends_at_its_time(vision: Department, pool: Pool) -> None:
     assert Claim.objects.get().state == ClaimState.RELEASED
 
 
-def test_a_preview_changes_nothing_and_says_who_is_affected(
+def test_preview_states_the_effects_and_changes_nothing(
     operator: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     make.claim(nlp, pool, 4, ClaimState.HOLDING, placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1, 2, 3]}])
@@ -173,7 +173,7 @@ def test_a_preview_of_a_lower_lend_limit_says_that_what_is_lent_stays(
     )
 
 
-def test_a_user_cap_is_the_owner_s_and_can_be_lifted(vision: Department, pool: Pool) -> None:
+def test_owner_can_set_and_remove_a_user_cap(vision: Department, pool: Pool) -> None:
     owner = Actor(make.member(vision, Role.OWNER))
     quotas.set_user_cap(actor=owner, department=vision, pool=pool, units=2)
     assert vision.user_caps.get().units == 2
@@ -181,7 +181,7 @@ def test_a_user_cap_is_the_owner_s_and_can_be_lifted(vision: Department, pool: P
     assert not vision.user_caps.exists()
 
 
-def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, pool: Pool) -> None:
+def test_drained_node_takes_no_new_claim(operator: User, vision: Department, pool: Pool) -> None:
     node = pool.cards.first().node
     capacity.set_drained(actor=Actor(operator), node=node, drained=True)
     make.claim(vision, pool, 1)
@@ -191,9 +191,7 @@ def test_a_drained_node_gives_nothing_new(operator: User, vision: Department, po
     assert "pool_short" in {reason["code"] for reason in claim.reasons}
 
 
-def test_before_a_node_is_drained_it_is_said_who_stays_and_who_would_wait(
-    operator: User, vision: Department, pool: Pool
-) -> None:
+def test_drain_preview_lists_what_stays_and_what_would_wait(operator: User, vision: Department, pool: Pool) -> None:
     node = pool.cards.first().node
     here = make.claim(vision, pool, 1, "holding", placement=[{"pod": 0, "node": node.name, "cards": [0]}])
     make.claim(vision, pool, 1)
@@ -207,7 +205,7 @@ def test_before_a_node_is_drained_it_is_said_who_stays_and_who_would_wait(
         preview_drain(actor=Actor(make.member(vision)), node=node)
 
 
-def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_is_back(
+def test_owners_are_notified_of_quota_changes_by_others_and_of_completed_recalls(
     pool: Pool, vision: Department
 ) -> None:
     owner, operator = make.member(vision, Role.OWNER), make.user("root", is_operator=True)
@@ -218,7 +216,7 @@ def test_owners_hear_of_a_quota_that_somebody_else_changed_and_of_a_recall_that_
         f"The quota of {vision.name} in {pool.name} is now: guaranteed 3 cards, borrow limit 2 cards, lend limit no limit."
     )
     quotas.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
-    assert owner.inbox.count() == 1  # one's own change is no news
+    assert owner.inbox.count() == 1  # nobody is notified of their own change
     recalls.create_recall(actor=Actor(owner), department=vision, pool=pool, units=2, until=None)
     run_pass(group_id=pool.group_id)
     line = owner.inbox.latest("id")

@@ -1,4 +1,4 @@
-"""What the operator sets for pools and departments: who may, what is refused, what a preview says, what the engine gets."""
+"""Policies and pool rules: who can set them, what is refused, what a preview says, and what the engine gets."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def policy_now(pool: Pool, department: Department) -> e.Policy:
     return row.quotas[e.PoolId(pool.slug)].policy or row.policy or snapshot.pools[0].policy or snapshot.settings.policy
 
 
-def test_the_narrowest_policy_that_is_set_counts_and_the_engine_gets_it(
-    root: User, vision: Department, pool: Pool
-) -> None:
+def test_narrowest_policy_applies_and_reaches_the_engine(root: User, vision: Department, pool: Pool) -> None:
     actor = Actor(root)
     wide, mid, narrow = (e.Policy(reclaim="lower_priority"), e.Policy(within="never"), GENTLE)
     for scope, policy, source in (
@@ -63,7 +61,7 @@ def test_the_narrowest_policy_that_is_set_counts_and_the_engine_gets_it(
     assert AuditEntry.objects.filter(action="policy.changed").latest("id").target == "vision/a100"
 
 
-def test_a_policy_of_defaults_is_set_and_not_nothing(root: User, vision: Department, pool: Pool) -> None:
+def test_default_policy_set_explicitly_overrides_a_wider_one(root: User, vision: Department, pool: Pool) -> None:
     policies.set_policy(actor=Actor(root), scope=Scope(None, pool), policy=GENTLE, expected_version=1)
     policies.set_policy(actor=Actor(root), scope=Scope(vision, None), policy=e.Policy(), expected_version=1)
     assert policy_now(pool, vision) == e.Policy()
@@ -77,7 +75,7 @@ def test_two_operators_do_not_overwrite_each_other(root: User, vision: Departmen
     assert Quota.objects.get().policy["reclaim"] == "never"
 
 
-def test_only_operators_set_policies_and_rules(vision: Department, pool: Pool) -> None:
+def test_only_operators_can_set_policies_and_rules(vision: Department, pool: Pool) -> None:
     owner = Actor(make.member(vision, Role.OWNER))
     rules = PoolRules(notice=1, grace=1, min_runtime=0, max_reclaims=1)
     with pytest.raises(NotVisible):
@@ -88,7 +86,7 @@ def test_only_operators_set_policies_and_rules(vision: Department, pool: Pool) -
         preview_policy(actor=owner, scope=Scope(vision, None), policy=GENTLE)
 
 
-def test_the_preview_says_what_a_call_for_the_guarantee_would_find(
+def test_preview_states_the_effect_on_a_claim_for_the_rest_of_the_guarantee(
     root: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     borrower(nlp, pool)
@@ -106,7 +104,7 @@ def test_the_preview_says_what_a_call_for_the_guarantee_would_find(
     assert same.lines == ()
 
 
-def test_the_preview_names_who_would_be_told_at_once(
+def test_preview_lists_workloads_that_would_be_preempted_at_once(
     root: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     policies.set_policy(actor=Actor(root), scope=Scope(vision, None), policy=GENTLE, expected_version=1)
@@ -120,7 +118,7 @@ def test_the_preview_names_who_would_be_told_at_once(
     assert not Claim.objects.filter(state=ClaimState.LEAVING).exists()
 
 
-def test_the_rules_of_a_group_hold_for_all_its_pools(root: User, pool: Pool) -> None:
+def test_rules_of_a_group_apply_to_all_its_pools(root: User, pool: Pool) -> None:
     other = make.pool("t4", group=pool.group)
     rules = PoolRules(60, 10, 0, 5, fair_sharing=True, starvation_after=7, restart_cost=9)
     policies.set_pool_rules(actor=Actor(root), pool=pool, rules=rules, expected_version=1)
@@ -132,7 +130,7 @@ def test_the_rules_of_a_group_hold_for_all_its_pools(root: User, pool: Pool) -> 
         policies.set_pool_rules(actor=Actor(root), pool=other, rules=rules, expected_version=1)
 
 
-def test_the_preview_of_rules_counts_who_is_protected_and_who_keeps_its_notice(
+def test_rules_preview_counts_protected_workloads_and_those_that_keep_their_notice(
     root: User, vision: Department, nlp: Department, pool: Pool
 ) -> None:
     borrower(nlp, pool)
@@ -151,9 +149,7 @@ PLACES = ["pools/a100/policy/", "departments/vision/policy/", "departments/visio
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_policy_is_read_set_and_taken_away_over_the_api(
-    root: User, vision: Department, pool: Pool, place: str
-) -> None:
+def test_policy_can_be_read_set_and_removed_by_api(root: User, vision: Department, pool: Pool, place: str) -> None:
     client = person(root)
     first = client.get(API + place)
     assert (first["ETag"], first.json()["policy"], first.json()["set_at"]) == ('"1"', None, "default")
@@ -169,15 +165,15 @@ def test_a_policy_is_read_set_and_taken_away_over_the_api(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_others_read_at_most_what_is_theirs_and_set_nothing(
+def test_owners_can_read_visible_policies_but_set_none(
     vision: Department, nlp: Department, pool: Pool, place: str
 ) -> None:
     owner, stranger = make.member(vision, Role.OWNER), make.member(nlp, Role.OWNER)
     assert person(owner).get(API + place).status_code == 200
     assert person(stranger).get(API + place).status_code == (200 if place.startswith("pools") else 404)
-    for who in (owner, stranger):
-        assert person(who).put(API + place, FULL, headers={"If-Match": '"1"'}).status_code == 404
-        assert person(who).delete(API + place, headers={"If-Match": '"1"'}).status_code == 404
+    for user in (owner, stranger):
+        assert person(user).put(API + place, FULL, headers={"If-Match": '"1"'}).status_code == 404
+        assert person(user).delete(API + place, headers={"If-Match": '"1"'}).status_code == 404
     assert not AuditEntry.objects.exists()
 
 
@@ -190,29 +186,27 @@ def test_others_read_at_most_what_is_theirs_and_set_nothing(
         ({"more": 1}, "more"),
     ],
 )
-def test_a_policy_that_cannot_be_meant_names_the_field(root: User, vision: Department, fault: Any, attr: str) -> None:
+def test_invalid_policy_is_refused_with_its_field(root: User, vision: Department, fault: Any, attr: str) -> None:
     answer = person(root).put(API + PLACES[1], FULL | fault, headers={"If-Match": '"1"'})
     assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (422, attr)
 
 
-def test_a_department_without_a_quota_has_no_policy_there(root: User, vision: Department, pool: Pool) -> None:
+def test_department_without_a_quota_in_the_pool_has_no_policy_there(root: User, vision: Department, pool: Pool) -> None:
     make.department("empty")
     answer = person(root).get(API + "departments/empty/quotas/a100/policy/")
     assert (answer.status_code, answer.json()["code"]) == (404, "no_quota")
 
 
-def test_rules_of_a_pool_are_tried_and_changed_over_the_api(root: User, vision: Department, pool: Pool) -> None:
+def test_pool_rules_can_be_previewed_and_changed_by_api(root: User, vision: Department, pool: Pool) -> None:
     client = person(root)
     url = API + "pools/a100/"
     dry = client.patch(url + "?dry_run=1", {"min_runtime": 60}, headers={"If-Match": '"1"'})
     assert dry.json()["sentence"] == "No workload is affected now."
-    told = client.patch(url, {"fair_sharing": True, "notice": 30}, headers={"If-Match": '"1"'}).json()
-    assert (told["fair_sharing"], told["notice"], told["grace"], told["version"]) == (True, 30, 120, 2)
+    changed = client.patch(url, {"fair_sharing": True, "notice": 30}, headers={"If-Match": '"1"'}).json()
+    assert (changed["fair_sharing"], changed["notice"], changed["grace"], changed["version"]) == (True, 30, 120, 2)
 
 
-def test_fairness_over_time_is_one_pools_and_replaces_fair_sharing_there(
-    root: User, vision: Department, pool: Pool
-) -> None:
+def test_fairness_over_time_is_an_option_of_one_pool(root: User, vision: Department, pool: Pool) -> None:
     other, client, url = make.pool("t4", group=pool.group), person(root), API + "pools/a100/"
     refused = client.patch(url, {"balance_half_life": 60}, headers={"If-Match": '"1"'})
     assert (refused.status_code, "balance_half_life" in str(refused.json()["errors"])) == (422, True)
@@ -230,8 +224,8 @@ def test_fairness_over_time_is_one_pools_and_replaces_fair_sharing_there(
     assert (off["balance_half_life"], off["fair_sharing"]) == (None, True)
 
 
-def test_the_preview_of_a_half_life_shows_who_would_start_instead(root: User, vision: Department, pool: Pool) -> None:
-    """NLP asks first, Vision lent more lately."""
+def test_preview_of_a_half_life_computes_balances_from_recent_loans(root: User, vision: Department, pool: Pool) -> None:
+    """Vision has lent to Bio lately."""
     nlp, bio = make.department("nlp"), make.department("bio")
     now = timezone.now()
     past = make.claim(nlp, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now)

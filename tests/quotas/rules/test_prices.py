@@ -1,4 +1,4 @@
-"""Prices: set by operators, in versions, and each counts from its time on."""
+"""Prices of pools: set by operators, versioned, and effective from the time they are set."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def client_of(user: User) -> Client:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_change_is_a_new_row_with_its_audit_and_a_second_writer_is_refused(pool: Pool, root: User) -> None:
+def test_price_change_adds_an_audited_row_and_a_stale_change_is_refused(pool: Pool, root: User) -> None:
     actor = Actor(root)
     set_price(actor=actor, pool=pool, own=Decimal("1.5"), borrowed=None, expected_version=0)
-    set_price(actor=actor, pool=pool, own=Decimal("1.5"), borrowed=None, expected_version=1)  # the same: nothing
+    set_price(actor=actor, pool=pool, own=Decimal("1.5"), borrowed=None, expected_version=1)  # unchanged: no new row
     with pytest.raises(Stale):
         set_price(actor=actor, pool=pool, own=Decimal(2), borrowed=None, expected_version=0)
     set_price(actor=actor, pool=pool, own=None, borrowed=None, expected_version=1)
@@ -55,15 +55,15 @@ def test_a_change_is_a_new_row_with_its_audit_and_a_second_writer_is_refused(poo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_page_saves_refuses_and_shows_both_versions(pool: Pool, root: User) -> None:
+def test_page_saves_a_price_and_refuses_stale_and_invalid_ones(pool: Pool, root: User) -> None:
     client, path = client_of(root), "/operator/pools/a100/"
     form = {"form": "price", "own": "2.50", "borrowed": "0.000001", "version": "0"}
     assert client.post(path, form).status_code == 302
     page = client.get(path).content.decode()
     assert 'value="2.5"' in page
     assert "0.000001" in page
-    late = client.post(path, form | {"own": "3"})
-    assert (late.status_code, "data-conflict" in late.content.decode()) == (409, True)
+    stale = client.post(path, form | {"own": "3"})
+    assert (stale.status_code, "data-conflict" in stale.content.decode()) == (409, True)
     for wrong in ("-1", "1e9", "nan", "0.0000001", "abc"):
         answer = client.post(path, form | {"own": wrong, "version": "1"})
         assert answer.status_code == 422, wrong
@@ -71,7 +71,7 @@ def test_the_page_saves_refuses_and_shows_both_versions(pool: Pool, root: User) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_program_sets_it_with_if_match(pool: Pool, root: User) -> None:
+def test_api_sets_a_price_with_if_match(pool: Pool, root: User) -> None:
     client, path = client_of(root), "/api/v1/pools/a100/price/"
     body = {"own": "2.5", "borrowed": None}
 
@@ -88,7 +88,7 @@ def test_a_program_sets_it_with_if_match(pool: Pool, root: User) -> None:
     assert client_of(make.user()).put(path, body, content_type="application/json").status_code == 404
 
 
-def test_a_new_price_changes_nothing_that_was_used_before(pool: Pool) -> None:
+def test_new_price_does_not_apply_to_earlier_use(pool: Pool) -> None:
     now = timezone.now().replace(microsecond=0)
     for number, (hours, own) in enumerate([(3, "1.00"), (1, "4.00")], 1):
         PoolPrice.objects.create(pool=pool, number=number, own=Decimal(own), borrowed=Decimal("0.10"), set_by="root",
@@ -101,7 +101,7 @@ def test_a_new_price_changes_nothing_that_was_used_before(pool: Pool) -> None:
     assert row.cost == 2 * (2 * Decimal("1.00") + Decimal("4.00")) + 3 * Decimal("0.10")  # the first hour had no price
 
 
-def test_memory_is_priced_by_the_gib(root: User) -> None:
+def test_memory_is_priced_per_gib(root: User) -> None:
     now = timezone.now().replace(microsecond=0)
     memory = make.pool("t4", unit="MiB", units_per_card=15_360, cards=2)
     PoolPrice.objects.create(pool=memory, number=1, own=None, borrowed=Decimal("0.2"), set_by="root",

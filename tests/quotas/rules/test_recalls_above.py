@@ -1,4 +1,4 @@
-"""A department that has teams calls back what is promised to itself, and its teams use it."""
+"""A department with teams recalls its own guarantee, and its teams use the recalled units."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def lab(pool: Pool) -> Department:
-    """Two cards of its own; its team has none."""
+    """It is guaranteed two cards itself, and its team none."""
     lab = make.department("lab")
     make.quota(lab, pool, 2)
     make.department("team", parent=lab)
@@ -31,13 +31,13 @@ def lab(pool: Pool) -> Department:
 
 
 def a_borrower(pool: Pool) -> Claim:
-    """All eight cards, on notice of a minute."""
+    """A borrower of all eight cards, with a notice of one minute."""
     guest = make.department("guest")
     place = [{"pod": 0, "node": "a100-n1", "cards": [*range(8)]}]
     return make.holding(guest, pool, borrowed={None: 8}, placement=place, notice=60, grace=5)
 
 
-def test_its_recall_comes_back_and_its_team_draws_from_it(lab: Department, pool: Pool) -> None:
+def test_team_uses_the_units_that_its_parent_recalled(lab: Department, pool: Pool) -> None:
     borrower, owner = a_borrower(pool), Actor(make.member(lab, Role.OWNER))
     recall = recalls.create_recall(actor=owner, department=lab, pool=pool, units=2, until=None)
     run_pass(group_id=pool.group_id)
@@ -53,12 +53,12 @@ def test_its_recall_comes_back_and_its_team_draws_from_it(lab: Department, pool:
     work.refresh_from_db()
     assert work.state == ClaimState.HOLDING
     now = usage_now.read()
-    assert usage_now.recalled(now, lab.pk, pool.pk) == 1, "the team uses the other"
+    assert usage_now.recalled(now, lab.pk, pool.pk) == 1, "the team uses the other card"
     assert usage_now.free(now, pool.pk) == 8 - 1 - 1
     assert pool_usage(now, lab.pk, pool.pk).held == 1
 
 
-def test_its_window_calls_back_what_it_lends_itself(lab: Department, pool: Pool) -> None:
+def test_window_of_a_parent_recalls_its_own_lent_guarantee(lab: Department, pool: Pool) -> None:
     borrower, now = a_borrower(pool), timezone.now()
     always = Window((0, 1, 2, 3, 4, 5, 6), 0, 24 * 60, 0)
     Quota.objects.filter(department=lab).update(windows=[windows.to_json(always)], zone="UTC")

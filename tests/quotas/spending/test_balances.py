@@ -1,4 +1,4 @@
-"""What departments have borrowed and lent lately: the sums of the database are those of the pure function on the ledger."""
+"""Balances of recent loans: the sums in the database equal those of the pure function on the ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quotas.spending.balances import balances, lately, remember
 from quotas.spending.decay import HOUR, PART_BITS, Decaying, Lately, factor_of
 from quotas.spending.metering import sum_hours, whole_second
 from tests import builders as make
-from tests.quotas.reports.test_ledger import BEGIN, SECONDS, a_ledger
+from tests.quotas.reports.test_ledger import BEGIN, SECONDS, random_ledger
 
 HALF_LIVES = st.integers(*BOUNDS["balance_half_life"])
 DAY = 24
@@ -29,14 +29,14 @@ DAY = 24
 # The pure function ----------------------------------------------------------------------------------------------------
 
 
-def test_a_half_life_leaves_a_half() -> None:
+def test_sums_halve_after_one_half_life() -> None:
     sums = Decaying[str](DAY * HOUR, 100)
     sums.count("a", borrowed=80 * HOUR, lent=8 * HOUR)
     sums.pass_to(100 + DAY)
     assert [round(float(hours), 4) for hours in sums.sums["a"].hours()] == [40, 4]
 
 
-def test_who_always_borrows_one_unit_comes_to_a_thousand_thousandths_and_who_lends_it_to_as_many_below_zero() -> None:
+def test_balance_of_a_constant_loan_of_one_unit_approaches_a_thousand_thousandths() -> None:
     sums = Decaying[str](DAY * HOUR, 0)
     for hour in range(40 * DAY):
         sums.pass_to(hour)
@@ -47,7 +47,7 @@ def test_who_always_borrows_one_unit_comes_to_a_thousand_thousandths_and_who_len
 
 
 @given(HALF_LIVES, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 10**6)), max_size=20), st.integers(60, 99))
-def test_it_is_the_closed_form_of_use_spread_over_its_hours(
+def test_balance_equals_the_closed_form_of_use_spread_over_its_hours(
     half_life: int, used: list[tuple[int, int]], until: int
 ) -> None:
     """u · h/ln 2 · (2^((b-now)/h) - 2^((a-now)/h)), divided by the mean life h/ln 2: what was borrowed on average."""
@@ -68,18 +68,18 @@ def test_it_is_the_closed_form_of_use_spread_over_its_hours(
     HALF_LIVES,
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 9999), st.integers(0, 9999))),
 )
-def test_it_is_the_same_when_it_is_kept_in_between_and_each_department_is_counted_by_itself(
+def test_sums_survive_storage_and_departments_are_independent(
     half_life: int, steps: list[tuple[int, str, int, int]]
 ) -> None:
     whole, alone = Decaying[int](half_life, 7), Decaying[int](half_life, 7)
     kept = Decaying[int](half_life, 7)
     hour = 7
-    for hours, who, borrowed, lent in steps:
+    for hours, department, borrowed, lent in steps:
         hour += hours
         for sums in (whole, kept):
             sums.pass_to(hour)
-            sums.count(ord(who), borrowed=borrowed, lent=lent)
-        if who == "a":
+            sums.count(ord(department), borrowed=borrowed, lent=lent)
+        if department == "a":
             alone.pass_to(hour)
             alone.count(ord("a"), borrowed=borrowed, lent=lent)
         kept = Decaying.from_json(kept.to_json())
@@ -89,7 +89,7 @@ def test_it_is_the_same_when_it_is_kept_in_between_and_each_department_is_counte
 
 
 @given(HALF_LIVES, st.lists(st.integers(0, 9999), min_size=2, max_size=9), st.integers(0, 8), st.integers(1, 9999))
-def test_who_lends_more_never_has_the_greater_balance(half_life: int, lent: list[int], at: int, more: int) -> None:
+def test_lending_more_never_increases_the_balance(half_life: int, lent: list[int], at: int, more: int) -> None:
     sums = Decaying[str](half_life, 0)
     for hour, units in enumerate(lent):
         sums.pass_to(hour)
@@ -106,17 +106,17 @@ def test_a_factor_is_exact() -> None:
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))
-def test_a_time_is_cut_at_hours(since: int, lasts: int) -> None:
+def test_period_is_split_at_full_hours(since: int, lasts: int) -> None:
     parts = [*Decaying.by_hours(since, since + lasts)]
     assert sum(seconds for _, seconds in parts) == lasts
     assert all(0 < seconds <= HOUR for _, seconds in parts)
     assert [hour for hour, _ in parts] == ([*range(since // HOUR, (since + lasts - 1) // HOUR + 1)] if lasts else [])
 
 
-# Of the ledger --------------------------------------------------------------------------------------------------------
+# Against the ledger ---------------------------------------------------------------------------------------------------
 
 
-def by_hand(pool: Pool, now: dt.datetime) -> dict[int, Lately]:
+def computed_from_ledger(pool: Pool, now: dt.datetime) -> dict[int, Lately]:
     """From the ledger alone, entry by entry and hour by hour."""
     end, used = int(whole_second(now).timestamp()), list[tuple[int, int, int, int]]()
     for entry in LedgerEntry.objects.filter(pool=pool, own=False):
@@ -131,19 +131,19 @@ def by_hand(pool: Pool, now: dt.datetime) -> dict[int, Lately]:
         sums.pass_to(hour)
         sums.count(department, borrowed=borrowed, lent=lent)
     sums.pass_to(end // HOUR)
-    return {who: each for who, each in sums.sums.items() if any(each)}
+    return {department: each for department, each in sums.sums.items() if any(each)}
 
 
-def some(sums: Decaying[int]) -> dict[int, Lately]:
-    return {who: each for who, each in sums.sums.items() if any(each)}
+def nonzero(sums: Decaying[int]) -> dict[int, Lately]:
+    return {department: each for department, each in sums.sums.items() if any(each)}
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("seed", range(4))
-def test_sums_of_the_database_are_those_of_the_ledger(seed: int, django_assert_max_num_queries: Any) -> None:
-    """The meter and the memory run now and then, and are late; the pass asks at any time."""
+def test_sums_in_the_database_equal_those_of_the_ledger(seed: int, django_assert_max_num_queries: Any) -> None:
+    """Metering and `remember` run irregularly and late; the sums are read at any time."""
     chance = random.Random(f"balances {seed}")
-    _departments, pools = a_ledger(chance)
+    _departments, pools = random_ledger(chance)
     for pool in pools[:2]:
         pool.balance_half_life = chance.choice(
             [HOUR, 5 * HOUR, DAY * HOUR, 14 * DAY * HOUR, chance.randrange(HOUR, 10**6)]
@@ -159,8 +159,8 @@ def test_sums_of_the_database_are_those_of_the_ledger(seed: int, django_assert_m
         rows = list(Pool.objects.all())
         with django_assert_max_num_queries(4):
             found = lately(rows, now=now)
-        assert {pk: some(sums) for pk, sums in found.items()} == {
-            pool.pk: by_hand(again(pool), now) for pool in pools[:2]
+        assert {pk: nonzero(sums) for pk, sums in found.items()} == {
+            pool.pk: computed_from_ledger(reloaded(pool), now) for pool in pools[:2]
         }
         assert {pk: sums.balances() for pk, sums in found.items()} == by_id(
             balances(rows, Department.objects.all(), now=now)
@@ -173,12 +173,12 @@ def by_id(balances: dict[int, dict[Any, int]]) -> dict[int, dict[int, int]]:
     return {pool: {ids[slug]: value for slug, value in each.items()} for pool, each in balances.items()}
 
 
-def again(pool: Pool) -> Pool:
+def reloaded(pool: Pool) -> Pool:
     return Pool.objects.get(pk=pool.pk)
 
 
 @pytest.mark.django_db
-def test_where_no_pool_has_a_half_life_nothing_is_asked(django_assert_num_queries: Any) -> None:
+def test_no_query_is_made_when_no_pool_has_a_half_life(django_assert_num_queries: Any) -> None:
     pool = make.pool("a100", cards=8)
     with django_assert_num_queries(0):
         assert balances([pool], [], now=BEGIN) == {}
@@ -187,44 +187,44 @@ def test_where_no_pool_has_a_half_life_nothing_is_asked(django_assert_num_querie
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("minutes", [1, 59, 61, 119])
-def test_what_is_remembered_is_counted_on_by_one_query(minutes: int, django_assert_num_queries: Any) -> None:
+def test_remembered_sums_are_continued_with_one_query(minutes: int, django_assert_num_queries: Any) -> None:
     """The meter has run in the last hour or the one before."""
-    _departments, [first, second, *_] = a_ledger(random.Random(minutes))
+    _departments, [first, second, *_] = random_ledger(random.Random(minutes))
     Pool.objects.filter(pk__in=[first.pk, second.pk]).update(balance_half_life=DAY * HOUR)
     metered = BEGIN.replace(minute=0) + dt.timedelta(days=3)
     sum_hours(now=metered)
     remember(now=metered)
-    rows, now = [again(first), again(second)], metered + dt.timedelta(minutes=minutes)
+    rows, now = [reloaded(first), reloaded(second)], metered + dt.timedelta(minutes=minutes)
     with django_assert_num_queries(1):
         found = lately(rows, now=now)
-    assert [some(found[row.pk]) for row in rows] == [by_hand(row, now) for row in rows]
+    assert [nonzero(found[row.pk]) for row in rows] == [computed_from_ledger(row, now) for row in rows]
 
 
 @pytest.mark.django_db
-def test_another_half_life_forgets_what_was_remembered() -> None:
+def test_change_of_the_half_life_discards_remembered_sums() -> None:
     chance = random.Random(5)
-    _departments, [pool, *_] = a_ledger(chance)
+    _departments, [pool, *_] = random_ledger(chance)
     end = BEGIN + dt.timedelta(days=4)
     for half_life in (HOUR, DAY * HOUR):
         Pool.objects.filter(pk=pool.pk).update(balance_half_life=half_life)
         for _ in range(2):
             sum_hours(now=end)
             remember(now=end)
-        assert some(lately([again(pool)], now=end)[pool.pk]) == by_hand(again(pool), end)
+        assert nonzero(lately([reloaded(pool)], now=end)[pool.pk]) == computed_from_ledger(reloaded(pool), end)
     assert remember(now=end) == 0  # nothing has become final since
 
 
 @pytest.mark.django_db
-def test_what_a_clock_that_was_ahead_has_remembered_does_not_count() -> None:
-    _departments, [pool, *_] = a_ledger(random.Random(6))
+def test_sums_remembered_by_a_clock_that_was_ahead_are_ignored() -> None:
+    _departments, [pool, *_] = random_ledger(random.Random(6))
     Pool.objects.filter(pk=pool.pk).update(balance_half_life=DAY * HOUR)
     later = BEGIN + dt.timedelta(days=3)
     sum_hours(now=later)
     remember(now=later)
-    assert again(pool).balance_sums
+    assert reloaded(pool).balance_sums
     UsageHour.objects.filter(hour__gt=BEGIN).delete()
     now = BEGIN + dt.timedelta(hours=5)
-    assert some(lately([again(pool)], now=now)[pool.pk]) == by_hand(again(pool), now)
+    assert nonzero(lately([reloaded(pool)], now=now)[pool.pk]) == computed_from_ledger(reloaded(pool), now)
 
 
 @pytest.mark.django_db
@@ -238,7 +238,7 @@ def test_the_planner_is_given_balances_by_department() -> None:
     )
     given = load_snapshot(pool.group, now=BEGIN + dt.timedelta(days=1)).pools[0].balances
     assert given is not None
-    assert given["nlp"] == -given["vision"] == pytest.approx(2000, abs=60)  # half of the 4 that it would come to
+    assert given["nlp"] == -given["vision"] == pytest.approx(2000, abs=60)  # half of the 4 that it would approach
 
 
 def test_parts_of_a_unit_second_are_kept() -> None:

@@ -1,4 +1,4 @@
-"""What is used of a budget is what the report of the same time says, to the second, whatever was remembered before."""
+"""The use of a budget equals the report of the same period to the second, whatever was remembered before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quotas.reports.queries import report
 from quotas.spending.budgets import Spent, period_of, rates_of, remember, spent_of, used_up
 from quotas.spending.metering import sum_hours
 from tests import builders as make
-from tests.quotas.reports.test_ledger import BEGIN, SECONDS, a_ledger
+from tests.quotas.reports.test_ledger import BEGIN, SECONDS, random_ledger
 
 pytestmark = pytest.mark.django_db
 MARCH, APRIL = dt.datetime(2026, 3, 1, tzinfo=dt.UTC), dt.datetime(2026, 4, 1, tzinfo=dt.UTC)
@@ -43,7 +43,7 @@ MARCH, APRIL = dt.datetime(2026, 3, 1, tzinfo=dt.UTC), dt.datetime(2026, 4, 1, t
 )
 def test_a_month_is_one_of_the_installations_zone(zone: str, now: str, begins: str, ends: str, settings: Any) -> None:
     settings.TIME_ZONE = zone
-    with timezone.override("America/New_York"):  # the reader's does not matter
+    with timezone.override("America/New_York"):  # the reader's zone does not matter
         found = period_of(Budget(hours=1), dt.datetime.fromisoformat(f"{now}+00:00"))
     assert found == tuple(dt.datetime.fromisoformat(f"{each}+00:00") for each in (begins, ends))
 
@@ -59,7 +59,7 @@ def test_a_term_begins_with_its_first_day_and_ends_with_its_last() -> None:
 # Against the report ---------------------------------------------------------------------------------------------------
 
 
-def some_budgets(chance: random.Random, departments: list[Department], pools: list[Pool]) -> list[Budget]:
+def random_budgets(chance: random.Random, departments: list[Department], pools: list[Pool]) -> list[Budget]:
     people = {claim.user for entry in LedgerEntry.objects.select_related("claim__user") if (claim := entry.claim).user}
     terms = [(None, None), (dt.date(2026, 3, 28), dt.date(2026, 4, 2)), (dt.date(2026, 3, 27), dt.date(2026, 3, 30))]
     rows = []
@@ -67,21 +67,21 @@ def some_budgets(chance: random.Random, departments: list[Department], pools: li
         for person in [None, *sorted(people, key=lambda user: user.username if user else "")]:
             for pool in [None, chance.choice(pools)]:
                 starts_on, ends_on = chance.choice(terms)
-                asked = {"counts": chance.choice(["all", "borrowed"]), "action": chance.choice(BudgetAction.values)}
-                asked |= {"hours": chance.randint(1, 900), "starts_on": starts_on, "ends_on": ends_on}
-                rows.append(Budget.objects.create(department=department, person=person, pool=pool, **asked))
+                fields = {"counts": chance.choice(["all", "borrowed"]), "action": chance.choice(BudgetAction.values)}
+                fields |= {"hours": chance.randint(1, 900), "starts_on": starts_on, "ends_on": ends_on}
+                rows.append(Budget.objects.create(department=department, person=person, pool=pool, **fields))
     return rows
 
 
-def by_report(budget: Budget, now: dt.datetime) -> dict[int, int]:
+def used_by_report(budget: Budget, now: dt.datetime) -> dict[int, int]:
     """Unit-seconds by pool, as the report of the period so far has them."""
     span = period_of(budget, now)
     assert span is not None
-    asked = Asked(
+    query = Asked(
         span[0], span[1], ("pool",), department=budget.department, pool=budget.pool,
         person=budget.person.username if budget.person else "",
     )  # fmt: skip
-    rows = report(Actor(None), asked, now=now).rows
+    rows = report(Actor(None), query, now=now).rows
     pools = dict(Pool.objects.values_list("slug", "pk"))
     borrowed = budget.counts == "borrowed"
     used = {pools[row.key[0]]: row.borrowed if borrowed else row.allocated for row in rows}
@@ -89,11 +89,11 @@ def by_report(budget: Budget, now: dt.datetime) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_budget_is_its_report_to_the_second(seed: int) -> None:
-    """The meter and the memory run now and then, and are late; what is used is asked at any time."""
+def test_use_of_a_budget_equals_its_report_to_the_second(seed: int) -> None:
+    """Metering and `remember` run irregularly and late; the use is read at any time."""
     chance = random.Random(f"budget {seed}")
-    departments, pools = a_ledger(chance)
-    some_budgets(chance, departments, pools)
+    departments, pools = random_ledger(chance)
+    random_budgets(chance, departments, pools)
     per_card = dict(Pool.objects.values_list("pk", "units_per_card"))
     now, end = BEGIN, BEGIN + dt.timedelta(seconds=SECONDS)
     while now < end:
@@ -104,15 +104,15 @@ def test_a_budget_is_its_report_to_the_second(seed: int) -> None:
         now += dt.timedelta(seconds=chance.choice([60, 5_400, 40_000, 86_000]))
         budgets = list(Budget.objects.select_related("department", "person", "pool"))
         for spent in spent_of(budgets, now=now):
-            expected = by_report(spent.budget, now)
+            expected = used_by_report(spent.budget, now)
             assert {pool: seconds for pool, seconds in spent.unit_seconds.items() if seconds} == expected
             assert spent.seconds == sum(Fraction(units, per_card[pool]) for pool, units in expected.items())
     assert Budget.objects.exclude(counted={}).exists()
 
 
-def test_what_is_remembered_is_left_alone_when_the_tree_or_the_period_changes() -> None:
+def test_remembered_use_is_ignored_when_the_tree_or_the_period_changes() -> None:
     chance = random.Random(3)
-    departments, _pools = a_ledger(chance)
+    departments, _pools = random_ledger(chance)
     lab, vision = departments[:2]
     budget = Budget.objects.create(department=lab, hours=5)
     now = BEGIN + dt.timedelta(days=2)
@@ -121,21 +121,21 @@ def test_what_is_remembered_is_left_alone_when_the_tree_or_the_period_changes() 
     assert remember(now=now) == 1
     before = used_of(budget, now)
     Department.objects.filter(pk=vision.pk).update(parent=None)  # moves out with all that it used
-    assert used_of(budget, now) == by_report(again(budget), now) != before
+    assert used_of(budget, now) == used_by_report(reloaded(budget), now) != before
     later = APRIL + dt.timedelta(days=1)
-    assert used_of(budget, later) == by_report(again(budget), later)
+    assert used_of(budget, later) == used_by_report(reloaded(budget), later)
 
 
-def again(budget: Budget) -> Budget:
+def reloaded(budget: Budget) -> Budget:
     return Budget.objects.select_related("department", "person", "pool").get(pk=budget.pk)
 
 
 def used_of(budget: Budget, now: dt.datetime) -> dict[int, int]:
-    [spent] = spent_of([again(budget)], now=now)
+    [spent] = spent_of([reloaded(budget)], now=now)
     return {pool: seconds for pool, seconds in spent.unit_seconds.items() if seconds}
 
 
-def test_a_part_of_a_card_counts_its_part() -> None:
+def test_part_of_a_card_counts_as_that_fraction() -> None:
     vision, t4 = make.department("vision"), make.pool("t4", unit="MiB", units_per_card=16_384, cards=2)
     start = dt.datetime(2026, 3, 3, tzinfo=dt.UTC)
     make.holding(vision, t4, own=4_096, started_at=start)
@@ -146,14 +146,14 @@ def test_a_part_of_a_card_counts_its_part() -> None:
 @pytest.mark.parametrize(
     ("hours", "near", "up"), [(101, False, False), (100, True, False), (81, True, False), (80, True, True)]
 )
-def test_at_80_percent_people_are_warned_and_at_100_it_is_used_up(hours: int, near: bool, up: bool) -> None:
+def test_budget_is_near_at_80_percent_and_used_up_at_100(hours: int, near: bool, up: bool) -> None:
     vision, start = make.department("vision"), dt.datetime(2026, 3, 3, tzinfo=dt.UTC)
     make.holding(vision, make.pool("a100"), own=8, started_at=start)
     [spent] = spent_of([Budget(department=vision, hours=hours)], now=start + dt.timedelta(hours=10))
     assert (spent.is_near, spent.is_used_up) == (near, up)
 
 
-def test_a_second_before_it_is_used_up_it_is_not() -> None:
+def test_budget_is_not_used_up_one_second_earlier() -> None:
     vision, start = make.department("vision"), dt.datetime(2026, 3, 3, tzinfo=dt.UTC)
     make.holding(vision, make.pool("a100"), own=1, started_at=start)
     budget, at = Budget(department=vision, hours=1), start + dt.timedelta(hours=1)
@@ -176,7 +176,7 @@ def test_the_rate_is_that_of_the_last_24_hours_of_the_period() -> None:
 # In the snapshot ------------------------------------------------------------------------------------------------------
 
 
-def test_a_used_up_budget_binds_the_department_and_all_below_it_in_its_pool() -> None:
+def test_used_up_budget_binds_the_department_and_its_teams_in_its_pool() -> None:
     lab = make.department("lab")
     vision, bio = make.department("vision", parent=lab), make.department("bio")
     a100, t4, start = make.pool("a100"), make.pool("t4"), dt.datetime(2026, 3, 3, tzinfo=dt.UTC)
@@ -184,7 +184,7 @@ def test_a_used_up_budget_binds_the_department_and_all_below_it_in_its_pool() ->
     ann = make.user("ann")
     Budget.objects.create(department=lab, pool=a100, hours=2, action="no_new_work")
     Budget.objects.create(department=lab, pool=t4, hours=1)  # nothing was used there
-    Budget.objects.create(department=vision, person=ann, hours=1)  # nor by her
+    Budget.objects.create(department=vision, person=ann, hours=1)  # she has used nothing
     Budget.objects.create(department=vision, hours=1, action="nothing")  # only warns
     snapshot = load_snapshot(a100.group, now=start + dt.timedelta(hours=3))
     found = {row.id: row.budgets for row in snapshot.departments}
@@ -196,7 +196,7 @@ def test_a_used_up_budget_binds_the_department_and_all_below_it_in_its_pool() ->
     assert all(row.budgets == () for row in load_snapshot(t4.group, now=start + dt.timedelta(hours=3)).departments)
 
 
-def test_a_period_that_turns_frees_at_its_second_and_no_job_has_to_run() -> None:
+def test_new_period_frees_the_budget_at_its_first_second_without_a_job() -> None:
     vision, a100 = make.department("vision"), make.pool("a100")
     make.holding(vision, a100, own=8, started_at=MARCH)
     Budget.objects.create(department=vision, hours=1, action="no_new_work")
@@ -210,8 +210,8 @@ def test_a_period_that_turns_frees_at_its_second_and_no_job_has_to_run() -> None
 
 def test_budgets_cost_a_constant_number_of_queries(django_assert_max_num_queries: Any) -> None:
     chance = random.Random(1)
-    departments, pools = a_ledger(chance)
-    some_budgets(chance, departments, pools)
+    departments, pools = random_ledger(chance)
+    random_budgets(chance, departments, pools)
     now = BEGIN + dt.timedelta(days=3)
     sum_hours(now=now)
     budgets = list(Budget.objects.filter(~Q(hours=0)).select_related("department", "person", "pool"))
@@ -223,11 +223,11 @@ def test_budgets_cost_a_constant_number_of_queries(django_assert_max_num_queries
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 5])
-def test_remembering_may_be_killed_anywhere(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembering_can_be_killed_anywhere(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random("killed")
-    departments, pools = a_ledger(chance)
-    some_budgets(chance, departments, pools)
-    now, left = BEGIN + dt.timedelta(days=2), [nth]
+    departments, pools = random_ledger(chance)
+    random_budgets(chance, departments, pools)
+    now, remaining = BEGIN + dt.timedelta(days=2), [nth]
     sum_hours(now=BEGIN)
     sum_hours(now=now)
 
@@ -237,8 +237,8 @@ def test_remembering_may_be_killed_anywhere(nth: int, monkeypatch: pytest.Monkey
     objects = Budget.objects.filter
 
     def killed(*args: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
+        remaining[0] -= 1
+        if remaining[0] == 0:
             raise Killed
         return objects(*args, **more)
 
@@ -248,4 +248,4 @@ def test_remembering_may_be_killed_anywhere(nth: int, monkeypatch: pytest.Monkey
     monkeypatch.undo()
     later = now + dt.timedelta(hours=3)
     for spent in spent_of(Budget.objects.select_related("department", "person", "pool"), now=later):
-        assert {pool: n for pool, n in spent.unit_seconds.items() if n} == by_report(spent.budget, later)
+        assert {pool: n for pool, n in spent.unit_seconds.items() if n} == used_by_report(spent.budget, later)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def world(client):
-    """vision owns 4 and lends 3 of them to nlp; a stranger belongs elsewhere."""
+    """vision is guaranteed 4 and lends 3 of them to nlp; a stranger belongs to another department."""
     pool = make.pool("a100", name="A100 cards", cards=8)
     vision, nlp, other = make.department("vision"), make.department("nlp"), make.department("other")
     make.quota(vision, pool, 4, borrow_limit=2)
@@ -58,7 +58,7 @@ def page(client, user, url, status=200, **extra):
     return response.content.decode()
 
 
-def test_the_board_shows_promises_loans_and_people(client, world):
+def test_board_shows_guarantees_loans_and_users(client, world):
     text = page(client, world["member"], "/d/vision/")
     for words in ("A100 cards", "4 cards", "3 cards", "to Nlp", "mia", "The queue is empty"):
         assert words in text
@@ -69,35 +69,35 @@ def test_the_board_shows_promises_loans_and_people(client, world):
     assert "train-cats" not in lender
 
 
-def test_a_stranger_finds_no_board_and_a_member_no_buttons(client, world):
+def test_stranger_gets_404_and_member_sees_no_recall_button(client, world):
     page(client, world["stranger"], "/d/vision/", 404)
     assert "Recall<" not in page(client, world["member"], "/d/vision/")
     assert "Recall<" in page(client, world["owner"], "/d/vision/")
     assert "Recall<" in page(client, world["operator"], "/d/vision/")
 
 
-def test_the_live_part_comes_alone(client, world):
+def test_htmx_request_gets_only_the_live_part(client, world):
     text = page(client, world["member"], "/d/vision/", HTTP_HX_REQUEST="true")
     assert "<html" not in text
     assert 'id="now"' in text
 
 
-def test_a_running_recall_stands_on_top_with_its_deadlines_but_no_foreign_names(client, world):
+def test_running_recall_is_shown_without_names_of_other_departments_work(client, world):
     vision, pool = world["vision"], world["pool"]
     by = timezone.now() + dt.timedelta(minutes=5)
-    call = make.claim(
+    recall = make.claim(
         vision, pool, 3, pods=0, name="recall", reserved={"units": 3, "places": []}, promised_at=by, user=world["owner"]
     )
-    Claim.objects.filter(name="secret-llm").update(state=ClaimState.LEAVING, leave_by=by, held_for=call)
+    Claim.objects.filter(name="secret-llm").update(state=ClaimState.LEAVING, leave_by=by, held_for=recall)
     text = page(client, world["owner"], "/d/vision/")
     assert "Recall: 0 of 3 cards of A100 cards returned" in text
-    assert f"/d/vision/recalls/{call.public_id}/withdraw/" in text
+    assert f"/d/vision/recalls/{recall.public_id}/withdraw/" in text
     assert "secret-llm" not in text
     assert "secret-llm returns 5 cards of A100 cards" in page(client, world["borrower"], "/d/nlp/")
     assert "/withdraw/" not in page(client, world["member"], "/d/vision/")
 
 
-def test_the_queue_says_why(client, world):
+def test_queue_shows_why_a_claim_waits(client, world):
     make.claim(
         world["vision"],
         world["pool"],
@@ -114,8 +114,8 @@ def test_the_queue_says_why(client, world):
     assert text.index("big") < text.index('class="queue-why"') < text.index("above its borrow limit of 2 cards")
 
 
-def test_a_parents_member_sees_what_a_team_uses_and_an_owner_whose_work_it_is(client, world):
-    """Department and amount for the one; names and people for the other."""
+def test_members_of_a_parent_see_amounts_of_its_teams_and_owners_also_names(client, world):
+    """A member sees department and amount; an owner also sees workloads and users."""
     lab = make.department("lab")
     world["nlp"].parent = lab
     world["nlp"].save()
@@ -150,39 +150,39 @@ def test_the_trend_is_drawn_with_its_table(client, world):
     assert "No data yet" in page(client, world["borrower"], "/d/nlp/")
 
 
-def test_an_owner_calls_back_after_a_preview(client, world):
+def test_owner_can_recall_after_a_preview_and_withdraw_it(client, world):
     client.force_login(world["owner"])
     preview = client.get("/d/vision/recall/preview/?pool=a100&units=3&hours=24").content.decode()
     assert "have to release" in preview
     assert "secret-llm" not in preview
-    answer = confirmed(client, "/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
+    response = confirmed(client, "/d/vision/recall/", {"pool": "a100", "units": "3", "hours": "4"})
     assert "Recall of 3 cards started." in client.get("/d/vision/").content.decode()
-    assert answer.headers["Location"] == "/d/vision/"
-    call = Claim.objects.get(pods=0)
-    assert (call.units, call.department, call.user) == (3, world["vision"], world["owner"])
-    assert call.until is not None
-    assert abs(call.until - timezone.now() - dt.timedelta(hours=4)) < dt.timedelta(minutes=1)
-    client.post(f"/d/vision/recalls/{call.public_id}/withdraw/")
-    call.refresh_from_db()
-    assert call.state == ClaimState.RELEASED
+    assert response.headers["Location"] == "/d/vision/"
+    recall = Claim.objects.get(pods=0)
+    assert (recall.units, recall.department, recall.user) == (3, world["vision"], world["owner"])
+    assert recall.until is not None
+    assert abs(recall.until - timezone.now() - dt.timedelta(hours=4)) < dt.timedelta(minutes=1)
+    client.post(f"/d/vision/recalls/{recall.public_id}/withdraw/")
+    recall.refresh_from_db()
+    assert recall.state == ClaimState.RELEASED
 
 
-def test_a_recall_above_the_guarantee_comes_back_with_the_numbers(client, world):
+def test_recall_above_the_guarantee_is_refused_with_the_numbers(client, world):
     client.force_login(world["owner"])
-    answer = client.post("/d/vision/recall/", {"pool": "a100", "units": "5", "hours": ""})
-    assert answer.status_code == 422
-    assert "at most 4 cards (guaranteed: 4 cards, already being recalled: 0 cards)" in answer.content.decode()
+    response = client.post("/d/vision/recall/", {"pool": "a100", "units": "5", "hours": ""})
+    assert response.status_code == 422
+    assert "at most 4 cards (guaranteed: 4 cards, already being recalled: 0 cards)" in response.content.decode()
     assert not Claim.objects.filter(pods=0).exists()
 
 
 @pytest.mark.parametrize("units", ["", "0", "-1", "x", "99999999999"])
-def test_nonsense_is_refused_in_the_form_and_in_the_preview(client, world, units):
+def test_invalid_amount_is_refused_by_the_form_and_tolerated_by_the_preview(client, world, units):
     client.force_login(world["owner"])
     assert client.post("/d/vision/recall/", {"pool": "a100", "units": units}).status_code == 422
     assert client.get("/d/vision/recall/preview/", {"pool": "a100", "units": units}).status_code == 200
 
 
-def test_a_recall_is_asked_for_in_the_unit_that_the_page_shows(client, world):
+def test_recall_form_takes_the_unit_that_the_page_shows(client, world):
     memory = make.pool("t4", name="T4 memory", cards=2, unit="MiB", units_per_card=15360)
     make.quota(world["vision"], memory, 20480)
     text = page(client, world["owner"], "/d/vision/recall/?pool=t4")
@@ -200,19 +200,19 @@ def test_a_recall_is_asked_for_in_the_unit_that_the_page_shows(client, world):
 def test_members_and_strangers_cannot_recall(client, world):
     page(client, world["member"], "/d/vision/recall/", 403)
     page(client, world["stranger"], "/d/vision/recall/", 404)
-    call = make.claim(world["vision"], world["pool"], 3, pods=0, name="recall")
+    recall = make.claim(world["vision"], world["pool"], 3, pods=0, name="recall")
     for user, status in ((world["member"], 403), (world["borrower"], 404)):
         client.force_login(user)
-        assert client.post(f"/d/vision/recalls/{call.public_id}/withdraw/").status_code == status
+        assert client.post(f"/d/vision/recalls/{recall.public_id}/withdraw/").status_code == status
     client.force_login(world["borrower"])
-    assert client.post(f"/d/nlp/recalls/{call.public_id}/withdraw/").status_code == 404
+    assert client.post(f"/d/nlp/recalls/{recall.public_id}/withdraw/").status_code == 404
 
 
 def quota_form(quota, **fields):
     return {"guaranteed": 4, "borrow_limit": 2, "lend_limit": "", "why": "", "version": quota.version, **fields}
 
 
-def test_an_operator_changes_a_quota_and_the_history_says_who_and_why(client, world):
+def test_history_shows_who_changed_a_quota_and_why(client, world):
     quota = Quota.objects.get(department=world["vision"])
     type(world["operator"]).objects.filter(pk=world["operator"].pk).update(first_name="Ruth", last_name="Okafor")
     client.force_login(world["operator"])
@@ -226,12 +226,12 @@ def test_an_operator_changes_a_quota_and_the_history_says_who_and_why(client, wo
     assert 'lend limit: <span class="diff-before">all</span> → <strong>1 card</strong>' in text
 
 
-def test_promising_more_than_there_is_comes_back_with_both_numbers(client, world):
+def test_promising_more_than_the_pool_has_is_refused_with_both_numbers(client, world):
     quota = Quota.objects.get(department=world["vision"])
     client.force_login(world["operator"])
-    answer = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=7))
-    assert answer.status_code == 422
-    text = answer.content.decode()
+    response = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=7))
+    assert response.status_code == 422
+    text = response.content.decode()
     assert "add up to 9" in text
     assert "has only 8" in text
     assert 'value="7"' in text
@@ -239,18 +239,18 @@ def test_promising_more_than_there_is_comes_back_with_both_numbers(client, world
     assert quota.guaranteed == 4
 
 
-def test_an_edit_of_something_newer_is_refused_not_overwritten(client, world):
+def test_edit_of_a_stale_version_is_refused(client, world):
     quota = Quota.objects.get(department=world["vision"])
     client.force_login(world["operator"])
     assert client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=3)).status_code == 302
-    answer = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=2))
-    assert answer.status_code == 409
-    assert "version 2" in answer.content.decode()
+    response = client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=2))
+    assert response.status_code == 409
+    assert "version 2" in response.content.decode()
     quota.refresh_from_db()
     assert quota.guaranteed == 3
 
 
-def test_an_owner_sets_the_lend_limit_only(client, world):
+def test_owner_can_set_only_the_lend_limit(client, world):
     quota = Quota.objects.get(department=world["vision"])
     client.force_login(world["owner"])
     client.post("/d/vision/quotas/a100/", quota_form(quota, guaranteed=6, borrow_limit=6, lend_limit=0))
@@ -259,7 +259,7 @@ def test_an_owner_sets_the_lend_limit_only(client, world):
     assert AuditEntry.objects.get(action="quota.changed").actor == world["owner"]
 
 
-def test_the_preview_of_a_quota_tells_who_is_affected(client, world):
+def test_quota_preview_is_for_operators_and_not_for_members(client, world):
     client.force_login(world["operator"])
     text = client.get(
         "/d/vision/quotas/a100/preview/", quota_form(Quota.objects.get(department=world["vision"]))
@@ -271,9 +271,9 @@ def test_the_preview_of_a_quota_tells_who_is_affected(client, world):
 
 def test_caps_are_set_one_by_one(client, world):
     client.force_login(world["owner"])
-    answer = client.post("/d/vision/caps/a100/", {"a100-units": "2"}, HTTP_HX_REQUEST="true")
-    assert answer.status_code == 200
-    assert "A100 cards was saved." in answer.content.decode()
+    response = client.post("/d/vision/caps/a100/", {"a100-units": "2"}, HTTP_HX_REQUEST="true")
+    assert response.status_code == 200
+    assert "A100 cards was saved." in response.content.decode()
     assert UserCap.objects.get().units == 2
     assert client.post("/d/vision/caps/a100/", {"a100-units": "-2"}).status_code == 422
     client.post("/d/vision/caps/a100/", {"a100-units": ""})
@@ -283,7 +283,7 @@ def test_caps_are_set_one_by_one(client, world):
     assert client.post("/d/vision/caps/a100/", {"a100-units": "2"}).status_code == 403
 
 
-def test_the_work_of_a_member_is_for_owners(client, world):
+def test_only_owners_can_see_the_work_of_a_member(client, world):
     assert "train-cats" in page(client, world["owner"], "/d/vision/work/mia/")
     page(client, world["member"], "/d/vision/work/mia/", 403)
     assert "train-cats" not in page(client, world["borrower"], "/d/nlp/work/mia/")

@@ -32,7 +32,7 @@ FORM = {
 
 @pytest.fixture(autouse=True)
 def middle_of_a_month(monkeypatch: pytest.MonkeyPatch) -> dt.datetime:
-    """Work of some hours ago lies in the same month."""
+    """Fixes the time, so that work of some hours ago is in the same month."""
     now = dt.datetime(2026, 3, 20, 12, tzinfo=dt.UTC)
     monkeypatch.setattr(timezone, "now", lambda: now)
     return now
@@ -54,19 +54,19 @@ def page_of(user: User) -> Client:
     return client
 
 
-def text_of(answer: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+def text_of(response: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
 
 
 def busy(department: Department, pool: Pool, hours: int, **more: Any) -> None:
-    """One card for so many hours until now."""
+    """Uses one card for that many hours until now."""
     make.holding(department, pool, own=1, started_at=timezone.now() - dt.timedelta(hours=hours), **more)
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_operator_sets_a_departments_budget_and_everybody_in_it_sees_it(
+def test_operator_can_set_a_departments_budget_and_its_members_see_it(
     vision: Department, pool: Pool, root: User, ann: User, olivia: User
 ) -> None:
     busy(vision, pool, 85)
@@ -77,19 +77,19 @@ def test_an_operator_sets_a_departments_budget_and_everybody_in_it_sees_it(
     assert page.post("/d/vision/budgets/new/", FORM).headers["Location"] == "/d/vision/budgets/"
     row = Budget.objects.get()
     assert (row.hours, row.person, row.pool, row.action) == (100, None, None, "no_borrowing")
-    for who in (ann, olivia, root):
-        seen = text_of(page_of(who).get("/d/vision/budgets/"))
-        assert "85.0 of 100 GPU-hours (85 %)" in seen
-        assert "nearly used up" in seen
-        assert ("Edit" in seen) is (who == root)
+    for user in (ann, olivia, root):
+        text = text_of(page_of(user).get("/d/vision/budgets/"))
+        assert "85.0 of 100 GPU-hours (85 %)" in text
+        assert "nearly used up" in text
+        assert ("Edit" in text) is (user == root)
         for part in ("?department=vision", "?all=1", ""):
-            assert "85.0 of 100 GPU-hours" in text_of(page_of(who).get(f"/budgets/bars/{part}")) or (who, part) == (
+            assert "85.0 of 100 GPU-hours" in text_of(page_of(user).get(f"/budgets/bars/{part}")) or (user, part) == (
                 root,
                 "",
             )
 
 
-def test_an_owner_sets_those_of_people_only(vision: Department, pool: Pool, ann: User, olivia: User) -> None:
+def test_owner_can_set_only_budgets_of_users(vision: Department, pool: Pool, ann: User, olivia: User) -> None:
     page = page_of(olivia)
     assert "The department Vision and its teams" not in text_of(page.get("/d/vision/budgets/new/"))
     refused = page.post("/d/vision/budgets/new/", FORM)
@@ -100,7 +100,7 @@ def test_an_owner_sets_those_of_people_only(vision: Department, pool: Pool, ann:
     assert "ann" in text_of(page_of(ann).get("/budgets/bars/"))
     assert "ann" not in text_of(page_of(ben).get("/d/vision/budgets/"))
     address = f"/d/vision/budgets/{Budget.objects.get().public_id}/"
-    assert [page_of(who).get(address).status_code for who in (olivia, ann, ben)] == [200, 403, 404]
+    assert [page_of(user).get(address).status_code for user in (olivia, ann, ben)] == [200, 403, 404]
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,24 @@ def test_an_owner_sets_those_of_people_only(vision: Department, pool: Pool, ann:
         ({"pool": "nothing"}, "Select a valid choice."),
     ],
 )
-def test_a_form_that_cannot_be_is_shown_again(wrong: dict[str, str], says: str, vision: Department, root: User) -> None:
-    answer = page_of(root).post("/d/vision/budgets/new/", FORM | wrong)
-    assert (answer.status_code, Budget.objects.count()) == (422, 0)
-    assert says in text_of(answer)
+def test_invalid_form_is_shown_again_with_its_error(
+    wrong: dict[str, str], says: str, vision: Department, root: User
+) -> None:
+    response = page_of(root).post("/d/vision/budgets/new/", FORM | wrong)
+    assert (response.status_code, Budget.objects.count()) == (422, 0)
+    assert says in text_of(response)
     assert page_of(root).get("/d/vision/budgets/preview/", FORM | wrong).status_code == 200
 
 
-def test_whom_it_holds_is_named_before_it_is_done(vision: Department, pool: Pool, root: User) -> None:
+def test_budget_that_holds_workloads_names_them_and_must_be_confirmed(
+    vision: Department, pool: Pool, root: User
+) -> None:
     busy(vision, pool, 50)
     make.claim(vision, pool, 2, name="train")
     page, tight = page_of(root), FORM | {"hours": "40", "action": "no_new_work"}
-    asked = page.post("/d/vision/budgets/new/", tight)
-    assert (asked.status_code, Budget.objects.count()) == (409, 0)
-    assert "1 queued workload would be held by the budget." in text_of(asked)
+    response = page.post("/d/vision/budgets/new/", tight)
+    assert (response.status_code, Budget.objects.count()) == (409, 0)
+    assert "1 queued workload would be held by the budget." in text_of(response)
     panel = text_of(page.get("/d/vision/budgets/preview/", tight))
     assert "Vision: train, 2 cards" in panel
     assert confirmed(page, "/d/vision/budgets/new/", tight).status_code == 302
@@ -143,13 +147,13 @@ def test_whom_it_holds_is_named_before_it_is_done(vision: Department, pool: Pool
     assert Budget.objects.get().hours == 90
 
 
-def test_of_two_tabs_the_second_is_shown_both_versions(vision: Department, root: User) -> None:
+def test_stale_edit_is_refused_and_shows_both_versions(vision: Department, root: User) -> None:
     row = Budget.objects.create(department=vision, hours=50)
     page, address = page_of(root), f"/d/vision/budgets/{row.public_id}/"
     assert page.post(address, FORM | {"hours": "60", "version": "1"}).status_code == 302
-    late = page.post(address, FORM | {"hours": "70", "version": "1"})
-    assert late.status_code == 409
-    assert "Stored now" in text_of(late)
+    stale = page.post(address, FORM | {"hours": "70", "version": "1"})
+    assert stale.status_code == 409
+    assert "Stored now" in text_of(stale)
     assert Budget.objects.get().hours == 60
     assert page.post(address, FORM | {"hours": "70", "version": "2"}).status_code == 302
     assert page.post(f"{address}remove/", {"version": "2"}).status_code == 409
@@ -157,12 +161,12 @@ def test_of_two_tabs_the_second_is_shown_both_versions(vision: Department, root:
     assert not Budget.objects.exists()
 
 
-def test_a_budget_stands_at_its_departments_address_only(vision: Department, nlp: Department, root: User) -> None:
+def test_budget_is_found_only_at_its_departments_address(vision: Department, nlp: Department, root: User) -> None:
     row = Budget.objects.create(department=vision, hours=50)
     assert page_of(root).get(f"/d/nlp/budgets/{row.public_id}/").status_code == 404
 
 
-def test_times_are_in_the_readers_zone_and_the_page_says_whose_midnight_counts(
+def test_times_are_in_the_readers_zone_and_the_page_names_the_installations_zone(
     vision: Department, root: User, settings: Any
 ) -> None:
     settings.TIME_ZONE = "Asia/Shanghai"
@@ -170,19 +174,21 @@ def test_times_are_in_the_readers_zone_and_the_page_says_whose_midnight_counts(
     root.save()
     Budget.objects.create(department=vision, hours=50)
     page = page_of(root).get("/d/vision/budgets/")
-    assert "2026-03-31T16:00:00" in page.content.decode()  # the first of April there, as a machine reads it
+    assert "2026-03-31T16:00:00" in page.content.decode()  # 1 April in Shanghai, in UTC
     assert "midnight in Asia/Shanghai" in text_of(page)
     assert "12:00" in text_of(page)  # the same moment in New York
 
 
-def test_bars_of_many_budgets_are_as_many_queries_as_those_of_few(vision: Department, pool: Pool, root: User) -> None:
+def test_number_of_queries_for_the_bars_does_not_grow_with_the_budgets(
+    vision: Department, pool: Pool, root: User
+) -> None:
     client, counts = page_of(root), []
     for several in (range(2), range(2, 25)):
         for number in several:
             Budget.objects.create(department=vision, person=make.member(vision, username=f"p{number}"), hours=50)
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             page = client.get("/budgets/bars/?all=1")
-        counts.append(len(asked))
+        counts.append(len(queries))
     assert counts[1] <= counts[0]
     assert "5 more budgets are further from being used up." in text_of(page)
 
@@ -190,32 +196,34 @@ def test_bars_of_many_budgets_are_as_many_queries_as_those_of_few(vision: Depart
 # The API --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_sets_reads_changes_and_removes_one(vision: Department, pool: Pool, root: User, ann: User) -> None:
+def test_budget_can_be_created_read_changed_and_removed_by_api(
+    vision: Department, pool: Pool, root: User, ann: User
+) -> None:
     busy(vision, pool, 30, user=ann)
     client = person(root)
-    made = client.post(
+    created = client.post(
         f"{API}departments/vision/budgets/", {"hours": 60, "person": "ann", "pool": "a100"}, format="json"
     )
-    assert made.status_code == 201, made.json()
-    told = made.json()
-    assert made["Location"] == f"{API}budgets/{told['id']}/"
+    assert created.status_code == 201, created.json()
+    data = created.json()
+    assert created["Location"] == f"{API}budgets/{data['id']}/"
     expected = {
         "department": "vision", "person": "ann", "pool": "a100", "hours": 60, "counts": "all", "action": "no_borrowing",
         "used": 30.0, "unit_seconds": {"a100": 30 * 3600}, "stage": "fine", "holds": False, "version": 1,
         "start": "2026-03-01T00:00:00Z", "resets_at": "2026-04-01T00:00:00Z", "zone": "UTC", "starts_on": None,
     }  # fmt: skip
-    assert {name: told[name] for name in expected} == expected
-    assert told["expected"] == 30 + 11.5 * 24
+    assert {name: data[name] for name in expected} == expected
+    assert data["expected"] == 30 + 11.5 * 24
     report = person(root).get(f"{API}usage/?range=this_month&person=ann&pool=a100").json()
-    assert report["totals"][0]["unit_seconds"]["own"] == told["unit_seconds"]["a100"]
-    address = f"{API}budgets/{told['id']}/"
+    assert report["totals"][0]["unit_seconds"]["own"] == data["unit_seconds"]["a100"]
+    address = f"{API}budgets/{data['id']}/"
     body = {"hours": 25, "action": "no_new_work"}
     assert client.put(address, body, format="json").status_code == 428
     changed = client.put(address, body, headers={"If-Match": '"1"'}, format="json")
     assert (changed.status_code, changed.json()["stage"], changed.json()["holds"]) == (200, "used_up", True)
     assert client.put(address, body, headers={"If-Match": '"1"'}, format="json").status_code == 412
     mine = person(ann).get(f"{API}budgets/?mine=1").json()["results"]
-    assert [row["id"] for row in mine] == [told["id"]]
+    assert [row["id"] for row in mine] == [data["id"]]
     assert person(ann).put(address, body, headers={"If-Match": '"2"'}, format="json").status_code == 403
     assert person(make.user("stranger")).get(address).status_code == 404
     assert client.delete(address, headers={"If-Match": '"2"'}).status_code == 204
@@ -239,7 +247,7 @@ def test_a_program_sets_reads_changes_and_removes_one(vision: Department, pool: 
         ({}, 422, "hours"),
     ],
 )
-def test_a_body_that_cannot_be_names_the_field(
+def test_invalid_body_is_refused_with_its_field(
     wrong: dict[str, Any], status: int, field: str | None, vision: Department, root: User
 ) -> None:
     refused = person(root).post(f"{API}departments/vision/budgets/", wrong, format="json")
@@ -249,7 +257,7 @@ def test_a_body_that_cannot_be_names_the_field(
     assert not Budget.objects.exists()
 
 
-def test_a_program_is_refused_until_it_names_whom_it_holds(vision: Department, pool: Pool, root: User) -> None:
+def test_api_write_that_holds_workloads_must_be_confirmed(vision: Department, pool: Pool, root: User) -> None:
     busy(vision, pool, 50)
     make.claim(vision, pool, 1)
     client, address, body = person(root), f"{API}departments/vision/budgets/", {"hours": 40, "action": "no_new_work"}
@@ -268,7 +276,7 @@ def test_a_program_is_refused_until_it_names_whom_it_holds(vision: Department, p
     assert Budget.objects.get().version == 1
 
 
-def test_removing_one_that_holds_an_owner_names_whom_that_recalls(
+def test_removal_that_leads_to_preemptions_must_be_confirmed(
     vision: Department, nlp: Department, pool: Pool, root: User
 ) -> None:
     make.holding(
@@ -288,7 +296,7 @@ def test_removing_one_that_holds_an_owner_names_whom_that_recalls(
     assert person(root).delete(f"{address}?confirm={confirm}", headers=fresh).status_code == 204
 
 
-def test_a_token_sees_the_budgets_of_its_department_only(vision: Department, nlp: Department, olivia: User) -> None:
+def test_token_sees_only_the_budgets_of_its_department(vision: Department, nlp: Department, olivia: User) -> None:
     make.member(nlp, Role.OWNER, "nora")
     Budget.objects.create(department=nlp, person=olivia, hours=1)
     mine = Budget.objects.create(department=vision, hours=1)
@@ -297,11 +305,11 @@ def test_a_token_sees_the_budgets_of_its_department_only(vision: Department, nlp
     assert program(olivia, vision, ("submit",)).get(f"{API}budgets/").json()["results"] == []
 
 
-def test_a_form_that_is_not_filled_in_yet_is_not_blamed_in_its_preview(
+def test_preview_of_an_incomplete_form_reports_no_missing_fields(
     vision: Department, pool: Pool, root: User, olivia: User
 ) -> None:
-    for who, missing in ((root, {"hours": ""}), (olivia, {"hours": "", "person": ""})):
-        shown = text_of(page_of(who).get("/d/vision/budgets/preview/", FORM | missing))
+    for user, missing in ((root, {"hours": ""}), (olivia, {"hours": "", "person": ""})):
+        shown = text_of(page_of(user).get("/d/vision/budgets/preview/", FORM | missing))
         assert "It appears here when the form is filled in." in shown
         assert "required" not in shown
     shown = text_of(page_of(root).get("/d/vision/budgets/preview/", FORM | {"hours": "-1"}))

@@ -1,4 +1,4 @@
-"""The card map as readers get it: who sees what, filters, each kind as it is drawn, and what it costs."""
+"""The card map page: what each reader sees, filters, how each kind of use is drawn, and the number of queries."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def on(node: str, *cards: int, **more: Any) -> list[dict[str, Any]]:
     return [{"pod": 0, "node": node, "cards": list(cards), **more}]
 
 
-def page(client: Client, who: User, address: str, status: int = 200) -> str:
-    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
-    answer = client.get(address)
-    assert answer.status_code == status, answer.content.decode()[:2000]
-    return answer.content.decode()
+def page(client: Client, reader: User, address: str, status: int = 200) -> str:
+    client.force_login(reader, backend="django.contrib.auth.backends.ModelBackend")
+    response = client.get(address)
+    assert response.status_code == status, response.content.decode()[:2000]
+    return response.content.decode()
 
 
 def drawn(text: str) -> list[str]:
@@ -52,7 +52,7 @@ def vision(pool: Pool) -> Department:
 
 @pytest.fixture
 def world(pool: Pool, vision: Department) -> dict[str, User]:
-    """On node 1 a card of vision's own, two that it borrows, one that it gives back; on node 2 one of nlp's, idle."""
+    """Node 1: vision uses a card of its own, two borrowed and one leaving. Node 2: nlp uses one card of its own, idle."""
     nlp = make.department("nlp")
     make.quota(nlp, pool, 2)
     people = {"valentin": make.member(vision, Role.MEMBER, "valentin"), "ned": make.member(nlp, Role.MEMBER, "ned")}
@@ -67,7 +67,7 @@ def world(pool: Pool, vision: Department) -> dict[str, User]:
     return people
 
 
-def test_each_kind_is_drawn_as_what_it_is(client: Client, world: dict[str, User], pool: Pool) -> None:
+def test_each_kind_of_use_has_its_own_drawing(client: Client, world: dict[str, User], pool: Pool) -> None:
     node = Node.objects.get(name="a100-n2")
     Card.objects.filter(node=node, index=1).update(outside=1)
     Card.objects.filter(node=node, index=2).update(quarantined=True)
@@ -79,42 +79,42 @@ def test_each_kind_is_drawn_as_what_it_is(client: Client, world: dict[str, User]
     ]  # fmt: skip
     Node.objects.filter(pk=node.pk).update(drained=True)
     classes = drawn(page(client, world["root"], "/card-map/"))
-    assert classes.count("slash") == 3, "what runs on a node that is taken out is marked, too"
+    assert classes.count("slash") == 3, "work on a drained node is marked, too"
     assert classes.count("cross") == 1
 
 
-def test_a_stranger_sees_how_much_and_until_when_and_neither_whose_nor_how_busy(
+def test_non_members_see_amounts_and_end_times_but_no_names_or_idleness(
     client: Client, world: dict[str, User], pool: Pool
 ) -> None:
     first, second = Node.objects.order_by("name")
-    for who, own, foreign in (("valentin", first, second), ("ned", second, first)):
-        text = page(client, world[who], "/card-map/")
+    for reader, own, foreign in (("valentin", first, second), ("ned", second, first)):
+        text = page(client, world[reader], "/card-map/")
         assert "another department" in text
         assert {"own d1 hn", "own d0 hx"} <= set(drawn(text))
-        other = page(client, world[who], f"/card-map/nodes/{foreign.pk}/")
+        other = page(client, world[reader], f"/card-map/nodes/{foreign.pk}/")
         assert "another department" in other
-        for secret in ("train-cats", "secret-llm", "valentin" if who == "ned" else "ned", "w1", "w2", "idle since"):
+        for secret in ("train-cats", "secret-llm", "valentin" if reader == "ned" else "ned", "w1", "w2", "idle since"):
             assert secret not in other.partition("map-node")[2], secret
-        assert ("train-cats" if who == "valentin" else "secret-llm") in page(
-            client, world[who], f"/card-map/nodes/{own.pk}/"
+        assert ("train-cats" if reader == "valentin" else "secret-llm") in page(
+            client, world[reader], f"/card-map/nodes/{own.pk}/"
         )
     text = page(client, world["sam"], "/card-map/")
     assert set(re.findall(r" d(\d)", text.partition('class="map-nodes"')[2])) == {"0"}
     assert "Vision" not in text.partition('id="card-map"')[2]
-    assert 'class="idle' not in text, "that others' work is idle is not told"
+    assert 'class="idle' not in text, "idleness of others' work is not shown"
     assert "Vision" in page(client, world["root"], "/card-map/")
     client.logout()
     assert client.get("/card-map/").headers["Location"].startswith("/login/")
     assert client.get(f"/card-map/nodes/{first.pk}/").headers["Location"].startswith("/login/")
 
 
-def test_a_nodes_details_say_who_what_and_until_when(client: Client, world: dict[str, User], pool: Pool) -> None:
+def test_node_details_show_user_workload_and_end_time(client: Client, world: dict[str, User], pool: Pool) -> None:
     node = Node.objects.get(name="a100-n1")
     Quarantine.objects.create(node=node, card=2, why="fan is loud")
     text = page(client, world["valentin"], f"/card-map/nodes/{node.pk}/?card=1")
     words = " ".join(re.sub(r"<[^>]+>", " ", text.partition('class="map-node"')[2]).split())
     assert "card 0 Vision · own · 1 card train-cats · valentin since" in words
-    assert "cards 1 to 2 Vision · borrowed · 2 cards train-cats" in words, "alike cards are one line"
+    assert "cards 1 to 2 Vision · borrowed · 2 cards train-cats" in words, "cards with the same use share one line"
     assert "until" in words
     assert "being recalled" in words
     assert "fan is loud" in words
@@ -130,33 +130,33 @@ def words_of(text: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 
 
-def test_what_is_free_agrees_with_the_drawing_where_cards_are_held(
+def test_free_count_agrees_with_the_drawing_when_cards_are_held(
     client: Client, world: dict[str, User], pool: Pool
 ) -> None:
-    """Held for a waiting workload and by a recall; other readers are not told for whom."""
+    """Cards are held for a waiting workload and by a recall; other readers do not see for whom."""
     nlp = Department.objects.get(slug="nlp")
     make.claim(nlp, pool, 1, name="secret-next", reserved={"units": 1, "places": []})
     make.claim(nlp, pool, 1, ClaimState.HOLDING, pods=0, name="secret-recall", started_at=timezone.now())
     Claim.objects.filter(name="secret-llm").update(started_at=timezone.now() - dt.timedelta(hours=1))
     node = Node.objects.get(name="a100-n2")
-    for who in ("sam", "root"):
-        text = page(client, world[who], "/card-map/")
+    for reader in ("sam", "root"):
+        text = page(client, world[reader], "/card-map/")
         assert sum(each == "free" for each in drawn(text)) == 3
         assert "2 nodes · 1 card free, 2 cards held for departments" in words_of(text)
         assert "free or held for departments" in words_of(text)
-        details = words_of(page(client, world[who], f"/card-map/nodes/{node.pk}/"))
+        details = words_of(page(client, world[reader], f"/card-map/nodes/{node.pk}/"))
         assert "1 card free, 2 cards held for departments" in details
-        board = words_of(page(client, world[who], "/pools/a100/"))
+        board = words_of(page(client, world[reader], "/pools/a100/"))
         assert "Free now 1 card plus 2 cards held for departments" in board
         assert "free or held for departments" in board
-        for seen in (text, details, board):
-            assert "secret" not in seen or who == "root"
+        for shown in (text, details, board):
+            assert "secret" not in shown or reader == "root"
     make.pool("t4", cards=1)
     assert "free or held" not in page(client, world["sam"], "/pools/t4/")
     assert "free or held" not in page(client, world["sam"], "/card-map/?pool=t4")
 
 
-def test_what_is_charged_for_compute_is_said_where_it_is_more(client: Client) -> None:
+def test_charge_for_compute_is_shown_where_it_exceeds_the_requested_memory(client: Client) -> None:
     hami = make.pool("hami", cards=2, unit="MiB", units_per_card=32 * 1024)
     vision = make.department("vision")
     make.quota(vision, hami, 64 * 1024)
@@ -173,7 +173,7 @@ def test_what_is_charged_for_compute_is_said_where_it_is_more(client: Client) ->
     assert "Free now 36 GiB" in table
 
 
-def test_filters_leave_out_nodes_and_fade_cards(client: Client, world: dict[str, User], pool: Pool) -> None:
+def test_filters_hide_nodes_and_fade_cards(client: Client, world: dict[str, User], pool: Pool) -> None:
     other = make.pool("t4", cards=2)
     root = world["root"]
     whole = page(client, root, "/card-map/")
@@ -189,12 +189,12 @@ def test_filters_leave_out_nodes_and_fade_cards(client: Client, world: dict[str,
     assert [each for each in drawn(nlp) if not each.endswith(" x")] == ["own d2 hn", "idle"], "with its own colour"
     assert "No card matches now." in page(client, root, "/card-map/?department=vision&state=idle")
     hidden = page(client, world["ned"], "/card-map/?department=vision")
-    assert "are not shown" not in hidden, "a department that the reader does not see narrows nothing"
+    assert "are not shown" not in hidden, "a filter by a department that the reader cannot see is ignored"
     for odd in ("state=x", "pool=none", "show=x", "department=" + "x" * 500):
         page(client, root, f"/card-map/?{odd}")
 
 
-def test_mig_slices_stand_where_they_are_and_parts_of_cards_by_their_share(client: Client) -> None:
+def test_mig_slices_are_drawn_at_their_position_and_parts_of_cards_by_their_share(client: Client) -> None:
     mig = make.pool("mig", cards=1, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
     t4 = make.pool("t4", cards=1, unit="MiB", units_per_card=16_000)
     vision = make.department("vision")
@@ -213,7 +213,7 @@ def test_mig_slices_stand_where_they_are_and_parts_of_cards_by_their_share(clien
     assert shapes == [("own", "0", "5.5"), ("own", "5.5", "11"), ("free", "16.5", "5.5")]
 
 
-def test_instances_cut_beforehand_are_a_line_for_each_profile(client: Client) -> None:
+def test_fixed_mig_instances_have_one_line_for_each_profile(client: Client) -> None:
     mig = make.pool("mig", cards=2, unit="slice", units_per_card=8, sharing="mig", mig="A100-80GB")
     Node.objects.update(instances={"1g.10gb": 4, "3g.40gb": 2})
     vision = make.department("vision")
@@ -234,14 +234,14 @@ def test_instances_cut_beforehand_are_a_line_for_each_profile(client: Client) ->
 
 
 @pytest.mark.parametrize(("cards", "size"), [(80, "large"), (81, "medium"), (800, "medium"), (801, "small")])
-def test_the_more_cards_the_smaller_they_are(cards: int, size: str) -> None:
+def test_cards_are_drawn_smaller_the_more_there_are(cards: int, size: str) -> None:
     assert density(cards) == size
 
 
 @pytest.mark.parametrize(
     ("activity", "expected"), [(0, 0), (0.004, 0), (0.01, 1), (0.25, 2), (0.749, 3), (0.75, 4), (1, 4)]
 )
-def test_heat_has_five_steps_of_which_the_first_is_nothing(activity: float, expected: int) -> None:
+def test_activity_is_shown_in_five_steps_of_which_the_first_is_none(activity: float, expected: int) -> None:
     assert step(activity) == expected
 
 
@@ -260,7 +260,7 @@ def a_large_pool(nodes: int) -> Pool:
     return pool
 
 
-def test_a_thousand_nodes_cost_the_queries_of_one_and_stay_small(client: Client) -> None:
+def test_thousand_nodes_take_as_many_queries_as_one_and_a_small_page(client: Client) -> None:
     root = make.user("root", is_operator=True)
     make.holding(make.department(), make.pool("one", cards=1), own=1, placement=on("one-n1", 0))
     page(client, root, "/card-map/")
@@ -288,7 +288,7 @@ def test_names_of_nodes_and_departments_are_escaped(client: Client) -> None:
     assert "<i>&" not in text
 
 
-def test_a_pools_page_leads_to_the_map_and_lists_no_thousand_nodes(client: Client) -> None:
+def test_page_of_a_large_pool_links_to_the_map_instead_of_listing_nodes(client: Client) -> None:
     a_large_pool(60)
     text = page(client, make.user("root", is_operator=True), "/pools/h100/")
     assert "/card-map/?pool=h100" in text

@@ -1,4 +1,4 @@
-"""What is hard to take back is confirmed beside what it brings with it; what was shown is what is done."""
+"""Changes that are hard to undo are confirmed together with their effects, and have the effects that were shown."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def page(user: User) -> Client:
 
 
 def confirmed(client: Client, path: str, fields: dict[str, Any], *words: str) -> Any:
-    """Asked, with these words; then the same form again with the mark that the page gives."""
-    asked = client.post(path, fields)
-    text = asked.content.decode()
-    assert asked.status_code == 409
+    """Sends the form, expects a request for confirmation with these words, and sends it again with the mark of the page."""
+    response = client.post(path, fields)
+    text = response.content.decode()
+    assert response.status_code == 409
     assert "data-confirm" in text
     assert [word for word in words if word not in text] == []
     mark = re.findall(r'name="confirmed" value="(\w+)"', text)[0]
@@ -46,14 +46,14 @@ def oscar(db: None) -> User:
     return make.user("oscar", is_operator=True)
 
 
-def test_locking_a_person_and_making_an_operator_say_what_follows(oscar: User) -> None:
+def test_locking_a_user_and_making_one_an_operator_list_their_effects(oscar: User) -> None:
     vision = make.department("vision")
     mia = make.member(vision, Role.MEMBER, "mia")
     token_of(mia, vision)
     client, path = page(oscar), "/operator/users/mia/"
-    answer = confirmed(client, path, {"change": "lock"}, "1 token is revoked", "vision")
+    response = confirmed(client, path, {"change": "lock"}, "1 token is revoked", "vision")
     mia.refresh_from_db()
-    assert (answer.status_code, mia.is_active, ApiToken.objects.get().revoked_at is None) == (302, False, False)
+    assert (response.status_code, mia.is_active, ApiToken.objects.get().revoked_at is None) == (302, False, False)
     assert client.post(path, {"change": "unlock"}).status_code == 302
     assert (
         confirmed(client, path, {"change": "operator"}, "mia will be able to see the workloads", "quotas").status_code
@@ -63,20 +63,20 @@ def test_locking_a_person_and_making_an_operator_say_what_follows(oscar: User) -
     assert (mia.is_active, mia.is_operator) == (True, True)
 
 
-def test_what_changed_since_it_was_asked_is_asked_again(oscar: User) -> None:
+def test_confirmation_is_asked_again_if_the_effects_have_changed(oscar: User) -> None:
     vision = make.department("vision")
     mia = make.member(vision, Role.MEMBER, "mia")
     client, path = page(oscar), "/operator/users/mia/"
     mark = re.findall(r'name="confirmed" value="(\w+)"', client.post(path, {"change": "lock"}).content.decode())[0]
     token_of(mia, vision)
-    again = client.post(path, {"change": "lock", "confirmed": mark})
-    assert again.status_code == 409
-    assert "The situation has changed since the preview" in again.content.decode()
+    second = client.post(path, {"change": "lock", "confirmed": mark})
+    assert second.status_code == 409
+    assert "The situation has changed since the preview" in second.content.decode()
     mia.refresh_from_db()
     assert mia.is_active
 
 
-def test_switching_a_cluster_off_says_whose_work_and_whose_promises(oscar: User) -> None:
+def test_switching_a_cluster_off_lists_affected_work_and_guarantees(oscar: User) -> None:
     vision, pool = make.department("vision"), make.pool("a100", name="A100 cards", cards=4)
     make.quota(vision, pool, 4)
     make.claim(vision, pool, 2, ClaimState.HOLDING, workload="w1")
@@ -89,7 +89,7 @@ def test_switching_a_cluster_off_says_whose_work_and_whose_promises(oscar: User)
     assert Cluster.objects.get().active
 
 
-def test_draining_a_node_that_breaks_a_promise_names_the_promise(oscar: User) -> None:
+def test_drain_that_breaks_guarantees_states_by_how_much(oscar: User) -> None:
     vision, pool = make.department("vision"), make.pool("a100", name="A100 cards", cards=4)
     make.quota(vision, pool, 3)
     node = Node.objects.get()
@@ -100,7 +100,7 @@ def test_draining_a_node_that_breaks_a_promise_names_the_promise(oscar: User) ->
     assert not Node.objects.get().drained
 
 
-def test_a_policy_that_keeps_a_guarantee_from_coming_back_names_whose(oscar: User) -> None:
+def test_policy_that_keeps_a_guarantee_from_being_reclaimed_states_this(oscar: User) -> None:
     vision, nlp = make.department("vision"), make.department("nlp")
     pool = make.pool("a100", name="A100 cards", cards=4)
     make.quota(vision, pool, 4)
@@ -118,31 +118,31 @@ def test_a_policy_that_keeps_a_guarantee_from_coming_back_names_whose(oscar: Use
         "max_priority": "",
         "version": "1",
     }
-    answer = confirmed(page(oscar), path, fields, "requested the other 4 cards", "have to wait")
-    assert answer.status_code == 302
+    response = confirmed(page(oscar), path, fields, "requested the other 4 cards", "have to wait")
+    assert response.status_code == 302
 
 
 def crowded(seed: int) -> tuple[User, Pool]:
-    """Others borrow what vision is promised, in pieces of chance."""
+    """Others borrow what vision is guaranteed, in claims of random sizes."""
     chance = random.Random(seed)
     vision, nlp, bio = make.department("vision"), make.department("nlp"), make.department("biology")
     pool = make.pool("a100", cards=16)
     make.quota(vision, pool, 12)
     for each in (nlp, bio):
         make.quota(each, pool, 2)
-    left = 16
-    while left:
-        units = min(left, chance.choice([1, 1, 2, 3]))
+    remaining = 16
+    while remaining:
+        units = min(remaining, chance.choice([1, 1, 2, 3]))
         make.claim(
-            chance.choice([nlp, bio]), pool, units, ClaimState.HOLDING, workload=f"w{left}", own=0, borrowed=units,
+            chance.choice([nlp, bio]), pool, units, ClaimState.HOLDING, workload=f"w{remaining}", own=0, borrowed=units,
             priority=chance.choice([-5, 0]),
         )  # fmt: skip
-        left -= units
+        remaining -= units
     return make.member(vision, Role.OWNER, "olivia"), pool
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_recall_stops_those_whom_its_preview_named(seed: int) -> None:
+def test_recall_preempts_exactly_the_workloads_of_its_preview(seed: int) -> None:
     olivia, pool = crowded(seed)
     vision = olivia.memberships.get().department
     actor = Actor(olivia)
@@ -150,12 +150,12 @@ def test_a_recall_stops_those_whom_its_preview_named(seed: int) -> None:
     shown = {side.claim for side in preview_recall(actor=actor, department=vision, pool=pool, units=units).stopped}
     recalls.create_recall(actor=actor, department=vision, pool=pool, units=units, until=None)
     run_pass(group_id=pool.group_id)
-    told = set(Claim.objects.filter(state=ClaimState.LEAVING).values_list("public_id", flat=True))
-    assert told == shown
-    assert told
+    leaving = set(Claim.objects.filter(state=ClaimState.LEAVING).values_list("public_id", flat=True))
+    assert leaving == shown
+    assert leaving
 
 
-def test_a_recall_whose_preview_has_changed_asks_again_and_names_them() -> None:
+def test_recall_whose_preview_has_changed_must_be_confirmed_again() -> None:
     olivia, pool = crowded(1)
     client, fields = page(olivia), {"pool": "a100", "units": "4", "hours": "24"}
     panel = client.get("/d/vision/recall/preview/", fields).content.decode()
@@ -163,9 +163,9 @@ def test_a_recall_whose_preview_has_changed_asks_again_and_names_them() -> None:
     vision = olivia.memberships.get().department
     gone = preview_recall(actor=Actor(olivia), department=vision, pool=pool, units=4).stopped[0].claim
     Claim.objects.filter(public_id=gone).update(state=ClaimState.RELEASED, released_at=timezone.now())
-    asked = client.post("/d/vision/recall/", fields | {"confirmed": mark})
-    text = asked.content.decode()
-    assert asked.status_code == 409
+    response = client.post("/d/vision/recall/", fields | {"confirmed": mark})
+    text = response.content.decode()
+    assert response.status_code == 409
     assert "The situation has changed since the preview" in text
     assert not Claim.objects.filter(pods=0).exists()
     now = re.findall(r'name="confirmed" value="(\w+)"', text)[0]
@@ -173,7 +173,7 @@ def test_a_recall_whose_preview_has_changed_asks_again_and_names_them() -> None:
     assert Claim.objects.filter(pods=0).count() == 1
 
 
-def test_a_recall_that_was_shown_needs_no_second_question() -> None:
+def test_recall_whose_preview_was_shown_needs_no_other_confirmation() -> None:
     olivia, _pool = crowded(2)
     client, fields = page(olivia), {"pool": "a100", "units": "3", "hours": "24"}
     assert client.post("/d/vision/recall/", fields).status_code == 409

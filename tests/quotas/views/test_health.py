@@ -41,12 +41,12 @@ def page(client: Client, root: Any) -> Client:
     return client
 
 
-def test_a_node_is_quarantined_and_put_back_on_its_page(page: Client, world: tuple[Node, Pool, Claim]) -> None:
+def test_node_can_be_quarantined_and_put_back_on_its_page(page: Client, world: tuple[Node, Pool, Claim]) -> None:
     node, _pool, claim = world
     address = reverse("quotas:node_health", args=[node.pk])
     assert "Nothing here is quarantined" in page.get(address).content.decode()
-    answer = confirmed(page, address, {"card": "", "why": "XID 79", "hours": "24"}, "train", "would have to")
-    assert answer.status_code == 302
+    response = confirmed(page, address, {"card": "", "why": "XID 79", "hours": "24"}, "train", "would have to")
+    assert response.status_code == 302
     shown = page.get(address).content.decode()
     assert "XID 79" in shown
     assert "train" in shown
@@ -55,8 +55,8 @@ def test_a_node_is_quarantined_and_put_back_on_its_page(page: Client, world: tup
     assert "quarantined: XID 79" in page.get(reverse("quotas:operator_nodes")).content.decode()
     assert "quarantined: XID 79" in page.get(reverse("quotas:pool", args=["a100"])).content.decode()
     assert "quarantined: XID 79" in page.get(reverse("quotas:operator_system")).content.decode()
-    again = page.post(address, {"card": "", "why": "again", "hours": ""})
-    assert (again.status_code, "already quarantined" in again.content.decode()) == (422, True)
+    second = page.post(address, {"card": "", "why": "again", "hours": ""})
+    assert (second.status_code, "already quarantined" in second.content.decode()) == (422, True)
     assert page.post(reverse("quotas:quarantine_end", args=[node.pk, row.public_id])).status_code == 302
     assert Claim.objects.get(pk=claim.pk).state == ClaimState.HOLDING
     assert "XID 79" in page.get(address).content.decode(), "in the history"
@@ -66,13 +66,13 @@ def test_a_node_is_quarantined_and_put_back_on_its_page(page: Client, world: tup
 @pytest.mark.parametrize(
     "data", [{"why": ""}, {"why": "x", "card": "77"}, {"why": "x", "hours": "5"}, {"why": "x" * 501}]
 )
-def test_a_wrong_form_comes_back(page: Client, world: Any, data: dict[str, str]) -> None:
-    answer = page.post(reverse("quotas:node_health", args=[world[0].pk]), data)
-    assert answer.status_code == 422
+def test_invalid_form_is_refused(page: Client, world: Any, data: dict[str, str]) -> None:
+    response = page.post(reverse("quotas:node_health", args=[world[0].pk]), data)
+    assert response.status_code == 422
     assert not Quarantine.objects.exists()
 
 
-def test_the_preview_says_who_has_to_leave(page: Client, world: Any) -> None:
+def test_preview_counts_the_workloads_that_have_to_leave(page: Client, world: Any) -> None:
     node = world[0]
     address = reverse("quotas:quarantine_preview", args=[node.pk])
     assert "1 workload has to leave by" in page.get(address, {"card": "0"}).content.decode()
@@ -86,17 +86,17 @@ def test_a_rule_is_shown_in_the_readers_language(page: Client, world: Any, root:
     assert "节点状况 GpuMemWatch 为 True" in shown
 
 
-def test_the_api_does_the_same(world: Any, root: Any) -> None:
+def test_node_can_be_quarantined_and_put_back_by_api(world: Any, root: Any) -> None:
     node, _pool, claim = world
     api = person(root)
     body = {"node": node.pk, "card": 0, "why": "ECC errors"}
-    told = api.post("/api/v1/quarantines/?dry_run=1", body).json()
-    assert [each["kind"] for each in told["breaks"]] == ["stopped", "short"]
-    asked = api.post("/api/v1/quarantines/", body)
-    assert (asked.status_code, asked.json()["code"]) == (409, "needs_confirmation")
-    made = api.post(f"/api/v1/quarantines/?confirm={asked.json()['confirm']}", body)
-    assert made.status_code == 201, made.json()
-    row = made.json()
+    preview = api.post("/api/v1/quarantines/?dry_run=1", body).json()
+    assert [each["kind"] for each in preview["breaks"]] == ["stopped", "short"]
+    unconfirmed = api.post("/api/v1/quarantines/", body)
+    assert (unconfirmed.status_code, unconfirmed.json()["code"]) == (409, "needs_confirmation")
+    created = api.post(f"/api/v1/quarantines/?confirm={unconfirmed.json()['confirm']}", body)
+    assert created.status_code == 201, created.json()
+    row = created.json()
     assert (row["card"], row["reason"], row["by"], row["notices"][0]["claim"]) == (
         0,
         "ECC errors",
@@ -119,13 +119,13 @@ def test_the_api_does_the_same(world: Any, root: Any) -> None:
         ({"until": "2020-01-01T00:00:00"}, "until"), ({"node": 2**40}, "node"), ({"x": 1}, "x"),
     ],
 )  # fmt: skip
-def test_bad_requests_are_named(world: Any, root: Any, change: dict[str, Any], field: str) -> None:
-    answer = person(root).post("/api/v1/quarantines/", {"node": world[0].pk, "why": "ECC"} | change)
-    assert answer.status_code == 422
-    assert field in str(answer.json())
+def test_invalid_request_is_refused_with_its_field(world: Any, root: Any, change: dict[str, Any], field: str) -> None:
+    response = person(root).post("/api/v1/quarantines/", {"node": world[0].pk, "why": "ECC"} | change)
+    assert response.status_code == 422
+    assert field in str(response.json())
 
 
-def test_nobody_else_learns_of_it(world: Any) -> None:
+def test_non_operators_get_404(world: Any) -> None:
     stranger = person(make.member(make.department("nlp")))
     assert stranger.get("/api/v1/quarantines/").status_code == 404
     assert stranger.post("/api/v1/quarantines/", {"node": world[0].pk, "why": "mine"}).status_code == 404

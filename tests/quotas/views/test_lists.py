@@ -1,4 +1,4 @@
-"""The lists of quota requests and of decisions: searched, of some days, sorted, with chosen columns, as a sheet."""
+"""The lists of quota requests and of decisions: search, dates, sorting, chosen columns, and the CSV export."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ GARBAGE = (
 )
 
 
-def as_(who: User) -> Client:
+def client_of(user: User) -> Client:
     client = Client()
-    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     return client
 
 
 def lines(client: Client, path: str, query: dict[str, str]) -> list[dict[str, str]]:
-    """The rows of the list's sheet."""
-    answer: Any = client.get(path, {**query, "format": "csv"})
-    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
-    return list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode("utf-8-sig"))))
+    """The rows of the list's CSV export."""
+    response: Any = client.get(path, {**query, "format": "csv"})
+    assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(b"".join(response.streaming_content).decode("utf-8-sig"))))
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def mia(vision: Department) -> User:
     return make.member(vision, Role.MEMBER, "mia", first_name="Mia", last_name="Wallace")
 
 
-# Requests ------------------------------------------------------------------------------------------------------------
+# Requests -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(vision: Department, nlp: Department, pool: Pool, mia: User) -> list[QuotaRequest]:
+def quota_requests(vision: Department, nlp: Department, pool: Pool, mia: User) -> list[QuotaRequest]:
     """a and b of vision, c of nlp, from the oldest to the newest."""
     now, noam = timezone.now(), make.member(nlp, Role.MEMBER, "noam")
     facts = (
@@ -54,15 +54,15 @@ def asked(vision: Department, nlp: Department, pool: Pool, mia: User) -> list[Qu
     )
     return [
         QuotaRequest.objects.create(
-            department=where, pool=pool, author=who, units=units, before=4, why=f"For the x{name} paper.", state=state,
+            department=where, pool=pool, author=user, units=units, before=4, why=f"For the x{name} paper.", state=state,
             created_at=now - days * DAY, ends_at=ends_at,
         )
-        for name, where, who, units, state, days, ends_at in facts
+        for name, where, user, units, state, days, ends_at in facts
     ]  # fmt: skip
 
 
 def requests(client: Client, **query: str) -> str:
-    """The letter of each reason, as on the page; its sheet has the same rows."""
+    """The letters of the requests on the page; the CSV export must have the same rows."""
     page = client.get("/requests/", query)
     assert page.status_code == 200
     rows = list(page.context["page"])
@@ -76,7 +76,7 @@ def requests(client: Client, **query: str) -> str:
         ({}, "cba"),
         ({"sort": "time"}, "abc"),
         ({"sort": "department"}, "cba"),
-        ({"sort": "-requested"}, "acb"),  # no limit is no number: it stands last
+        ({"sort": "-requested"}, "acb"),  # "no limit" is not a number and comes last
         ({"sort": "until"}, "cba"),
         ({"sort": "-until"}, "bca"),
         ({"q": "wallace mia"}, "ba"),
@@ -88,51 +88,51 @@ def requests(client: Client, **query: str) -> str:
     ],
 )
 def test_requests_are_searched_and_sorted(
-    asked: list[QuotaRequest], root: User, query: dict[str, str], names: str
+    quota_requests: list[QuotaRequest], root: User, query: dict[str, str], names: str
 ) -> None:
-    assert requests(as_(root), **query) == names
+    assert requests(client_of(root), **query) == names
 
 
-def test_a_stranger_sees_no_request_of_others_nor_the_name_of_their_department(
-    asked: list[QuotaRequest], vision: Department, mia: User
+def test_members_see_neither_requests_nor_names_of_other_departments(
+    quota_requests: list[QuotaRequest], vision: Department, mia: User
 ) -> None:
     Department.objects.filter(slug="nlp").update(name="Language Research")
-    client = as_(mia)
+    client = client_of(mia)
     assert requests(client) == "ba"
     for query in ({"q": "paper xc"}, {"department": "nlp"}, {"q": "noam"}):
         assert requests(client, **query) == ""
         assert "Language Research" not in client.get("/requests/", query).content.decode()
 
 
-def test_columns_of_requests_are_hidden_in_both_tables(asked: list[QuotaRequest], root: User) -> None:
-    page = as_(root).get("/requests/?columns=state,requested")
+def test_columns_of_requests_are_hidden_in_both_tables(quota_requests: list[QuotaRequest], root: User) -> None:
+    page = client_of(root).get("/requests/?columns=state,requested")
     text = page.content.decode()
     assert "Waiting for your approval" in text
     assert text.count("<td") == (2 + 3) * 3
     assert text.count('class="sorts"') == 3, "the upper table is not sorted"
 
 
-def test_requests_of_nobody_lead_on_and_a_search_for_nothing_leads_back(mia: User, root: User) -> None:
-    empty = as_(mia).get("/requests/").content.decode()
+def test_empty_list_and_empty_search_result_have_different_messages(mia: User, root: User) -> None:
+    empty = client_of(mia).get("/requests/").content.decode()
     assert "No requests" in empty
     assert 'href="/d/vision/requests/new/"' in empty
     assert "Nothing matches" not in empty
     QuotaRequest.objects.create(department=mia.memberships.get().department, pool=Pool.objects.get(), units=1, why="?")
-    assert "Nothing matches" in as_(mia).get("/requests/?q=zzz").content.decode()
+    assert "Nothing matches" in client_of(mia).get("/requests/?q=zzz").content.decode()
 
 
-# Decisions -----------------------------------------------------------------------------------------------------------
+# Decisions ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def decided(vision: Department, nlp: Department, pool: Pool, mia: User) -> list[Decision]:
+def logged_decisions(vision: Department, nlp: Department, pool: Pool, mia: User) -> list[Decision]:
     """a: vision's fish starts; b: nlp's bird reclaims from fish; c: nlp's bird waits."""
     fish = make.claim(vision, pool, 2, "holding", name="fish", user=mia, person="mia")
     bird = make.claim(nlp, pool, 4, "pending", name="bird", person="noam")
-    now, passed = timezone.now(), PlanPass.objects.create(group=pool.group, snapshot=b"")
+    now, plan_pass = timezone.now(), PlanPass.objects.create(group=pool.group, snapshot=b"")
     rows = [
         Decision.objects.create(
-            plan_pass=passed, kind=kind, claim=claim, department=claim.department, pool=pool, at=now - days * DAY
+            plan_pass=plan_pass, kind=kind, claim=claim, department=claim.department, pool=pool, at=now - days * DAY
         )
         for kind, claim, days in (("admit", fish, 9), ("reclaim", bird, 2), ("wait", bird, 0))
     ]
@@ -155,7 +155,7 @@ def decisions(client: Client, **query: str) -> list[str]:
         ({"sort": "time"}, "admit reclaim wait"),
         ({"sort": "amount"}, "admit wait reclaim"),
         ({"sort": "-for"}, "admit wait reclaim"),
-        ({"q": "fish"}, "reclaim admit"),  # of its own, and that it was to leave
+        ({"q": "fish"}, "reclaim admit"),  # as the claim, and as a victim
         ({"q": "bird noam"}, "wait reclaim"),
         ({"kind": "wait"}, "wait"),
         ({"to": str((timezone.now() - 1 * DAY).date())}, "reclaim admit"),
@@ -163,31 +163,31 @@ def decisions(client: Client, **query: str) -> list[str]:
     ],
 )
 def test_decisions_are_searched_and_sorted(
-    decided: list[Decision], root: User, query: dict[str, str], kinds: str
+    logged_decisions: list[Decision], root: User, query: dict[str, str], kinds: str
 ) -> None:
-    assert decisions(as_(root), **query) == kinds.split()
+    assert decisions(client_of(root), **query) == kinds.split()
 
 
-def test_a_search_tells_nothing_of_the_claims_of_others(decided: list[Decision], mia: User) -> None:
-    """Mia sees that nlp reclaimed from hers, but by no word what for or whose."""
-    client = as_(mia)
+def test_search_reveals_nothing_about_claims_of_others(logged_decisions: list[Decision], mia: User) -> None:
+    """Mia sees that nlp reclaimed from her claim, but no search reveals for which claim or for whom."""
+    client = client_of(mia)
     assert decisions(client) == ["reclaim", "admit"]
     assert decisions(client, q="fish") == ["reclaim", "admit"]
     assert decisions(client, q="nlp") == ["reclaim"]
-    assert [decisions(client, q=word) for word in ("bird", "noam", decided[1].public_id)] == [[], [], []]
+    assert [decisions(client, q=word) for word in ("bird", "noam", logged_decisions[1].public_id)] == [[], [], []]
     row = lines(client, "/decisions/", {"kind": "reclaim"})[0]
     assert (row["name"], row["person"], row["released_by"]) == ("", "", "fish")
     assert "bird" not in client.get("/decisions/").content.decode()
 
 
-def test_columns_of_decisions_are_hidden(decided: list[Decision], root: User) -> None:
-    assert as_(root).get("/decisions/?columns=kind").content.decode().count("<td") == 3 * 2
+def test_columns_of_decisions_are_hidden(logged_decisions: list[Decision], root: User) -> None:
+    assert client_of(root).get("/decisions/?columns=kind").content.decode().count("<td") == 3 * 2
 
 
 def test_ten_thousand_decisions_cost_no_more_queries(
-    decided: list[Decision], root: User, django_assert_max_num_queries: Any
+    logged_decisions: list[Decision], root: User, django_assert_max_num_queries: Any
 ) -> None:
-    one = decided[0]
+    one = logged_decisions[0]
     Decision.objects.bulk_create(
         [
             Decision(plan_pass=one.plan_pass, kind="admit", claim=one.claim, department=one.department, pool=one.pool)
@@ -195,16 +195,16 @@ def test_ten_thousand_decisions_cost_no_more_queries(
         ],
         batch_size=1000,
     )
-    client = as_(root)
+    client = client_of(root)
     for query in ({}, {"sort": "-amount"}, {"q": "fish"}, {"page": "150"}):
         with django_assert_max_num_queries(20):
             assert client.get("/decisions/", query).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/requests/", "/decisions/"])
-def test_garbage_is_as_if_it_were_not_there(
-    decided: list[Decision], asked: list[QuotaRequest], root: User, path: str
+def test_garbage_in_the_query_is_not_an_error(
+    logged_decisions: list[Decision], quota_requests: list[QuotaRequest], root: User, path: str
 ) -> None:
-    answer = as_(root).get(f"{path}?{GARBAGE}")
-    assert answer.status_code == 200
-    assert "Nothing matches" in answer.content.decode()
+    response = client_of(root).get(f"{path}?{GARBAGE}")
+    assert response.status_code == 200
+    assert "Nothing matches" in response.content.decode()

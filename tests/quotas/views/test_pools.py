@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def world():
-    """vision calls 2 cards back from nlp; other has nothing to do with it."""
+    """vision reclaims 2 cards from nlp; other is not involved."""
     pool = make.pool("a100", name="A100 cards", cards=8)
     vision, nlp, other = make.department("vision"), make.department("nlp"), make.department("other")
     make.quota(vision, pool, 4)
@@ -32,7 +32,7 @@ def world():
         name: make.member(of, Role.MEMBER, name) for name, of in (("valentin", vision), ("ned", nlp), ("sam", other))
     }
     people["root"] = make.user("root", is_operator=True)
-    asker = make.claim(vision, pool, 2, name="train-cats", workload="w-cats", user=people["valentin"])
+    preemptor = make.claim(vision, pool, 2, name="train-cats", workload="w-cats", user=people["valentin"])
     victim = make.holding(
         nlp, pool, borrowed={vision: 2}, name="secret-llm", workload="w-llm", user=people["ned"], state="leaving",
         placement=[{"pod": 0, "node": "a100-n1", "cards": [0, 1]}],
@@ -40,7 +40,7 @@ def world():
     decision = Decision.objects.create(
         plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""),
         kind="reclaim",
-        claim=asker,
+        claim=preemptor,
         department=vision,
         pool=pool,
         data={"own": 2, "borrowed": 0, "from": {}, "by": 1_900_000_000, "waiting_on": [victim.public_id],
@@ -57,9 +57,9 @@ def page(client, user, url, status=200):
     return response.content.decode()
 
 
-def test_everybody_sees_the_map_but_names_only_of_their_own(client, world):
-    for who in ("valentin", "sam"):
-        text = page(client, world[who], "/pools/a100/")
+def test_everyone_sees_the_cards_but_only_the_names_of_their_own_work(client, world):
+    for username in ("valentin", "sam"):
+        text = page(client, world[username], "/pools/a100/")
         assert "Nlp" in text
         assert "secret-llm" not in text
         assert "w-llm" not in text
@@ -73,7 +73,7 @@ def test_guarantees_of_others_are_not_shown(client, world):
     assert "4 cards</td>" not in text.split("By department")[1].split("Usage over time")[0]
 
 
-def test_the_list_says_what_is_free_and_what_fits(client, world):
+def test_list_and_page_show_withheld_capacity(client, world):
     Node.objects.update(held_back="driver missing")
     text = page(client, world["sam"], "/pools/")
     assert "A100 cards" in text
@@ -89,7 +89,7 @@ def drawn(text):
 
 
 @pytest.mark.parametrize("promised", [0, 3, 10])
-def test_a_pool_is_drawn_on_its_own_scale_whatever_was_promised(client, promised):
+def test_bar_of_a_pool_is_scaled_to_the_pool_whatever_is_guaranteed(client, promised):
     pool = make.pool("t4", cards=10)
     vision, nlp = make.department("vision"), make.department("nlp")
     make.quota(vision, pool, promised)
@@ -97,27 +97,27 @@ def test_a_pool_is_drawn_on_its_own_scale_whatever_was_promised(client, promised
     make.holding(nlp, pool, borrowed={vision: 4})
     sam = make.member(make.department("other"), Role.MEMBER, "sam")
     bar = drawn(page(client, sam, "/pools/"))
-    assert bar == {"own": (0, 60), "borrowed": (60, 40)}  # full is full
+    assert bar == {"own": (0, 60), "borrowed": (60, 40)}  # a full pool fills the bar
     LedgerEntry.objects.filter(own=False).update(ended_at=timezone.now())
     assert sum(width for _x, width in drawn(page(client, sam, "/pools/")).values()) == 60
     Card.objects.filter(pool=pool, index__gte=7).update(healthy=False)
     bar = drawn(page(client, sam, "/pools/"))
-    assert bar == {"own": (0, 60), "away": (60, 30)}  # what is not there is not free either
+    assert bar == {"own": (0, 60), "away": (60, 30)}  # absent cards are not free
     assert "of 10 cards" in page(client, sam, "/pools/")
 
 
-def test_the_cards_are_a_table_for_who_asks(client, world):
+def test_cards_are_shown_as_a_table_on_request(client, world):
     text = page(client, world["valentin"], "/pools/a100/")
     assert 'href="?table=1#cards"' in text
     assert "a100-n1</td>" not in text
     client.force_login(world["valentin"])
     part = client.get("/pools/a100/?table=1", headers={"HX-Request": "true", "HX-Target": "map"}).content.decode()
     assert "a100-n1</td>" in part
-    assert 'hx-get="/pools/a100/?table=1"' in part  # as each refresh of it asks again
+    assert 'hx-get="/pools/a100/?table=1"' in part  # each refresh requests the table again
     assert 'href="?#cards"' in part
 
 
-def test_a_refreshed_part_is_all_that_is_worked_out(client, world):
+def test_refresh_computes_only_the_requested_part(client, world):
     client.force_login(world["valentin"])
     for part, others in (("map", "over-time"), ("past", "map-title")):
         text = client.get("/pools/a100/", headers={"HX-Request": "true", "HX-Target": part}).content.decode()
@@ -125,14 +125,14 @@ def test_a_refreshed_part_is_all_that_is_worked_out(client, world):
         assert others not in text
 
 
-def test_the_trend_of_a_pool_has_the_pool_as_its_top():
+def test_trend_of_a_pool_is_scaled_to_the_pool():
     pool, points = make.pool(), [Point(timezone.now() - dt.timedelta(hours=2), 3, 2, 1, 0)]
     kept = {"end": timezone.now(), "days": 7, "step": dt.timedelta(hours=1)}
     assert draw(pool, points, **kept, capacity=16).line.top == 16
     assert draw(pool, points, **kept).line.top == 4  # a department's: its guarantee, and what it borrows above
 
 
-def test_the_range_of_a_chart_is_what_its_switch_says():
+def test_chart_covers_the_chosen_range():
     end = timezone.now()
     points = [Point(end - dt.timedelta(hours=2), 3, 2, 1, 0)]
     week = draw(make.pool(), points, end=end, days=7, step=dt.timedelta(hours=1))
@@ -142,7 +142,7 @@ def test_the_range_of_a_chart_is_what_its_switch_says():
     assert len(week.line.ticks) in (6, 7)
 
 
-def test_the_numbers_of_each_hour_are_where_the_pointer_is(client, world):
+def test_chart_has_the_numbers_of_each_hour_as_tooltips(client, world):
     reader, pool = make.member(make.department()), make.pool("t4", cards=4)
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     UsageHour.objects.create(
@@ -155,17 +155,17 @@ def test_the_numbers_of_each_hour_are_where_the_pointer_is(client, world):
     )
     text = page(client, reader, "/pools/t4/")
     assert "own 0.5 cards · borrowed 1.5 cards · guaranteed 2 cards</title>" in text
-    assert 'aria-current="true">1 day</a>' in text  # a younger installation begins with its one day
+    assert 'aria-current="true">1 day</a>' in text  # a new installation starts with the range of one day
 
 
-def test_an_unknown_pool_is_not_there_and_nobody_gets_in_without_a_login(client, world):
+def test_unknown_pool_is_404_and_pages_require_a_login(client, world):
     page(client, world["valentin"], "/pools/nothing/", 404)
     client.logout()
     for url in ("/pools/", "/pools/a100/", "/decisions/"):
         assert client.get(url).headers["Location"].startswith("/login/")
 
 
-def test_the_asker_reads_why_and_not_whom(client, world):
+def test_preempting_side_sees_the_reason_but_not_the_victim(client, world):
     url = f"/decisions/{world['decision'].public_id}/"
     text = page(client, world["valentin"], url)
     assert "train-cats" in text
@@ -174,7 +174,7 @@ def test_the_asker_reads_why_and_not_whom(client, world):
     assert "train-cats" in page(client, world["valentin"], "/decisions/")
 
 
-def test_the_victim_reads_who_asked_and_not_for_what(client, world):
+def test_victims_side_sees_the_preempting_department_but_not_its_workload(client, world):
     text = page(client, world["ned"], f"/decisions/{world['decision'].public_id}/")
     assert "secret-llm" in text
     assert "Vision requested 2 cards" in text
@@ -185,7 +185,7 @@ def test_the_victim_reads_who_asked_and_not_for_what(client, world):
     assert "train-cats" not in listed
 
 
-def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(client, world):
+def test_decision_names_its_planning_pass_and_operators_can_replay_it(client, world):
     url = f"/decisions/{world['decision'].public_id}/"
     row = world["decision"].plan_pass
     assert row.public_id in page(client, world["ned"], url)
@@ -205,19 +205,19 @@ def test_the_decision_names_its_planning_pass_and_an_operator_plans_it_again(cli
         assert says in page(client, world["root"], f"{url}?replay=1")
 
 
-def test_who_is_not_concerned_finds_no_decision(client, world):
+def test_users_who_are_not_involved_see_no_decision(client, world):
     assert "No decisions yet" in page(client, world["sam"], "/decisions/")
     page(client, world["sam"], f"/decisions/{world['decision'].public_id}/", 404)
     page(client, world["root"], f"/decisions/{world['decision'].public_id}/")
 
 
-def test_filters_live_in_the_address(client, world):
+def test_filters_are_taken_from_the_address(client, world):
     assert "train-cats" in page(client, world["valentin"], "/decisions/?kind=reclaim&pool=a100")
     assert "train-cats" not in page(client, world["valentin"], "/decisions/?kind=admit")
     assert page(client, world["valentin"], "/decisions/?kind=nonsense&page=x")
 
 
-def test_a_null_character_in_an_address_is_a_bad_request_and_no_breakdown(client, world):
+def test_null_character_in_an_address_is_a_bad_request(client, world):
     page(client, world["valentin"], "/decisions/?kind=%00", 400)
     page(client, world["valentin"], "/d/vision/work/%00/", 400)
 
@@ -234,7 +234,7 @@ def test_the_number_of_queries_of_a_list_does_not_grow(client, world, django_ass
         client.get("/decisions/")
 
 
-def test_pools_have_one_order_everywhere(client):
+def test_pools_have_the_same_order_on_every_page(client):
     vision = make.department("vision")
     pools = [make.pool(slug, name=name) for slug, name in (("t4", "Alpha"), ("a100", "Zeta"), ("mig", "Middle"))]
     for pool in pools:

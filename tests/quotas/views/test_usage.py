@@ -1,4 +1,4 @@
-"""The usage page, its CSV and the API: who sees what, and that all three say the same."""
+"""The usage page, its CSV export and the API: who can see what, and that all three agree."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def people() -> dict[str, User]:
         "head": make.member(bio, Role.OWNER, "head"),
         "root": make.user("root", is_operator=True),
     }
-    ran(vision, cards, people["ann"], own=2, kind="job")
-    ran(vision, cards, people["ben"], borrowed={nlp: 1}, kind="notebook")
-    ran(vision, memory, people["ann"], borrowed={None: 5_120}, kind="job")
-    ran(bio, cards, people["bob"], own=1, kind="job")
+    make_run(vision, cards, people["ann"], own=2, kind="job")
+    make_run(vision, cards, people["ben"], borrowed={nlp: 1}, kind="notebook")
+    make_run(vision, memory, people["ann"], borrowed={None: 5_120}, kind="job")
+    make_run(bio, cards, people["bob"], own=1, kind="job")
     return people
 
 
-def ran(department: Department, pool: Pool, user: User, *, kind: str, **units: Any) -> Claim:
-    """For an hour until now, after a minute of waiting."""
+def make_run(department: Department, pool: Pool, user: User, *, kind: str, **units: Any) -> Claim:
+    """A claim that has run for the last hour, after one minute of waiting."""
     claim = make.holding(department, pool, user=user, kind=kind, workload=f"w-{user.username}-{pool.slug}", **units,
                          started_at=NOW - dt.timedelta(hours=1), queued_at=NOW - dt.timedelta(minutes=61))  # fmt: skip
     LedgerEntry.objects.filter(claim=claim).update(ended_at=NOW)
@@ -61,33 +61,33 @@ def ran(department: Department, pool: Pool, user: User, *, kind: str, **units: A
 TIME = {"from": (NOW - dt.timedelta(days=1)).isoformat(), "until": (NOW + dt.timedelta(hours=1)).isoformat()}
 
 
-def asked(who: User, **values: str) -> dict[str, Any]:
+def usage_of(user: User, **values: str) -> dict[str, Any]:
     client = Client()
-    client.force_login(who)
-    answer = client.get("/api/v1/usage/", TIME | values)
-    assert answer.status_code == 200, answer.content
-    found: dict[str, Any] = answer.json()
+    client.force_login(user)
+    response = client.get("/api/v1/usage/", TIME | values)
+    assert response.status_code == 200, response.content
+    found: dict[str, Any] = response.json()
     return found
 
 
-def rows(who: User, *by: str, **values: str) -> dict[tuple[str, ...], tuple[float, float]]:
-    found = asked(who, group=",".join(by), **values)["results"]
+def rows(user: User, *by: str, **values: str) -> dict[tuple[str, ...], tuple[float, float]]:
+    found = usage_of(user, group=",".join(by), **values)["results"]
     return {(*(row[name] for name in by), row["unit"]): (row["own"], row["borrowed"]) for row in found}
 
 
-def test_a_member_sees_own_work_only(people: dict[str, User]) -> None:
+def test_member_sees_only_own_work(people: dict[str, User]) -> None:
     assert rows(people["ann"], "person") == {("ann", "card"): (2, 0), ("ann", "MiB"): (0, 5)}
     assert rows(people["ann"], "person", person="ben") == {}
     assert rows(people["bob"], "department", "kind") == {("bio", "job", "card"): (1, 0)}
-    assert all(row["guaranteed"] is None and row["lent"] is None for row in asked(people["ann"])["results"])
+    assert all(row["guaranteed"] is None and row["lent"] is None for row in usage_of(people["ann"])["results"])
 
 
-def test_an_owner_sees_the_tree_and_an_operator_all(people: dict[str, User]) -> None:
+def test_owner_sees_the_departments_tree_and_operator_sees_everything(people: dict[str, User]) -> None:
     assert rows(people["lead"], "person", pool="a100") == {("ann", "card"): (2, 0), ("ben", "card"): (0, 1)}
     assert rows(people["head"], "person") == {("bob", "card"): (1, 0)}
     assert set(rows(people["root"], "person", pool="a100")) == {("ann", "card"), ("ben", "card"), ("bob", "card")}
     by_department = {
-        row["department"]: row for row in asked(people["lead"], group="department", pool="a100")["results"]
+        row["department"]: row for row in usage_of(people["lead"], group="department", pool="a100")["results"]
     }
     assert (by_department["nlp"]["lent"], by_department["vision"]["lent"]) == (1, 0)
     assert set(rows(people["root"], "department", department="lab", pool="a100")) == {
@@ -96,12 +96,12 @@ def test_an_owner_sees_the_tree_and_an_operator_all(people: dict[str, User]) -> 
     }
 
 
-def test_a_token_of_one_department_counts_only_there(people: dict[str, User]) -> None:
+def test_token_of_one_department_sees_only_its_usage(people: dict[str, User]) -> None:
     make.member(Department.objects.get(slug="bio"), Role.OWNER, "both")
     both = User.objects.get(username="both")
     nlp = Department.objects.get(slug="nlp")
     Membership.objects.create(user=both, department=nlp, role=Role.MEMBER)
-    ran(nlp, Pool.objects.get(slug="a100"), both, own=3, kind="job")
+    make_run(nlp, Pool.objects.get(slug="a100"), both, own=3, kind="job")
     _row, secret = token_of(both, Department.objects.get(slug="bio"), ALL)
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     found = client.get("/api/v1/usage/", TIME | {"group": "person", "pool": "a100"}).json()["results"]
@@ -111,21 +111,21 @@ def test_a_token_of_one_department_counts_only_there(people: dict[str, User]) ->
     assert client.get("/api/v1/usage/", TIME).json()["results"] == []
 
 
-def test_days_begin_where_the_reader_is_by_session_and_by_token(people: dict[str, User]) -> None:
+def test_days_begin_in_the_readers_zone_by_session_and_by_token(people: dict[str, User]) -> None:
     User.objects.filter(username="head").update(time_zone="Asia/Shanghai")
     _row, secret = token_of(User.objects.get(username="head"), Department.objects.get(slug="bio"), ALL)
     days = {"from": "2026-03-02", "until": "2026-03-02"}
     session = Client()
     session.force_login(User.objects.get(username="head"))
     for client in (session, Client(headers={"Authorization": f"Bearer {secret}"})):
-        told = client.get("/api/v1/usage/", days).json()
-        assert (told["start"], told["end"], told["zone"]) == (
+        data = client.get("/api/v1/usage/", days).json()
+        assert (data["start"], data["end"], data["zone"]) == (
             "2026-03-01T16:00:00Z", "2026-03-02T16:00:00Z", "Asia/Shanghai"
         )  # fmt: skip
 
 
 def test_different_units_are_never_added_up(people: dict[str, User]) -> None:
-    totals = {row["unit"]: row for row in asked(people["root"], group="person")["totals"]}
+    totals = {row["unit"]: row for row in usage_of(people["root"], group="person")["totals"]}
     assert (totals["card"]["own"], totals["card"]["borrowed"]) == (3, 1)
     assert totals["MiB"]["borrowed"] == 5  # GiB-hours
     assert totals["MiB"]["unit_seconds"]["borrowed"] == 5_120 * 3_600
@@ -136,7 +136,7 @@ def test_waits_are_from_queued_to_started_by_nearest_rank(people: dict[str, User
     for minutes in range(2, 21):
         make.claim(bio, pool, 1, ClaimState.RELEASED, user=people["bob"], kind="job", started_at=NOW,
                    queued_at=NOW - dt.timedelta(minutes=minutes), submitted_at=NOW - dt.timedelta(days=9))  # fmt: skip
-    [row] = asked(people["head"], group="person")["results"]
+    [row] = usage_of(people["head"], group="person")["results"]
     assert (row["starts"], row["wait_p50"], row["wait_p95"]) == (20, 600, 19 * 60)
 
 
@@ -145,34 +145,34 @@ def test_recalls_count_on_both_sides(people: dict[str, User]) -> None:
     asking = Claim.objects.get(user=people["bob"])
     victims = list(Claim.objects.filter(user__in=[people["ann"], people["ben"]], pool=pool))
     plan = PlanPass.objects.create(group=pool.group, snapshot=b"")
-    for _ in range(2):  # told again for the same: still one that had to go
+    for _ in range(2):  # decided again for the same victims: each counts once
         decision = Decision.objects.create(
             plan_pass=plan, kind="reclaim", claim=asking, department=asking.department, pool=pool, at=NOW, data={}
         )
         decision.victims.set(victims)
-    found = {row["department"]: row for row in asked(people["root"], group="department", pool="a100")["results"]}
+    found = {row["department"]: row for row in usage_of(people["root"], group="department", pool="a100")["results"]}
     assert (found["vision"]["recalls_suffered"], found["bio"]["recalls_caused"]) == (2, 2)
     assert (found["vision"]["recalls_caused"], found["bio"]["recalls_suffered"]) == (0, 0)
 
 
-def test_the_csv_says_what_the_api_says_and_guards_formulas(people: dict[str, User]) -> None:
+def test_csv_equals_the_api_and_escapes_formulas(people: dict[str, User]) -> None:
     User.objects.filter(username="ann").update(username="=cmd")
     Claim.objects.filter(person="ann").update(person="=cmd")
     client = Client()
     client.force_login(people["root"])
-    answer = client.get("/usage/export.csv", TIME | {"group": "person,pool"})
-    assert answer.streaming
-    text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
+    response = client.get("/usage/export.csv", TIME | {"group": "person,pool"})
+    assert response.streaming
+    text = b"".join(response.streaming_content).decode()  # type: ignore[attr-defined]
     assert text.startswith("\ufeff")
     table = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
     assert {row["person"] for row in table} == {"'=cmd", "ben", "bob"}
-    told = asked(people["root"], group="person,pool")["results"]
+    data = usage_of(people["root"], group="person,pool")["results"]
     assert [(float(row["own_hours"]), float(row["borrowed_hours"])) for row in table] == [
-        (row["own"], row["borrowed"]) for row in told
+        (row["own"], row["borrowed"]) for row in data
     ]
 
 
-def test_the_page_shows_every_unit_in_its_own_table_and_keeps_its_state(people: dict[str, User]) -> None:
+def test_page_has_a_table_for_each_unit_and_links_keep_the_filters(people: dict[str, User]) -> None:
     client = Client()
     client.force_login(people["root"])
     page = client.get("/usage/", TIME | {"group": "person", "kind": "job"}).content.decode()
@@ -205,19 +205,19 @@ def test_the_page_shows_every_unit_in_its_own_table_and_keeps_its_state(people: 
         ({"limit": "100000"}, "limit"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_field(people: dict[str, User], values: dict[str, str], field: str) -> None:
+def test_invalid_query_is_refused_with_its_field(people: dict[str, User], values: dict[str, str], field: str) -> None:
     client = Client()
     client.force_login(people["root"])
-    answer = client.get("/api/v1/usage/", values)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
-    assert [each["attr"] for each in answer.json()["errors"]] == [field]
+    response = client.get("/api/v1/usage/", values)
+    assert (response.status_code, response.headers["Content-Type"]) == (422, "application/problem+json")
+    assert [each["attr"] for each in response.json()["errors"]] == [field]
     if field != "limit":
         page = client.get("/usage/", values)
         assert page.status_code == 422
-        assert answer.json()["detail"].split("“")[0].split("'")[0][:20] in page.content.decode()
+        assert response.json()["detail"].split("“")[0].split("'")[0][:20] in page.content.decode()
 
 
-def test_others_departments_do_not_exist(people: dict[str, User]) -> None:
+def test_departments_of_others_are_404(people: dict[str, User]) -> None:
     client = Client()
     client.force_login(people["bob"])
     for path in ("/usage/", "/usage/export.csv", "/api/v1/usage/"):
@@ -225,7 +225,7 @@ def test_others_departments_do_not_exist(people: dict[str, User]) -> None:
         assert client.get(path, {"pool": "none"}).status_code == 404
 
 
-def test_a_page_takes_the_same_queries_whatever_is_asked(people: dict[str, User]) -> None:
+def test_number_of_queries_of_the_page_does_not_grow(people: dict[str, User]) -> None:
     client = Client()
     client.force_login(people["root"])
     sum_hours(now=NOW)
@@ -238,8 +238,10 @@ def test_a_page_takes_the_same_queries_whatever_is_asked(people: dict[str, User]
         ) as queries:
             client.get("/usage/", more)
         counts.add(len(queries))
-        ran(Department.objects.get(slug="nlp"), make.pool(f"more-{days}"), make.user(f"more-{days}"), own=1, kind="job")
-    assert max(counts) - min(counts) <= 2  # days that are summed as days are one more
+        make_run(
+            Department.objects.get(slug="nlp"), make.pool(f"more-{days}"), make.user(f"more-{days}"), own=1, kind="job"
+        )
+    assert max(counts) - min(counts) <= 2  # reading daily sums takes one more query
     assert max(counts) < 40
 
 
@@ -247,7 +249,7 @@ def test_the_kinds_are_those_of_workloads() -> None:
     assert list(KINDS.items()) == [(kind.value, kind.label) for kind in Kind]
 
 
-def test_allocated_against_used_shows_the_first_eight_on_one_scale_and_folds_the_rest(client: Client) -> None:
+def test_allocated_against_used_shows_eight_users_on_one_scale_and_folds_the_rest(client: Client) -> None:
     pool, vision = make.pool("many", cards=16), make.department("many")
     make.quota(vision, pool, 16)
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
@@ -288,9 +290,9 @@ def test_the_use_of_one_person_in_two_pools_of_shared_memory_is_not_added_up(cli
     assert bars == [(pools[1].name, "60.00"), (pools[0].name, "24.00")]
 
 
-def test_a_filter_names_people_as_tables_do_and_nobody_the_reader_does_not_know(people: dict[str, User]) -> None:
-    for who in ("ann", "bob"):
-        User.objects.filter(username=who).update(first_name=who.capitalize(), last_name="Lang")
+def test_person_filter_shows_full_names_only_of_users_known_to_the_reader(people: dict[str, User]) -> None:
+    for username in ("ann", "bob"):
+        User.objects.filter(username=username).update(first_name=username.capitalize(), last_name="Lang")
 
     def filters(reader: str, person: str) -> list[str]:
         client = Client()
