@@ -1,4 +1,4 @@
-"""A small server for GPUQ_URL, which may answer anything, and gpuq as a process that calls it."""
+"""A small server for GPUQ_URL with configurable responses, and gpuq as a process that calls it."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ class Front:
     body: bytes = b""
     next_bodies: list[bytes] = field(default_factory=list)  # bodies of the next responses; then always `body`
     headers: dict[str, str] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
 def front() -> Iterator[Front]:
     """A server that answers with the values of its fields, and records its requests."""
-    told = Front()
+    server_state = Front()
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            told.asked.append(f"{self.command} {self.path}")
-            told.tokens.append(self.headers.get("Authorization", ""))
+        def respond(self) -> None:
+            server_state.requests.append(f"{self.command} {self.path}")
+            server_state.tokens.append(self.headers.get("Authorization", ""))
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = told.next_bodies.pop(0) if told.next_bodies else told.body
-            self.send_response(told.status)
-            for name, value in ({"Content-Type": "application/json"} | told.headers).items():
+            body = server_state.next_bodies.pop(0) if server_state.next_bodies else server_state.body
+            self.send_response(server_state.status)
+            for name, value in ({"Content-Type": "application/json"} | server_state.headers).items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = answer
+        do_GET = do_POST = do_PUT = do_DELETE = respond
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}"
+    server_state.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield told
+        yield server_state
     finally:
         server.shutdown()
         thread.join()

@@ -30,14 +30,14 @@ def body(cli: Any, *words: str, unit: str = "card") -> dict[str, Any]:
     return given
 
 
-def test_what_follows_the_dashes_is_the_command_untouched(cli: Any) -> None:
+def test_everything_after_the_dashes_is_the_unchanged_command(cli: Any) -> None:
     given = body(cli, "--pool", "a100", "--cards", "2", "--", "python", "train.py", "--lr", "1e-3", "-q")
     assert given == {
         "pool": "a100", "units_per_pod": 2, "command": ["python", "train.py", "--lr", "1e-3", "-q"], "name": "train.py",
     }  # fmt: skip
 
 
-def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
+def test_times_and_memory_are_parsed_with_their_units(cli: Any) -> None:
     given = body(cli, "--max-runtime", "8h", "--max-wait", "30m", "--memory", "8GiB", "--cpu", "0.5")
     assert given == {"max_runtime": 28800, "max_wait": 1800, "memory_mib": 8192, "cpu": 0.5}
     for wrong in (
@@ -52,7 +52,7 @@ def test_times_and_memory_are_written_as_people_do(cli: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["NaN", "1e400", "inf", "four", "", "4 cores"])
-def test_cores_are_a_number(cli: Any, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cores_must_be_a_number(cli: Any, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert body(cli, "--cpu", "0.5")["cpu"] == 0.5
     with pytest.raises(SystemExit) as end:
         body(cli, "--cpu", wrong)
@@ -60,7 +60,7 @@ def test_cores_are_a_number(cli: Any, wrong: str, capsys: pytest.CaptureFixture[
     assert "is not a number of cores such as 0.5 or 4" in capsys.readouterr().err
 
 
-def test_a_request_for_quota_names_its_last_day(cli: Any) -> None:
+def test_quota_request_ends_after_its_last_day(cli: Any) -> None:
     words = ["request", "--pool", "a100", "--total", "60GiB", "--why", "a paper"]
     given = cli.parser().parse_args([*words, "--until", "2027-01-31"])
     assert (given.amount, given.wanted, given.ends_at[:19]) == ("60GiB", "guaranteed", "2027-02-01T00:00:00")
@@ -71,7 +71,7 @@ def test_a_request_for_quota_names_its_last_day(cli: Any) -> None:
         assert end.value.code == 2
 
 
-def test_an_amount_is_written_as_on_the_page(cli: Any) -> None:
+def test_amounts_are_written_as_on_the_pages(cli: Any) -> None:
     for text in ("6GiB", "6", "half", "25%", "1.5 GiB"):
         assert body(cli, "--pool", "t4", "--units", text, unit="MiB") == {"pool": "t4", "amount": text}
     assert body(cli, "--memory", "16")["memory_mib"] == 16384
@@ -100,7 +100,7 @@ def test_an_amount_is_written_as_on_the_page(cli: Any) -> None:
     ]
 
 
-def test_variables_come_from_here_and_secrets_are_marked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_variables_are_read_from_the_environment_and_marked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_KEY", "k")
     given = body(cli, "--env", "LR=0.1=x", "--secret", "WANDB_KEY")
     assert given["env"] == {"LR": "0.1=x", "WANDB_KEY": {"secret": "k"}}
@@ -109,7 +109,7 @@ def test_variables_come_from_here_and_secrets_are_marked(cli: Any, monkeypatch: 
         body(cli, "--secret", "WANDB_KEY")
 
 
-def test_cards_are_not_the_unit_of_every_pool(cli: Any) -> None:
+def test_cards_are_refused_for_a_pool_with_another_unit(cli: Any) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="counts MiB"):
         body(cli, "--pool", "t4", "--cards", "1", unit="MiB")
 
@@ -126,12 +126,14 @@ def test_cards_are_not_the_unit_of_every_pool(cli: Any) -> None:
         ("rejected", "", None, 121),
     ],
 )
-def test_the_exit_code_says_how_it_ended(cli: Any, state: str, reason: str, code: int | None, expected: int) -> None:
+def test_exit_code_reflects_how_the_workload_ended(
+    cli: Any, state: str, reason: str, code: int | None, expected: int
+) -> None:
     follow = importlib.import_module("gpuq.follow")
     assert follow.exit_code({"state": state, "reason": reason, "exit_code": code}) == expected
 
 
-def test_a_gang_and_a_service_are_said_with_their_own_words(cli: Any) -> None:
+def test_distributed_jobs_and_services_have_their_own_options(cli: Any) -> None:
     given = body(
         cli, "--kind", "distributed", "--pods", "2", "--cards", "4", "--template", "torch", "--max-restarts", "3",
         "--shm", "8GiB", "--", "torchrun", "a.py",
@@ -142,18 +144,18 @@ def test_a_gang_and_a_service_are_said_with_their_own_words(cli: Any) -> None:
     assert given == {"kind": "service", "setup": {"port": 8000, "ready_path": "/healthz"}}
 
 
-def test_a_start_of_which_only_the_latest_time_is_known_is_no_range(cli: Any) -> None:
+def test_estimate_with_only_a_latest_start_is_not_shown_as_a_range(cli: Any) -> None:
     commands = importlib.import_module("gpuq.cli")
     at = "2017-10-02T12:10:05+00:00"
     estimate = {"low": at, "high": at, "latest": at, "confidence": None}
     assert commands.start_of({"estimate": estimate}) == f"{commands.local(at)} at the latest"
 
 
-@pytest.mark.parametrize(("minutes", "said"), [(0, "about {low}"), (80, "{low} to {high}"), (None, "{low} to ?")])
-def test_a_range_of_one_time_is_one_time(cli: Any, minutes: int | None, said: str) -> None:
+@pytest.mark.parametrize(("minutes", "expected"), [(0, "about {low}"), (80, "{low} to {high}"), (None, "{low} to ?")])
+def test_estimate_of_equal_times_is_shown_as_one_time(cli: Any, minutes: int | None, expected: str) -> None:
     commands = importlib.import_module("gpuq.cli")
     low, high = "2017-10-02T12:10:05+00:00", "2017-10-02T13:30:05+00:00"
-    told = {"low": commands.local(low), "high": commands.local(high)}
+    times = {"low": commands.local(low), "high": commands.local(high)}
     estimate = {"low": low, "high": {0: low, 80: high, None: None}[minutes]}
-    assert commands.start_of({"estimate": estimate}) == said.format(**told)
-    assert commands.start_of({"estimate": {**estimate, "confidence": 0.8}}) == said.format(**told) + " (80 %)"
+    assert commands.start_of({"estimate": estimate}) == expected.format(**times)
+    assert commands.start_of({"estimate": {**estimate, "confidence": 0.8}}) == expected.format(**times) + " (80 %)"

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_a_pipeline_exports_looks_and_applies(site: Site, tmp_path: Path) -> None:  # noqa: F811
+def test_pipeline_can_export_preview_and_apply(site: Site, tmp_path: Path) -> None:  # noqa: F811
     assert site.run("export")[0] == 2  # not an operator
     vision, pool = Department.objects.get(slug="vision"), Pool.objects.get()
     oscar = make.member(vision, Role.OWNER, "oscar", is_operator=True)

@@ -64,23 +64,23 @@ class Site:
 
 
 @contextlib.contextmanager
-def beating(bed: Bed) -> Iterator[None]:  # noqa: F811
-    """What the workers do, as long as the test lasts."""
-    over = threading.Event()
+def background_work(bed: Bed) -> Iterator[None]:  # noqa: F811
+    """Does the periodic work of the workers for as long as the test lasts."""
+    ended = threading.Event()
 
-    def beat() -> None:
+    def work() -> None:
         try:
-            while not over.wait(0.1):
+            while not ended.wait(0.1):
                 bed.turn()
         finally:
             connections.close_all()
 
-    thread = threading.Thread(target=beat)
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 
@@ -90,7 +90,7 @@ def site(bed: Bed, tmp_path: Path) -> Iterator[Site]:  # noqa: F811
     parts = urlsplit(os.environ["DATABASE_URL"])
     database = parts._replace(path=f"/{settings.DATABASES['default']['NAME']}").geturl()
     environment = {"DATABASE_URL": database, "DATA_DIR": str(tmp_path), "REDIS_URL": "", "LOG_LEVEL": "ERROR"}
-    with web_server(**environment) as server, beating(bed):
+    with web_server(**environment) as server, background_work(bed):
         yield Site(bed, server, token)
 
 
@@ -108,7 +108,7 @@ def test_run_streams_the_log_and_ends_with_the_jobs_code(site: Site) -> None:
     assert "failed" in err
 
 
-def test_a_quiet_run_says_nothing_of_its_own(site: Site) -> None:
+def test_quiet_run_prints_only_the_log(site: Site) -> None:
     assert site.run(*site.job("print('only this')", "--quiet")) == (0, "only this\n", "")
 
 
@@ -128,22 +128,22 @@ while True:
 
 
 def test_run_follows_the_next_attempt_after_a_reclaim(site: Site) -> None:
-    Pool.objects.update(notice=4)  # long enough to be told of it
+    Pool.objects.update(notice=4)  # long enough for gpuq to report the recall
     first = site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)  # vision's own
-    # What started later has lost less and goes first, so it must be later by the engine's whole seconds.
+    # The later start loses less and is preempted first, so it must be later by the engine's whole seconds.
     longer = dt.timedelta(seconds=2)
     eventually(lambda: first.attempts.filter(started_at__lt=timezone.now() - longer).exists())
     process = site.start(*site.job(SLOW_STEPS, cards=2))
     eventually(lambda: Workload.objects.filter(author=site.bed.alice, state="running").count() == 2)
-    owners = site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(1)", cards=2)
+    preemptor = site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(1)", cards=2)
     out, err = process.communicate(timeout=90)
-    text, told = out.decode(), err.decode()
-    assert process.returncode == 0, told
+    text, messages = out.decode(), err.decode()
+    assert process.returncode == 0, messages
     assert text.startswith("from 0\nfrom ")
     assert text.endswith("resumed\n")
-    assert "attempt 2" in told
-    assert "recalled" in told
-    assert Workload.objects.get(pk=owners.pk).state == "succeeded"
+    assert "attempt 2" in messages
+    assert "recalled" in messages
+    assert Workload.objects.get(pk=preemptor.pk).state == "succeeded"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -157,7 +157,7 @@ def test_a_signal_stops_the_workload_and_gives_122(site: Site, number: int) -> N
     assert Workload.objects.get().state == "cancelled"
 
 
-def test_the_script_of_the_readme_prints_the_log_and_ends_with_the_jobs_code(site: Site) -> None:
+def test_script_of_the_api_guide_prints_the_log_and_ends_with_the_jobs_code(site: Site) -> None:
     Preset.objects.create(
         slug="quick-look", title="Quick look", kind="job", pool=site.bed.pool, units_per_pod=1, image=site.bed.image,
         command=list(site.bed.program("print('from the script'); raise SystemExit(7)")),
@@ -168,27 +168,27 @@ def test_the_script_of_the_readme_prints_the_log_and_ends_with_the_jobs_code(sit
     assert Workload.objects.count() == 1
 
 
-def test_what_can_never_run_gives_121_and_stores_nothing(site: Site) -> None:
+def test_impossible_request_gives_121_and_stores_nothing(site: Site) -> None:
     code, out, err = site.run(*site.job("pass", cards=9))
     assert (code, out) == (121, "")
     assert "4 cards" in err
     assert not Workload.objects.exists()
 
 
-def test_a_wait_that_is_too_long_gives_123(site: Site) -> None:
+def test_exceeded_maximum_wait_gives_123(site: Site) -> None:
     site.bed.submit(site.bed.bob, site.bed.nlp, "import time; time.sleep(600)", cards=2)
     site.bed.submit(site.bed.alice, site.bed.vision, "import time; time.sleep(600)", cards=2)
     code, _out, err = site.run(*site.job("pass", "--max-wait", "1s", cards=2))
     assert code == 123, err
 
 
-def test_a_wrong_request_gives_2_and_names_the_field(site: Site) -> None:
+def test_invalid_request_gives_2_and_names_the_field(site: Site) -> None:
     code, _out, err = site.run(*site.job("pass", "--image", "none"))
     assert (code, "image: There is no image none." in err) == (2, True), err
     assert site.run("list", GPUQ_TOKEN="gqp_no_no")[0] == 2
 
 
-def test_a_portal_that_is_lost_gives_125_and_says_how_to_go_on(site: Site) -> None:
+def test_unreachable_portal_gives_125_and_says_how_to_continue(site: Site) -> None:
     process = site.start(*site.job("import time\nprint('up', flush=True)\ntime.sleep(600)"), GPUQ_PATIENCE="2")
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
@@ -201,16 +201,16 @@ def test_a_portal_that_is_lost_gives_125_and_says_how_to_go_on(site: Site) -> No
     assert (code, "does not answer" in text) == (125, True)
 
 
-def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None:
+def test_other_commands_work_against_the_real_server(site: Site, tmp_path: Path) -> None:
     pool = ["--pool", site.bed.pool.slug, "--cards", "1", "--image", "python:3.11"]
     code, out, _ = site.run("verdict", *pool, "--", "true")
     assert (code, out.splitlines()[0]) == (0, "Starts now, from your own quota.")
     more = ["verdict", "--pool", site.bed.pool.slug, "--cards", "64", "--image", "python:3.11", "--", "true"]
     for words, heading in (({}, "Alternatives that start now:"), ({"LANG": "zh_CN"}, "可立即启动的替代方案：")):
         code, out, _ = site.run(*more, **words)
-        told = out.splitlines()
-        assert (code, told[told.index(heading) + 1][:2]) == (121, "  ")
-    assert "或请配额负责人增加配额。" in told
+        lines = out.splitlines()
+        assert (code, lines[lines.index(heading) + 1][:2]) == (121, "  ")
+    assert "或请配额负责人增加配额。" in lines
     words = ["--", *site.bed.program("print(open('data.txt').read()); open('out.txt', 'w').write('done')")]
     code, out, err = site.run("submit", *pool, "--max-runtime", "1h", *words)
     identity = out.strip()
@@ -218,11 +218,11 @@ def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None
     assert site.run("wait", identity)[0] in {0, 1}
     (tmp_path / "data.txt").write_text("my data")
     assert site.run("upload", identity, str(tmp_path / "data.txt"))[0] == 0
-    again = site.run("rerun", identity)[1].strip()
-    assert site.run("upload", again, str(tmp_path / "data.txt"))[0] == 0
-    site.run("wait", again)
+    rerun = site.run("rerun", identity)[1].strip()
+    assert site.run("upload", rerun, str(tmp_path / "data.txt"))[0] == 0
+    site.run("wait", rerun)
     code, out, _ = site.run("list", "--mine")
-    assert {identity, again} <= set(out.split())
+    assert {identity, rerun} <= set(out.split())
     assert site.run("pools")[1].split()[7] == site.bed.pool.slug
     code, out, _ = site.run("files", identity)
     assert "data.txt" in out
@@ -238,11 +238,11 @@ def test_the_other_commands_do_what_they_say(site: Site, tmp_path: Path) -> None
     code, _out, err = site.run("upload", identity, str(tmp_path / "data.txt"), "x" * 256)
     assert (code, "255 bytes" in err) == (2, True)
     assert site.run("show", identity)[1].split()[0].startswith("program-")
-    assert site.run("stop", identity, again)[0] == 0
+    assert site.run("stop", identity, rerun)[0] == 0
     assert "Traceback" in site.run("logs", identity)[1] or "my data" in site.run("logs", identity)[1]
 
 
-def test_logs_are_read_to_their_end_and_what_is_not_kept_is_said(site: Site, settings: Any) -> None:
+def test_logs_are_read_to_their_end_and_lost_bytes_are_reported(site: Site, settings: Any) -> None:
     settings.LOG_KEPT = 2 << 20
     code = "for n in range(30_000): print(f'{n:07}' + 'x' * 92)"
     words = site.job(code)
@@ -264,7 +264,7 @@ def test_a_viewers_token_cannot_run_anything(site: Site) -> None:
     assert (code, "submit" in err) == (2, True)
 
 
-def test_quota_is_requested_and_listed(site: Site) -> None:
+def test_quota_can_be_requested_and_requests_listed(site: Site) -> None:
     day = str(timezone.localdate() + dt.timedelta(days=90))
     words = ["request", "--pool", site.bed.pool.slug, "--total", "4", "--why", "a paper", "--until", day]
     code, out, err = site.run(*words)
@@ -276,7 +276,7 @@ def test_quota_is_requested_and_listed(site: Site) -> None:
     assert (code, "already guaranteed" in err) == (2, True)
 
 
-def test_usage_is_told_by_who_used_it_and_a_wrong_time_names_what_is_wrong(site: Site) -> None:
+def test_usage_can_be_grouped_by_person_and_an_invalid_time_is_named(site: Site) -> None:
     now, zoe = timezone.now(), ApiToken.objects.get().holder
     claim = make.holding(site.bed.vision, site.bed.pool, own=1, user=zoe, kind="job",
                          started_at=now - dt.timedelta(hours=2))  # fmt: skip

@@ -1,4 +1,4 @@
-"""`gpuq budget` and `gpuq quarantines` against the real API: what they list, and what is asked before anybody is stopped."""
+"""`gpuq budget`, `quarantines` and `requests` against the real API: what they list, and what must be confirmed first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_a_member_reads_their_budgets(site: Site) -> None:  # noqa: F811
+def test_member_can_list_their_budgets(site: Site) -> None:  # noqa: F811
     vision = Department.objects.get(slug="vision")
     row = Budget.objects.create(department=vision, hours=200, action="no_new_work")
     code, out, err = site.run("budget")
@@ -35,7 +35,7 @@ def test_a_member_reads_their_budgets(site: Site) -> None:  # noqa: F811
     assert (code, json.loads(out)) == (0, []), err
 
 
-def test_an_operator_lists_begins_and_ends_quarantines(site: Site) -> None:  # noqa: F811
+def test_operator_can_list_begin_and_end_quarantines(site: Site) -> None:  # noqa: F811
     assert site.run("quarantines")[0] == 2  # not an operator
     vision = Department.objects.get(slug="vision")
     oscar = make.member(vision, Role.OWNER, "oscar", is_operator=True)
@@ -71,7 +71,7 @@ def test_an_operator_lists_begins_and_ends_quarantines(site: Site) -> None:  # n
     assert run("--end", row.public_id)[0] == 2  # it has ended
 
 
-def test_a_request_for_quota_is_talked_about_decided_and_withdrawn(site: Site) -> None:  # noqa: F811
+def test_quota_request_can_be_commented_decided_renewed_and_withdrawn(site: Site) -> None:  # noqa: F811
     vision, pool = Department.objects.get(slug="vision"), Pool.objects.get()
     operator = token_of(make.user("root", is_operator=True), None, ALL)[1]  # type: ignore[arg-type]
     Quota.objects.exclude(department=vision).update(guaranteed=0)
@@ -80,17 +80,17 @@ def test_a_request_for_quota_is_talked_about_decided_and_withdrawn(site: Site) -
     def run(*words: str, token: str = "") -> tuple[int, str, str]:
         return site.run("requests", *words, **({"GPUQ_TOKEN": token} if token else {}))
 
-    def ask(total: int) -> str:
+    def submit_request(total: int) -> str:
         code, out, err = site.run("request", "--pool", pool.slug, "--total", str(total), "--why", "a paper")
         assert code == 0, err
         return out.strip()
 
-    first = ask(4)
+    first = submit_request(4)
     assert first in run("--to-decide", token=operator)[1]
     assert first not in run("--to-decide")[1]
     assert run("--comment", first, "--note", "Until the deadline.")[:2] == (0, "open\n")
     assert "text" in run("--comment", first)[2]
-    assert run("--approve", first)[0] == 2, "its author may not"
+    assert run("--approve", first)[0] == 2, "its author cannot approve it"
     code, _out, err = run("--deny", first, token=operator)
     assert (code, "Enter the reason" in err) == (2, True)
     code, _out, err = run("--approve", first, "--total", "many", token=operator)
@@ -107,6 +107,6 @@ def test_a_request_for_quota_is_talked_about_decided_and_withdrawn(site: Site) -
     assert run("--withdraw", out.strip())[:2] == (0, "withdrawn\n")
     code, _out, err = run("--withdraw", out.strip())
     assert (code, "no longer open" in err) == (2, True)
-    second = ask(4)
+    second = submit_request(4)
     assert run("--deny", second, "--note", "Not now.", token=operator)[:2] == (0, "denied\n")
     assert run("--approve", "nothing", token=operator)[0] == 2

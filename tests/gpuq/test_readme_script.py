@@ -1,4 +1,4 @@
-"""README's script for pipelines ends whatever happens, and with another code than 0 if anything went wrong."""
+"""The API guide's script for pipelines always ends, with a code other than 0 if anything went wrong."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")
 
 @pytest.fixture
 def portal() -> Iterator[Front]:
-    with front() as made:
-        yield made
+    with front() as server:
+        yield server
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -31,11 +31,11 @@ def portal() -> Iterator[Front]:
         (200, b"<title>Log in</title>"), (200, b""), (200, b"{}"), (200, b"null"), (200, b'{"id": null}'), (301, b""),
     ],
 )  # fmt: skip
-def test_it_ends_when_the_submission_fails(portal: Front, shell: str, status: int, body: bytes) -> None:
+def test_script_ends_when_the_submission_fails(portal: Front, shell: str, status: int, body: bytes) -> None:
     portal.status, portal.body = status, body
     ran = run_script(shell, GPUQ_URL=portal.url, GPUQ_TOKEN=TOKEN)
     assert ran.returncode not in {0, 120}
-    assert len(portal.asked) == 1
+    assert len(portal.requests) == 1
     assert TOKEN not in ran.stdout + ran.stderr
 
 
@@ -43,7 +43,7 @@ def test_it_ends_when_the_submission_fails(portal: Front, shell: str, status: in
 @pytest.mark.parametrize(
     ("code", "expected"), [(0, 0), (7, 7), (-9, 137), (None, 120), ("lost", None), ("garbage", None)]
 )
-def test_it_ends_with_the_jobs_code_or_an_error(
+def test_script_ends_with_the_jobs_code_or_an_error(
     portal: Front, shell: str, code: int | str | None, expected: int | None
 ) -> None:
     states: list[bytes] = [b'{"id": "01", "finished_at": null, "exit_code": null}'] * 2
@@ -59,15 +59,15 @@ def test_it_ends_with_the_jobs_code_or_an_error(
 
 
 @pytest.mark.parametrize("missing", ["GPUQ_URL", "GPUQ_TOKEN"])
-def test_it_ends_where_a_variable_is_not_set(portal: Front, missing: str) -> None:
-    given = {"GPUQ_URL": portal.url, "GPUQ_TOKEN": TOKEN} | {missing: ""}
-    ran = run_script("sh", **given)
+def test_script_ends_if_a_variable_is_not_set(portal: Front, missing: str) -> None:
+    variables = {"GPUQ_URL": portal.url, "GPUQ_TOKEN": TOKEN} | {missing: ""}
+    ran = run_script("sh", **variables)
     assert ran.returncode != 0
     assert missing in ran.stderr
-    assert portal.asked == []
+    assert portal.requests == []
 
 
-def test_every_text_calls_the_variables_the_same() -> None:
+def test_variables_have_the_same_names_in_all_texts() -> None:
     assert re.findall(r"\$\{?([A-Z_]+)", script()) != []
     assert {*re.findall(r"\$\{?([A-Z_]{2,})", script())} <= {"API", "CI_JOB_ID", "GPUQ_TOKEN", "GPUQ_URL"}
     texts = [path for folder in ("workloads", "portal", "templates", "docs", "gpuq") for path in (ROOT / folder).rglob("*")

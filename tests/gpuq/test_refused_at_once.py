@@ -1,4 +1,4 @@
-"""What can never succeed ends at once, with 2 and a sentence, and no sentence holds the token."""
+"""Calls that can never succeed end at once, with code 2 and one sentence that does not contain the token."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tests.gpuq.front import TOKEN, Front, front, gpuq
 from tests.servers import free_port
 
 SECRET = TOKEN.rpartition("_")[2]
-PATIENT = 300.0  # s: the default, which none of these may use up
+PATIENT = 300.0  # s: the default, which none of these calls should use up
 
 
 @pytest.fixture
 def portal() -> Iterator[Front]:
-    with front() as made:
-        yield made
+    with front() as server:
+        yield server
 
 
-def refused(ran: Any, *told: str) -> None:
+def refused(ran: Any, *expected: str) -> None:
     assert ran.code == 2, ran
     assert "Traceback" not in ran.err
     assert ran.seconds < 30, "it tried again"
     assert len(ran.err.strip().splitlines()) == 1, ran.err
     assert SECRET not in ran.err + ran.out
-    assert [word for word in told if word not in ran.err] == [], ran.err
+    assert [word for word in expected if word not in ran.err] == [], ran.err
 
 
 @pytest.mark.parametrize(
@@ -44,37 +44,37 @@ def refused(ran: Any, *told: str) -> None:
         "https://gpu\x1b[2J.example.org", "localhost:8000", "https://gpu.example.org\nHost: b", TOKEN, f"https://{TOKEN}",
     ],
 )  # fmt: skip
-def test_an_address_that_is_none(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     ran = gpuq("list", GPUQ_URL=url)
     refused(ran, "GPUQ_URL")
     assert "\x1b" not in ran.err
 
 
 @pytest.mark.parametrize("patience", ["soon", "nan", "inf", "-1", "1e400", "5 minutes", "0x10", "٣", "1d"])
-def test_a_patience_that_is_no_time(portal: Front, patience: str) -> None:
+def test_invalid_patience_is_refused(portal: Front, patience: str) -> None:
     refused(gpuq("list", GPUQ_URL=portal.url, GPUQ_PATIENCE=patience), "GPUQ_PATIENCE")
-    assert portal.asked == []
+    assert portal.requests == []
 
 
 @pytest.mark.parametrize(
     "token",
     [f"{TOKEN} {TOKEN}", f"{TOKEN}\r\nX-Other: 1", f"{TOKEN}é", "ghp_0123456789", f"gqp_{SECRET}", "\x1b[31m", "gqp__"],
 )
-def test_a_token_that_is_none_is_not_even_sent(portal: Front, token: str) -> None:
+def test_invalid_token_is_refused_and_not_sent(portal: Front, token: str) -> None:
     ran = gpuq("list", GPUQ_URL=portal.url, GPUQ_TOKEN=token)
     refused(ran, "GPUQ_TOKEN")
     assert token.strip() not in ran.err
-    assert portal.asked == []
+    assert portal.requests == []
 
 
 @pytest.mark.parametrize(
     "given", [f" {TOKEN}\n", f"{TOKEN}\r\n", f'"{TOKEN}"', f"Bearer {TOKEN}", f"Authorization: Bearer {TOKEN}\n"]
 )
-def test_a_token_is_taken_without_what_was_copied_with_it(portal: Front, given: str) -> None:
+def test_token_is_stripped_of_surrounding_text(portal: Front, given: str) -> None:
     portal.body = b'{"results": [], "next": null}'
     ran = gpuq("list", GPUQ_URL=f"  {portal.url}/api/v1/ \n", GPUQ_TOKEN=given, GPUQ_PATIENCE=" 5m ")
     assert (ran.code, portal.tokens) == (0, [f"Bearer {TOKEN}"]), ran
-    assert portal.asked[0].startswith("GET /api/v1/workloads/?")
+    assert portal.requests[0].startswith("GET /api/v1/workloads/?")
 
 
 @pytest.mark.parametrize(
@@ -94,33 +94,33 @@ def test_a_token_is_taken_without_what_was_copied_with_it(portal: Front, given: 
     ],
 )
 @pytest.mark.parametrize("words", [("list",), ("stop", "a", "b"), ("logs", "a")])
-def test_an_answer_that_no_second_try_changes(
+def test_permanent_error_response_is_not_retried(
     portal: Front, words: tuple[str, ...], status: int, headers: dict[str, str], body: bytes
 ) -> None:
     json_only = status == 200 and "Content-Type" not in headers
     if json_only and words[0] in {"stop", "logs"}:
-        pytest.skip("these take what they are sent")
+        pytest.skip("these commands accept any body")
     portal.status, portal.headers, portal.body = status, headers, body
     ran = gpuq(*words, GPUQ_URL=portal.url)
     refused(ran)
-    assert len(portal.asked) == 1
+    assert len(portal.requests) == 1
 
 
-def test_a_token_is_never_sent_where_an_answer_points(portal: Front) -> None:
+def test_token_is_never_sent_to_another_server_named_in_a_response(portal: Front) -> None:
     with front() as other:
         portal.body = json.dumps(
             {"results": [ROW], "next": f"{other.url}/api/v1/workloads/?cursor=abc&limit=9"}
         ).encode()
         assert gpuq("list", "--most", "2", GPUQ_URL=portal.url).code == 0
-        assert other.asked == []
-    assert "cursor=abc" in portal.asked[1]
+        assert other.requests == []
+    assert "cursor=abc" in portal.requests[1]
 
 
-def test_a_host_that_nobody_knows() -> None:
+def test_unknown_host_is_reported() -> None:
     refused(gpuq("list", GPUQ_URL="https://gpu.portal.invalid"), "gpu.portal.invalid")
 
 
-def test_a_server_without_tls_behind_https_and_with_a_certificate_of_nobody(portal: Front, tmp_path: Path) -> None:
+def test_missing_tls_and_untrusted_certificate_are_reported(portal: Front, tmp_path: Path) -> None:
     refused(gpuq("list", GPUQ_URL=portal.url.replace("http:", "https:")), "does not support TLS")
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     subprocess.run(
@@ -131,10 +131,10 @@ def test_a_server_without_tls_behind_https_and_with_a_certificate_of_nobody(port
     context.load_cert_chain(certificate, key)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0.2)
-        over = threading.Event()
+        ended = threading.Event()
 
         def serve() -> None:
-            while not over.is_set():
+            while not ended.is_set():
                 try:
                     connection, _address = listening.accept()
                     with context.wrap_socket(connection, server_side=True):
@@ -148,24 +148,24 @@ def test_a_server_without_tls_behind_https_and_with_a_certificate_of_nobody(port
             port = listening.getsockname()[1]
             refused(gpuq("list", GPUQ_URL=f"https://localhost:{port}"), "certificate of localhost", "SSL_CERT_FILE")
         finally:
-            over.set()
+            ended.set()
             thread.join()
 
 
-def test_a_portal_that_is_away_is_waited_for(portal: Front) -> None:
+def test_unavailable_portal_is_retried_until_the_patience_ends(portal: Front) -> None:
     portal.status, portal.headers = 503, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}
     ran = gpuq("list", GPUQ_URL=portal.url, GPUQ_PATIENCE="2s")
-    assert (ran.code, len(portal.asked) > 1) == (125, True), ran
+    assert (ran.code, len(portal.requests) > 1) == (125, True), ran
     ran = gpuq("list", GPUQ_URL=f"http://127.0.0.1:{free_port()}", GPUQ_PATIENCE="1")
     assert ran.code == 125
 
 
 @pytest.mark.parametrize("wrong", [{"HTTPS_PROXY": "nonsense://x"}, {"ALL_PROXY": "http://["}])
-def test_a_proxy_that_cannot_be(wrong: dict[str, str]) -> None:
+def test_invalid_proxy_is_refused(wrong: dict[str, str]) -> None:
     refused(gpuq("list", GPUQ_URL="https://gpu.example.org", **wrong))
 
 
-def test_a_file_that_is_not_there_or_may_not_be_written(portal: Front, tmp_path: Path) -> None:
+def test_missing_or_unwritable_file_is_reported(portal: Front, tmp_path: Path) -> None:
     refused(gpuq("upload", "a", str(tmp_path / "none"), GPUQ_URL=portal.url), "none")
     portal.headers = {"Content-Type": "application/octet-stream"}
     refused(gpuq("download", "a", "b", str(tmp_path / "no" / "folder"), GPUQ_URL=portal.url), "No such file")
@@ -196,7 +196,7 @@ FILE = {"size": 1, "changed": "2026-01-01T00:00:00", "path": NASTY}
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_no_name_moves_the_cursor_or_turns_the_line(
+def test_control_characters_in_names_are_not_printed(
     portal: Front, words: tuple[str, ...], answer: Any, encoding: str
 ) -> None:
     portal.body = json.dumps(answer).encode()
@@ -209,7 +209,7 @@ def test_no_name_moves_the_cursor_or_turns_the_line(
         assert "owned" in json.dumps(json.loads(ran.out))
 
 
-def test_a_problem_with_escapes_and_a_token_in_it_is_told_harmlessly(portal: Front) -> None:
+def test_error_message_is_printed_without_control_characters_and_token(portal: Front) -> None:
     portal.status, portal.headers = 422, {"Content-Type": "application/problem+json"}
     portal.body = json.dumps({"detail": f"no {NASTY} of {TOKEN}"}).encode()
     ran = gpuq("list", GPUQ_URL=portal.url)
@@ -229,20 +229,20 @@ def test_a_problem_with_escapes_and_a_token_in_it_is_told_harmlessly(portal: Fro
         ("list", "--state", "\udcff"),
     ],
 )
-def test_bytes_that_are_no_text_are_not_sent(portal: Front, words: tuple[str, ...]) -> None:
+def test_arguments_that_are_not_utf8_are_refused(portal: Front, words: tuple[str, ...]) -> None:
     portal.body = b"{}"
     ran = gpuq(*words, GPUQ_URL=portal.url)
     refused(ran, "bytes that are not UTF-8")
     assert "hunter2" not in ran.err
-    assert portal.asked == []
+    assert portal.requests == []
 
 
 @pytest.mark.parametrize("name", ["../../departments", "a/b", "a?b=c", "a#b", "%2e%2e", "ä b", "\udcff"])
-def test_a_name_stays_one_part_of_the_address(portal: Front, name: str) -> None:
+def test_name_is_escaped_as_one_part_of_the_address(portal: Front, name: str) -> None:
     portal.body = b"{}"
     gpuq("stop", name, GPUQ_URL=portal.url)
-    [asked] = portal.asked
-    path = asked.partition(" ")[2]
+    [request_line] = portal.requests
+    path = request_line.partition(" ")[2]
     assert path.startswith("/api/v1/workloads/")
     assert path.count("/") == 5
     assert "?" not in path
