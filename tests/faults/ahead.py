@@ -10,8 +10,8 @@ import time_machine
 
 
 def main(seconds: int, program: list[str]) -> None:
-    late = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
-    time_machine.travel(late, tick=True).start()
+    shifted = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    time_machine.travel(shifted, tick=True).start()
     module = program[0] == "-m"
     sys.argv = program[1:] if module else program
     if module:

@@ -1,10 +1,10 @@
-"""`python -m tests.faults.campaign --runs 20 --seed 1` (or `--short`): a whole installation at work while things
-go wrong, by a seed.
+"""`python -m tests.faults.campaign --runs 20 --seed 1` (or `--short`): injects faults, chosen by a seed, into a
+whole working installation.
 
 Each run submits, ends, stops and deletes work through the API while one fault, or two at once, come and go. Then the
-installation must come to rest, with: no accepted workload lost, none with two pods at any look, no pod without a live
-attempt, no card given twice, every claim released once, `check_invariants` clean. A seed makes the same choices again;
-what the processes do in between is theirs.
+installation must come to rest, with: no accepted workload lost, none ever seen with two pods, no pod without a live
+attempt, no card allocated twice, every claim released once, `check_invariants` clean. A seed repeats the same choices,
+but not the timing of the processes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Machines(Installation):
 
     copies = 1
 
-    def those(self, kind: str) -> list[str]:
+    def copies_of(self, kind: str) -> list[str]:
         return [kind, *(f"{kind}.{number}" for number in range(2, self.copies + 1))]
 
     def kill(self, name: str) -> None:
@@ -78,7 +78,7 @@ class Machines(Installation):
 
     @cached_property
     def ports(self) -> dict[str, int]:
-        first, *others = self.those("web")
+        first, *others = self.copies_of("web")
         return {first: int(os.environ["PORT"]), **{name: servers.free_port() for name in others}}
 
     @property
@@ -86,7 +86,7 @@ class Machines(Installation):
         return [f"http://127.0.0.1:{port}/api/v1" for port in self.ports.values()]
 
 
-def _keeps() -> bool:
+def _commits_synchronously() -> bool:
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         return connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
 
@@ -94,13 +94,13 @@ def _keeps() -> bool:
 class World:
     """The installation, the accepted workloads, and a check of the pods every half second."""
 
-    def __init__(self, made: Machines, proxy: Proxy, rest: float) -> None:
+    def __init__(self, machines: Machines, proxy: Proxy, rest: float) -> None:
         from quotas.models import Pool
         from tests import builders as make
         from tests.clients import token_of
         from workloads.models import Image
 
-        self.made, self.admin, self.proxy, self.rest, self.nodes = made, made.admin, proxy, rest, NODES
+        self.machines, self.admin, self.proxy, self.rest, self.nodes = machines, machines.admin, proxy, rest, NODES
         Image.objects.create(name="python:3.11", title="Python")
         self.pool = Pool.objects.get()
         Pool.objects.update(notice=0, grace=0)
@@ -109,7 +109,7 @@ class World:
         ) as connection:  # committed data must survive a crash
             connection.execute("ALTER SYSTEM SET synchronous_commit = on")
             connection.execute("SELECT pg_reload_conf()")
-        wait("a database that keeps what it said", _keeps)
+        wait("a database that commits synchronously", _commits_synchronously)
         self.tokens = {}
         for name in ("vision", "nlp"):
             department = make.department(name)
@@ -119,12 +119,12 @@ class World:
         self.accepted: dict[str, str] = {}  # id → department
         self.asked_to_end: set[str] = set()
         self.doubled: list[str] = []
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._watch_pods, daemon=True).start()
 
     def pods(self) -> list[dict[str, Any]]:
         return list(self.admin.call("GET", OURS).get("items") or ())
 
-    def _look(self) -> None:
+    def _watch_pods(self) -> None:
         while True:
             with contextlib.suppress(OSError, ValueError):
                 alive = Counter(
@@ -139,11 +139,11 @@ class World:
         """Sends the request again with the same key until the portal answers, as a pipeline would."""
         headers = {"Authorization": f"Bearer {self.tokens[department]}"} | ({"Idempotency-Key": key} if key else {})
         end = time.monotonic() + 120
-        for base in itertools.cycle(chance_order(self.made.bases)):
+        for base in itertools.cycle(chance_order(self.machines.bases)):
             with contextlib.suppress(urllib3.exceptions.HTTPError):
-                answer = self.http.request(method, f"{base}{path}", json=body, headers=headers)
-                if answer.status < 500 and answer.status not in (409, 429):
-                    return answer
+                response = self.http.request(method, f"{base}{path}", json=body, headers=headers)
+                if response.status < 500 and response.status not in (409, 429):
+                    return response
             if time.monotonic() > end:
                 raise Broken(f"{method} {path} was not answered in 120 s")
             time.sleep(0.5)
@@ -155,17 +155,17 @@ class World:
             "name": key, "kind": "job", "image": "python:3.11", "command": ["python", "train.py"],
             "pool": self.pool.slug, "units_per_pod": chance.choice((1, 1, 2, 4)), "cpu": 1, "memory_mib": 512,
         }  # fmt: skip
-        answer = self.ask("POST", f"/departments/{department}/workloads/", department, body, key)
-        if answer.status != 202:
-            raise Broken(f"{answer.status}: {answer.data[:300]!r}")
-        self.accepted[answer.json()["id"]] = department
+        response = self.ask("POST", f"/departments/{department}/workloads/", department, body, key)
+        if response.status != 202:
+            raise Broken(f"{response.status}: {response.data[:300]!r}")
+        self.accepted[response.json()["id"]] = department
 
     def end(self, chance: random.Random) -> None:
         """Ends one workload: its author stops it, or it ends by itself."""
-        left = sorted(set(self.accepted) - self.asked_to_end)
-        if not left:
+        remaining = sorted(set(self.accepted) - self.asked_to_end)
+        if not remaining:
             return
-        name = chance.choice(left)
+        name = chance.choice(remaining)
         self.asked_to_end.add(name)
         if chance.random() < 0.5:
             self.ask("DELETE", f"/workloads/{name}/", self.accepted[name])
@@ -196,9 +196,9 @@ class World:
     def until_rest(self) -> float:
         """Waits until nothing is in progress any more; returns the seconds. Raises Broken with what still is."""
         began = time.monotonic()
-        while left := self.under_way():
+        while remaining := self.under_way():
             if time.monotonic() - began > self.rest:
-                raise Broken(f"not at rest after {self.rest:.0f} s: {left}")
+                raise Broken(f"not at rest after {self.rest:.0f} s: {remaining}")
             time.sleep(0.5)
         return time.monotonic() - began
 
@@ -209,14 +209,14 @@ class World:
 
         close_old_connections()
         try:
-            if could := self.room_that_waits():
-                return could
+            if startable := self.startable_claims():
+                return startable
             states = dict(Workload.objects.filter(public_id__in=self.accepted).values_list("public_id", "state"))
             live = Attempt.objects.filter(removed_at=None).exclude(workload__state="queued", finished_at=None)
             runs = set(live.values_list("run_name", flat=True))
-            there = {pod["metadata"]["name"] for pod in self.pods()}
+            existing = {pod["metadata"]["name"] for pod in self.pods()}
         except (Error, OSError, ValueError) as error:
-            return f"nobody can look: {error}"
+            return f"the state cannot be read: {error}"
         if lost := set(self.accepted) - set(states):
             raise Broken(f"accepted and not known: {lost}")
         moving = {
@@ -224,11 +224,13 @@ class World:
         }
         unended = {name for name in self.asked_to_end if states[name] in ("queued", "running")}
         self.finish(unended)
-        if moving or unended or runs != there:
-            return f"moving {moving}, not ended {unended}, without pod {runs - there}, pods too many {there - runs}"
+        if moving or unended or runs != existing:
+            return (
+                f"moving {moving}, not ended {unended}, without pod {runs - existing}, pods too many {existing - runs}"
+            )
         return ""
 
-    def room_that_waits(self) -> str:
+    def startable_claims(self) -> str:
         """Claims that wait although they could start, as text; "" if there are none."""
         from django.utils import timezone
 
@@ -237,8 +239,8 @@ class World:
         from quotas.planning.snapshot import load_snapshot
 
         plan = decide(load_snapshot(self.pool.group, now=timezone.now()))
-        could = [d.claim for d in plan.decisions if d.decision is e.DecisionKind.ADMIT]
-        return f"could start: {could}" if could else ""
+        startable = [d.claim for d in plan.decisions if d.decision is e.DecisionKind.ADMIT]
+        return f"could start: {startable}" if startable else ""
 
     def check(self) -> None:
         from quotas.board import invariants as of_quotas
@@ -268,9 +270,9 @@ def run(world: World, seed: int) -> str:
     for number in range(chance.randint(3, 8)):
         world.submit(chance, f"{seed}-{number}")
     time.sleep(chance.uniform(0, 1.5))
-    with contextlib.ExitStack() as going:
+    with contextlib.ExitStack() as active_faults:
         for name in sorted(names, key=faults.STOPPED.__contains__):  # last, and ended first: others need them
-            going.enter_context(faults.begin(name, world, chance))
+            active_faults.enter_context(faults.begin(name, world, chance))
         during = time.monotonic() + chance.uniform(2, 8)
         number = 100
         while time.monotonic() < during:
@@ -291,21 +293,21 @@ def run(world: World, seed: int) -> str:
 @contextlib.contextmanager
 def world(rest: float, seed: int, copies: int) -> Iterator[World]:
     with installed(NODES, CARDS, WEB_WORKERS="1") as plain:
-        made = Machines(plain.admin, plain.info, plain.log)
-        made.copies = copies
-        proxy = Proxy(made.admin.server, made.admin.tls, seed)
-        through(made, proxy)
+        machines = Machines(plain.admin, plain.info, plain.log)
+        machines.copies = copies
+        proxy = Proxy(machines.admin.server, machines.admin.tls, seed)
+        route_through(machines, proxy)
         try:
-            here = World(made, proxy, rest)
-            made.start(*(name for kind in PROCESSES for name in made.those(kind)))
-            wait("web", lambda: all(map(servers.listening, made.ports.values())), 300)
+            here = World(machines, proxy, rest)
+            machines.start(*(name for kind in PROCESSES for name in machines.copies_of(kind)))
+            wait("web", lambda: all(map(servers.listening, machines.ports.values())), 300)
             yield here
         finally:
-            made.stop(*made.running)
+            machines.stop(*machines.running)
 
 
-def through(made: Machines, proxy: Proxy) -> None:
-    """Leads the portal's connection through the proxy, which authenticates to the cluster."""
+def route_through(machines: Machines, proxy: Proxy) -> None:
+    """Routes the portal's connection through the proxy, which authenticates to the cluster."""
     import yaml
 
     from portal.infra.crypt import decrypt, encrypt

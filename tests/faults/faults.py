@@ -23,7 +23,7 @@ QUEUES = ("portal", "portal:hints")  # Celery's queue, and that of hints
 
 
 def one_of(world: World, chance: random.Random, kind: str) -> str:
-    copies = world.made.those(kind)
+    copies = world.machines.copies_of(kind)
     return chance.choice(copies) if len(copies) > 1 else kind  # one: no draw, so that seeds stay valid
 
 
@@ -31,12 +31,12 @@ def one_of(world: World, chance: random.Random, kind: str) -> str:
 def killed(world: World, chance: random.Random, name: str) -> Iterator[None]:
     """Kills one copy of a process and its children with SIGKILL, and starts it again a little later, as a supervisor would."""
     name = one_of(world, chance, name)
-    world.made.kill(name)
+    world.machines.kill(name)
     time.sleep(chance.uniform(0, 2))
     try:
         yield
     finally:
-        world.made.start(name)
+        world.machines.start(name)
 
 
 @contextlib.contextmanager
@@ -118,13 +118,13 @@ def postgres_restarted() -> Iterator[None]:
 def clock_ahead(world: World, chance: random.Random) -> Iterator[None]:
     """Runs one process as on a machine whose clock jumps an hour ahead, and back."""
     name = one_of(world, chance, chance.choice(("worker", "beat", "watcher")))
-    world.made.kill(name)
-    world.made.start_ahead(name, 3600)
+    world.machines.kill(name)
+    world.machines.start_ahead(name, 3600)
     try:
         yield
     finally:
-        world.made.kill(name)
-        world.made.start(name)
+        world.machines.kill(name)
+        world.machines.start(name)
 
 
 @contextlib.contextmanager
@@ -178,7 +178,7 @@ def begin(name: str, world: World, chance: random.Random) -> contextlib.Abstract
         case "kill", _:
             return killed(world, chance, what)
         case "api", "stopped":
-            return stopped(world.made.info["pids"]["kube-apiserver"])
+            return stopped(world.machines.info["pids"]["kube-apiserver"])
         case "api", _:
             return proxied(world, chance, what)
         case "redis", "stopped":

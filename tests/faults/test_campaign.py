@@ -17,32 +17,32 @@ from tests.clusters.realcluster import ROOT, cannot, kit
 RUNS = int(os.environ.get("FAULT_RUNS") or (200 if os.environ.get("NIGHTLY") else 0))
 WHICH = ["--runs", str(RUNS)] if RUNS else ["--short"]
 
-CONCERNED = (
+INPUTS = (
     "gpuq", "portal", "quotas", "workloads", "bench/_installation.py", "deploy", "manage.py", "requirements/base.txt",
     "tests/cluster", "tests/clusters/realcluster.py", "tests/faults", "tests/servers.py",
 )  # fmt: skip
 
 
-def concerned() -> Iterator[Path]:
-    """Every file that a process of the installation, or the campaign, reads. It asks for no page: templates are left out."""
-    for name in CONCERNED:
+def input_files() -> Iterator[Path]:
+    """Every file that a process of the installation, or the campaign, reads. It requests no page: templates are left out."""
+    for name in INPUTS:
         path = Path(ROOT, name)
         found = path.rglob("*") if path.is_dir() else (path,)
         yield from (each for each in found if each.is_file() and "__pycache__" not in each.parts)
 
 
 def digest() -> str:
-    """Of the names and contents of these files."""
+    """The digest of the names and contents of these files."""
     total = hashlib.sha256()
-    for path in sorted(concerned()):
+    for path in sorted(input_files()):
         total.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
 
 
-def test_the_digest_is_of_all_that_the_campaign_runs() -> None:
-    """A folder that was renamed must not leave it the same for ever."""
-    assert [name for name in CONCERNED if not Path(ROOT, name).exists()] == []
-    names = {str(path.relative_to(ROOT)) for path in concerned()}
+def test_digest_covers_everything_that_the_campaign_runs() -> None:
+    """If a folder were renamed and left out, the digest would no longer change with it."""
+    assert [name for name in INPUTS if not Path(ROOT, name).exists()] == []
+    names = {str(path.relative_to(ROOT)) for path in input_files()}
     assert {"manage.py", "quotas/models.py", "tests/faults/faults.py", "workloads/models.py"} <= names
 
 
@@ -51,7 +51,7 @@ def test_the_digest_is_of_all_that_the_campaign_runs() -> None:
 )
 @pytest.mark.cluster
 @pytest.mark.timeout(120 + (RUNS or 20) * 240)
-def test_an_installation_survives_what_goes_wrong_around_it() -> None:
+def test_installation_survives_injected_faults() -> None:
     path = kit("path-of-cache").stdout.strip()
     if not os.path.isdir(f"{path}/bin"):
         cannot("the test cluster is not built here: `make cluster` builds and starts it")
