@@ -1,4 +1,4 @@
-"""`make demo`: starts from nothing, survives kill -9 and Ctrl-C, keeps its data, begins again when told to, and shows what
+"""`make demo`: starts from nothing, survives kill -9 and Ctrl-C, keeps its data, starts over with --reset, and shows what
 README's five minutes promise, step by step."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Demo:
-    """The command with a data folder of its own, started and ended as often as a test likes."""
+    """The command with a data folder of its own, started and ended as often as a test needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -110,7 +110,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 @pytest.fixture
 def with_tables(demo: Demo, migrated: Path) -> None:
-    """What is tried begins after the tables are made."""
+    """The tables exist already, so that the test begins after the migrations."""
     (demo.folder / "data").mkdir(mode=0o700)
     shutil.copy(migrated, demo.folder / "data")
 
@@ -148,7 +148,7 @@ def test_other_accounts_of_the_machine_can_neither_guess_a_login_nor_read_the_da
     first = demo.passwords()
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
     assert stat.S_IMODE((data / "logins").stat().st_mode) == 0o600
-    assert len({*first.values()}) == len(PEOPLE)  # each has another one
+    assert len({*first.values()}) == len(PEOPLE)  # all are different
     printed = dict(re.findall(r"^  (\w+) +(\S+)  \S", demo.said(), re.MULTILINE))
     assert printed == {person.username: first[person.username] for person in PEOPLE if person.what}
     assert not log_in(demo, "alice", "demo-alice")
@@ -157,7 +157,7 @@ def test_other_accounts_of_the_machine_can_neither_guess_a_login_nor_read_the_da
     demo.end(signal.SIGTERM)
     demo.start()
     demo.until_ready()
-    assert demo.passwords() == first  # whoever noted one can use it again
+    assert demo.passwords() == first  # passwords that were noted stay valid
     assert log_in(demo, "alice", first["alice"])
     demo.end(signal.SIGTERM)
     (data / "logins").unlink()  # as in a demo of an earlier version, whose passwords everybody knows
@@ -169,7 +169,7 @@ def test_other_accounts_of_the_machine_can_neither_guess_a_login_nor_read_the_da
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another account")
-def test_a_folder_of_somebody_else_is_no_place_for_a_demo(demo: Demo) -> None:
+def test_demo_refuses_a_folder_of_another_account(demo: Demo) -> None:
     data = demo.folder / "data"
     data.mkdir()
     os.chown(data, 65534, 65534)
@@ -180,7 +180,7 @@ def test_a_folder_of_somebody_else_is_no_place_for_a_demo(demo: Demo) -> None:
 
 
 @pytest.mark.usefixtures("with_tables")
-def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_checkpoints(demo: Demo) -> None:
+def test_ctrl_c_requeues_everything_and_the_next_start_resumes_from_the_checkpoints(demo: Demo) -> None:
     demo.start()
     demo.until_ready()
     eventually(lambda: "step 10/" in log_of(demo, "baseline-resnet"), 90, demo.states)
@@ -198,7 +198,7 @@ def test_ctrl_c_queues_everything_again_and_the_next_start_goes_on_from_the_chec
 
 
 @pytest.mark.usefixtures("with_tables")
-def test_ctrl_c_while_programs_still_start_leaves_none_behind(demo: Demo) -> None:
+def test_ctrl_c_while_programs_are_starting_leaves_none_behind(demo: Demo) -> None:
     demo.start()
     demo.until_ready()
     assert demo.end(signal.SIGINT) == 0, demo.said()
@@ -216,7 +216,7 @@ def log_of(demo: Demo, name: str, attempt: int = 1) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_kill_nine_at_any_moment_of_the_first_start_leaves_nothing_half_done(demo: Demo) -> None:
+def test_kill_9_at_any_moment_of_the_first_start_leaves_nothing_half_done(demo: Demo) -> None:
     moments = random.Random(os.getpid())
     for _ in range(5):
         demo.start()
@@ -227,7 +227,7 @@ def test_kill_nine_at_any_moment_of_the_first_start_leaves_nothing_half_done(dem
     names = sorted(name for (name,) in demo.rows("SELECT name FROM workloads_workload"))
     submitted = [name for name in names if not PAST.fullmatch(name)]
     assert submitted == sorted(job.name for job in JOBS)  # none lost, none twice
-    assert len(set(names)) == len(names) > 200  # nor of the past
+    assert len(set(names)) == len(names) > 200  # nor of the history
     eventually(lambda: demo.states()["running"] >= 8, 60, demo.states)
     demo.check_invariants()
     runs = EmbeddedCluster(
@@ -237,7 +237,7 @@ def test_kill_nine_at_any_moment_of_the_first_start_leaves_nothing_half_done(dem
     assert len(living) == len(set(living))
 
 
-def test_a_second_demo_on_the_same_data_is_refused_and_a_reset_begins_again(demo: Demo) -> None:
+def test_second_demo_on_the_same_data_is_refused_and_a_reset_starts_over(demo: Demo) -> None:
     demo.start("--no-load")
     demo.until_ready()
     second = subprocess.run(
@@ -258,7 +258,7 @@ def test_a_second_demo_on_the_same_data_is_refused_and_a_reset_begins_again(demo
 
 
 @pytest.mark.parametrize("port", ["PORT", "NOTEBOOK_PORT"])
-def test_a_port_in_use_is_named_before_anything_is_filled_in_or_forgotten(demo: Demo, port: str) -> None:
+def test_port_in_use_is_reported_before_data_are_created_or_removed(demo: Demo, port: str) -> None:
     kept = demo.folder / "data" / "kept"
     kept.parent.mkdir(mode=0o700)
     kept.touch()
@@ -272,7 +272,7 @@ def test_a_port_in_use_is_named_before_anything_is_filled_in_or_forgotten(demo: 
 
 
 @pytest.mark.parametrize("missing", ["DEBUG", "EMBEDDED"])
-def test_the_demo_starts_nowhere_but_in_a_debug_checkout(demo: Demo, missing: str) -> None:
+def test_demo_starts_only_in_a_debug_checkout(demo: Demo, missing: str) -> None:
     demo.environment |= {missing: "false", "SECRET_KEY": "x" * 50}
     demo.start()
     eventually(demo.ended, 30)
@@ -284,7 +284,7 @@ def test_the_demo_starts_nowhere_but_in_a_debug_checkout(demo: Demo, missing: st
 
 @pytest.fixture
 def arrive(demo: Demo, with_tables: None, chromium: Any) -> Iterator[Callable[[str], Person]]:
-    """Somebody at their own browser. Nobody's console complains."""
+    """A function that logs a user in with a separate browser context. Errors in a console fail the test."""
     demo.start()
     demo.until_ready()
     made: list[Person] = []
@@ -300,7 +300,7 @@ def arrive(demo: Demo, with_tables: None, chromium: Any) -> Iterator[Callable[[s
     assert complaints == []
 
 
-def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Person]) -> None:
+def test_steps_of_the_readme_show_what_it_describes(arrive: Callable[[str], Person]) -> None:
     from playwright.sync_api import expect
 
     alice = arrive("alice").page
@@ -323,7 +323,7 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     )
 
     olivia = arrive("olivia")  # 5
-    four_cards_called_back(olivia, expect)
+    four_cards_reclaimed(olivia, expect)
     bob.go("/")  # 6
     expect(bob.page.locator(".notice", has_text="is being recalled by Computer Vision")).to_have_count(2)
     expect(bob.page.locator(".notice time[data-time=countdown]").first).to_be_visible()
@@ -340,7 +340,7 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     olivia.page.locator("tr", has_text="train-4").get_by_role("link").first.click()
     expect(olivia.page.locator("main")).to_contain_text("Computational Biology")
 
-    two_cards_recalled_and_given_up(olivia, expect)  # 7
+    two_cards_recalled_and_withdrawn(olivia, expect)  # 7
     oscar = arrive("oscar")  # 8
     oscar.go("/d/vision/quotas/a100/").fill("#id_guaranteed", "9")
     refused = (
@@ -349,7 +349,7 @@ def test_whoever_follows_the_readme_sees_what_it_says(arrive: Callable[[str], Pe
     expect(oscar.page.locator("#preview")).to_contain_text(refused)
     oscar.page.get_by_role("button", name="Save").click()
     expect(oscar.page.locator("#quota")).to_contain_text(refused)
-    oscar.heard = [text for text in oscar.heard if "422" not in text]  # the browser tells of the refusal too
+    oscar.heard = [text for text in oscar.heard if "422" not in text]  # the browser reports the refusal, too
 
 
 def opened(who: Person, name: str) -> None:
@@ -386,7 +386,7 @@ def started_and_run_again(page: Any, expect: Any) -> None:
     expect(page.locator("#now[data-state=running]")).to_be_visible()
 
 
-def four_cards_called_back(olivia: Person, expect: Any) -> None:
+def four_cards_reclaimed(olivia: Person, expect: Any) -> None:
     row = olivia.go("/d/vision/").locator("#now tr", has_text="A100 80GB, whole cards").first
     for told in ("8 cards", "2 cards own", "6 cards lent", "2 cards to Robotics", "4 cards to Computational Biology"):
         expect(row).to_contain_text(told)
@@ -400,7 +400,7 @@ def four_cards_called_back(olivia: Person, expect: Any) -> None:
     expect(page.locator("h1")).to_have_text("train-4")
 
 
-def two_cards_recalled_and_given_up(olivia: Person, expect: Any) -> None:
+def two_cards_recalled_and_withdrawn(olivia: Person, expect: Any) -> None:
     page = olivia.go("/d/vision/recall/")
     page.fill("#id_units", "2")
     expect(page.locator("#preview")).to_contain_text("has its 2 cards")

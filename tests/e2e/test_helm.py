@@ -1,4 +1,4 @@
-"""deploy/helm on a real node, as docs/operations.md leads through it: installed, signed in to, put to work, upgraded, removed.
+"""deploy/helm on a real node, as docs/operations.md describes: installed, signed in to, used, upgraded, removed.
 Images are the kit's: this checkout's portal, and Debian's PostgreSQL and Redis in place of the official images."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Release:
         return done.stdout
 
     def helm(self, verb: str, *more: str) -> str:
-        """install or upgrade, until everything runs."""
+        """Runs install or upgrade, and waits until everything is ready."""
         chart = (RELEASE, str(CHART), "--values", str(self.values))
         return self.run("helm", verb, *chart, "--wait", "--wait-for-jobs", "--timeout", "240s", *more)
 
@@ -55,7 +55,7 @@ class Release:
         return list(json.loads(self.run("kubectl", "get", kinds, "--output=json", *more))["items"])
 
     def shell(self, code: str) -> str:
-        """What `manage.py shell` prints in the web's pod."""
+        """The output of `manage.py shell` in the web's pod."""
         code = f"from workloads.models import Workload; {code}"
         command = ["--container", "portal", "--", "python", "manage.py", "shell", "--no-imports", "-c", code]
         return self.run("kubectl", "exec", f"deployment/{RELEASE}-web", *command).strip()
@@ -66,7 +66,7 @@ class Release:
         return self.run("kubectl", "logs", f"job/{job}", "--container=portal")
 
     def told(self) -> str:
-        """What the pods say of themselves."""
+        """Pods, warnings and logs, for the message of a failure."""
         config = f"--kubeconfig={self.admin.state / 'admin.kubeconfig'}"
         parts = []
         logs = ["logs", "--all-containers", "--prefix", "--tail=8", "--max-log-requests=20"]
@@ -78,7 +78,7 @@ class Release:
 
     @contextlib.contextmanager
     def reached(self) -> Iterator[None]:
-        """By `kubectl port-forward`."""
+        """Makes the release reachable by `kubectl port-forward`."""
         config = f"--kubeconfig={self.admin.state / 'admin.kubeconfig'}"
         command = [tool("kubectl"), config, f"--namespace={self.namespace}", "port-forward", f"service/{RELEASE}-web"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -126,7 +126,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
                 made.admin.call("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-def test_from_nothing_to_a_workload_that_has_run(release: Release, chromium: Any) -> None:
+def test_new_release_can_be_set_up_and_runs_a_workload(release: Release, chromium: Any) -> None:
     notes = release.helm("install")
     assert f"exec --stdin --tty deployment/{RELEASE}-web" in notes
     bootstrap = ["--container", "portal", "--", "python", "manage.py", "bootstrap", "root", "--password-file", "-"]
@@ -146,7 +146,7 @@ def test_from_nothing_to_a_workload_that_has_run(release: Release, chromium: Any
 
 
 def furnish(root: Person, release: Release) -> None:
-    """What the notes tell an operator to do: this cluster, its pool, a department, an image."""
+    """Does what the notes tell an operator to do: adds this cluster, an image, a department and its quota."""
     options = {
         "storage_class": "local", "image_pull_policy": "Never", "namespace_prefix": f"{release.namespace}-",
         "portal_namespace": release.namespace,
@@ -175,7 +175,7 @@ def furnish(root: Person, release: Release) -> None:
     expect(page.locator("tr", has_text="Pretended-GPU").first).to_contain_text("2 cards")
 
 
-def test_an_upgrade_changes_what_was_asked_and_keeps_keys_and_data(release: Release) -> None:
+def test_upgrade_changes_the_setting_and_keeps_keys_and_data(release: Release) -> None:
     before = {each["metadata"]["name"]: each for each in release.get("secret,pod,job")}
     release.helm("upgrade", "--set", "settings.CURRENCY=EUR")
     after = {each["metadata"]["name"]: each for each in release.get("secret,pod,job")}
@@ -192,8 +192,8 @@ def test_an_upgrade_changes_what_was_asked_and_keeps_keys_and_data(release: Rele
     assert release.shell(asked) == "EUR ('hello', 'succeeded')"
 
 
-def test_a_backup_of_the_cronjob_is_restored_on_the_same_volume(release: Release) -> None:
-    """As docs/operations.md says: its own Job, the processes stopped, the backup in place of what there is now."""
+def test_backup_of_the_cronjob_can_be_restored_from_its_volume(release: Release) -> None:
+    """As docs/operations.md describes: with the processes stopped, a separate Job replaces the data by the backup."""
     release.helm(
         "upgrade", "--set", "settings.CURRENCY=EUR", "--set", "backup.enabled=true",
         "--set", "backup.storage.className=local",
@@ -218,7 +218,7 @@ def test_a_backup_of_the_cronjob_is_restored_on_the_same_volume(release: Release
     assert release.shell(f"{acts}.order_by('pk').values_list('action', flat=True))") == "backup.restored"
 
 
-def test_an_uninstall_leaves_data_and_keys_and_nothing_else(release: Release) -> None:
+def test_uninstall_keeps_only_data_and_keys(release: Release) -> None:
     kinds = "all,configmap,secret,serviceaccount,networkpolicy,poddisruptionbudget,pvc,role,rolebinding"
     cluster = "clusterrole,clusterrolebinding"
     selector = f"--selector=app.kubernetes.io/instance={RELEASE}"

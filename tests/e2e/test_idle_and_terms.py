@@ -1,8 +1,8 @@
-"""Journeys in a real browser that take days or minutes in life: an idle notebook that is kept, and quota for a term, from the
-question to the end while its cards are in use.
+"""Journeys in a real browser that take minutes or days in real use: an idle notebook that is kept, and quota for a term, from
+the request to its end while its cards are in use.
 
-The demo runs as ever; only time is moved, by editing the dates of rows in its database (`python`). No GPU is behind it: that a
-notebook's card did nothing is written there, too, as a Prometheus would have told it.
+The demo runs as usual; only time is moved, by editing the dates of rows in its database (`python`). There is no GPU: that a
+notebook's card was idle is written there, too, as Prometheus would have reported it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MetricsSource.objects.update(complete_until=end)
 MeasuredBucket.objects.filter(attempt=attempt).delete()
 MeasuredBucket.objects.bulk_create(
     MeasuredBucket(attempt=attempt, rank=0, at=end - n * buckets.BUCKET, gpu=0, cards=1) for n in range(36)
-)  # the bucket of now among them: of what ended more than five minutes ago nobody is warned
+)  # including the current bucket: nobody is warned of data that end more than five minutes ago
 print(json.dumps({{}}))
 """
 LOOK_FOR_IDLE_WORK = """
@@ -68,7 +68,7 @@ print(json.dumps([row.workload.name, row.outcome, row.ready_at is not None, noti
 
 @pytest.fixture
 def python(demo: str, demo_folder: Path) -> Python:
-    """Runs code beside the demo, on its database; what it prints last is JSON."""
+    """Runs code beside the demo, on its database; its last printed line is JSON."""
 
     def run(code: str, **values: str) -> Any:
         command = [
@@ -88,20 +88,20 @@ def python(demo: str, demo_folder: Path) -> Python:
 
 
 def is_fine(person: Any, width: int) -> None:
-    """What axe finds is nothing, and the page is as wide as its screen."""
+    """axe finds nothing, and the page is not wider than the screen."""
     assert person.axe() == [], person.page.url
     assert person.page.evaluate("document.documentElement.scrollWidth") <= width, person.page.url
 
 
 def choose(page: Any, action: str, **numbers: int) -> None:
-    """A policy for idle notebooks."""
+    """Fills in a policy for idle notebooks."""
     page.select_option("#id_notebook_action", action)
     for name, number in numbers.items():
         page.fill(f"#id_notebook_{name}", str(number))
 
 
-def policy_that_is_tightened(person: Arrive) -> None:
-    """The operator's for the pool, then the owner's, who sees what last week would have been stopped and loosens nothing."""
+def tighten_the_policy(person: Arrive) -> None:
+    """The operator sets one for the pool; the owner tightens it, sees its effect on the last week, and cannot loosen it."""
     oscar = person("oscar").go("/pools/t4/")
     oscar.locator("dd", has_text="nothing is done").get_by_role("link", name="Edit").click()
     choose(oscar, "stop", below=5, minutes=240, countdown=60, keep=240)
@@ -125,7 +125,7 @@ def policy_that_is_tightened(person: Arrive) -> None:
     olivia.heard = [text for text in olivia.heard if "422" not in text]
 
 
-def test_a_notebook_warned_as_idle_counts_down_on_home_and_is_kept(person: Arrive, python: Python) -> None:
+def test_idle_notebook_shows_a_countdown_on_home_and_can_be_kept(person: Arrive, python: Python) -> None:
     """Its author sees it twice, on a phone in Chinese and on a screen in English."""
     alice, phone = person("alice"), person("alice", language="zh-CN", width=390, theme="dark")
     page = alice.go("/d/vision/workloads/new/?preset=notebook&name=sleepy")
@@ -133,13 +133,13 @@ def test_a_notebook_warned_as_idle_counts_down_on_home_and_is_kept(person: Arriv
     expect(page.get_by_role("button", name="Open notebook")).to_be_visible(timeout=40_000)
     address = page.url.removeprefix(alice.base)
     python(IDLE_FOR_HOURS, workload=address.rstrip("/").rsplit("/", 1)[1])
-    policy_that_is_tightened(person)
+    tighten_the_policy(person)
     small = phone.go("/")
     deadline = time.monotonic() + 60
     while not python(LOOK_FOR_IDLE_WORK) and time.monotonic() < deadline:
         pass  # a notebook that is too busy to answer in time is asked again, as by each minute's round
     banner = small.locator("[data-warned]", has_text="sleepy")
-    expect(banner).to_contain_text("处于空闲状态", timeout=60_000)  # no part of it was loaded again
+    expect(banner).to_contain_text("处于空闲状态", timeout=60_000)  # without a reload
     clock = banner.locator("time[data-time=countdown]")
     expect(clock).to_have_text(re.compile(QUARTER))
     before = clock.inner_text()
@@ -172,8 +172,8 @@ def days_ahead(days: int) -> str:
     return (dt.datetime.now(dt.UTC).date() + dt.timedelta(days)).isoformat()
 
 
-def waits_and_asks(person: Arrive) -> Any:
-    """From a verdict that waits to the question: bob's, on a phone in Chinese, who stays on the page of his request."""
+def wait_and_request(person: Arrive) -> Any:
+    """From a verdict that waits to a quota request, by bob on a phone in Chinese, who stays on the page of his request."""
     bob = person("bob", language="zh-CN", width=390, theme="dark")
     page = bob.go("/d/biology/workloads/")
     page.get_by_role("link", name="fold-c").click()
@@ -198,8 +198,8 @@ def waits_and_asks(person: Arrive) -> Any:
     return bob
 
 
-def approves_less(oscar: Any) -> None:
-    """What is promised to nobody, who would be affected and the last 30 days come first; then four of six, for less long."""
+def approve_less(oscar: Any) -> None:
+    """After unassigned capacity, effects and the last 30 days were shown, approves four of six cards for a shorter term."""
     page = oscar.go("/requests/")
     page.locator("section", has_text="Waiting for your approval").get_by_role("link").first.click()
     decision, preview = page.locator("#decision"), page.locator("#preview")
@@ -221,8 +221,8 @@ def approves_less(oscar: Any) -> None:
     oscar.heard = [text for text in oscar.heard if "422" not in text]
 
 
-def reminded_and_renewed(bob: Any, oscar: Any, python: Python) -> None:
-    """A week before the end: the reminder leads to the grant, and one click there asks for as long again."""
+def renew_after_a_reminder(bob: Any, oscar: Any, python: Python) -> None:
+    """A week before the end: the reminder links to the grant, and one click there requests an equal term."""
     assert python(MOVE_END_OF_TERM, ends="days=6.5") == 1
     page = bob.go("/inbox/")
     page.get_by_role("link", name=re.compile("即将|到期")).first.click()
@@ -238,8 +238,8 @@ def reminded_and_renewed(bob: Any, oscar: Any, python: Python) -> None:
     expect(decided.locator("dl.facts").first).to_contain_text("Approved: 4 cards")
 
 
-def test_a_team_asks_and_the_owner_above_splits_what_it_has(person: Arrive) -> None:
-    """No operator is asked, who reads of it afterwards."""
+def test_owner_of_the_parent_grants_a_teams_request_from_its_own_guarantee(person: Arrive) -> None:
+    """No operator has to decide; the audit log shows it afterwards."""
     wei, nora = person("wei"), person("nora", language="zh-CN")
     page = wei.go("/d/translation/requests/new/?pool=a100")
     expect(page.locator("#id_units")).to_have_value("4")
@@ -264,7 +264,7 @@ def test_a_team_asks_and_the_owner_above_splits_what_it_has(person: Arrive) -> N
     expect(oscar.go("/operator/audit/").locator("tbody")).to_contain_text("nora")
 
 
-def test_quota_for_a_term_is_asked_for_renewed_and_ends_while_its_cards_are_in_use(
+def test_quota_for_a_term_is_requested_renewed_and_ends_while_its_cards_are_in_use(
     person: Arrive, python: Python
 ) -> None:
     oscar = person("oscar")
@@ -273,9 +273,9 @@ def test_quota_for_a_term_is_asked_for_renewed_and_ends_while_its_cards_are_in_u
     expect(page.locator("#preview")).to_contain_text("No workload is affected now.")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("h1")).to_contain_text("Quotas of")
-    bob = waits_and_asks(person)
+    bob = wait_and_request(person)
     request = bob.page.url.removeprefix(bob.base)
-    approves_less(oscar)
+    approve_less(oscar)
     for text in ("6 张卡", "已批准"):
         expect(bob.go("/requests/").locator("tbody").get_by_text(text)).to_be_in_viewport(ratio=1)
     bob.go(request)
@@ -288,7 +288,7 @@ def test_quota_for_a_term_is_asked_for_renewed_and_ends_while_its_cards_are_in_u
     expect(mine.locator("#verdict .verdict-headline")).to_have_text(re.compile("^Waiting"))
     mine.get_by_role("button", name="Submit").click()
     expect(mine.locator("#now[data-state=queued]")).to_be_visible()
-    reminded_and_renewed(bob, oscar, python)
+    renew_after_a_reminder(bob, oscar, python)
     expect(mine.locator("#now[data-state=queued]")).to_be_visible()
     small = bob.go("/")
     python(MOVE_END_OF_TERM, ends="minutes=-1")

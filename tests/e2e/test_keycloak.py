@@ -1,4 +1,4 @@
-"""People of a real Keycloak at a real browser: a group gives a department and takes it back, and nobody is taken over."""
+"""Users of a real Keycloak in a real browser: membership follows groups, and no existing account can be taken over."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
 
 
 def at_keycloak(chromium: Any, company: Company, username: str, label: str = "Company login") -> Page:
-    """A new browser that has chosen the provider on the login page, and given the password there."""
+    """A new browser in which the provider was chosen on the login page and the password was entered there."""
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/?next=/profile/")
     page.get_by_role("button", name=f"Log in with {label}", exact=True).click()
     page.fill("#username", username)
@@ -112,7 +112,7 @@ def sign_in(chromium: Any, company: Company, username: str) -> Page:
     return page
 
 
-def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium: Any, company: Company) -> None:
+def test_membership_and_tokens_follow_the_group(chromium: Any, company: Company) -> None:
     page = sign_in(chromium, company, "mia")
     expect(page.locator("main")).to_contain_text("Vision")
     expect(page.get_by_role("heading", name="mia", exact=True)).to_be_visible()
@@ -120,7 +120,7 @@ def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium:
     with company.portal.client(company.portal.python(TOKEN)) as client:
         assert client.get("departments/vision/").json()["role"] == "member"
         company.keycloak.leave("mia", VISION)
-        assert client.get("departments/vision/").status_code == 200, "the portal is told at the next login"
+        assert client.get("departments/vision/").status_code == 200, "the portal learns of it at the next login"
         again = sign_in(chromium, company, "mia")
         assert client.get("departments/vision/").status_code == 401
     expect(again.locator("main")).not_to_contain_text("Vision")
@@ -133,7 +133,7 @@ def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium:
     assert facts["told"] == ["olga"]
 
 
-def test_an_equal_name_and_address_take_over_nobody(chromium: Any, company: Company) -> None:
+def test_equal_username_and_email_do_not_take_over_an_account(chromium: Any, company: Company) -> None:
     before = company.facts()["members"]
     page = sign_in(chromium, company, "alice")
     expect(page.get_by_role("heading", name="alice-keycloak", exact=True)).to_be_visible()
@@ -146,7 +146,7 @@ def test_an_equal_name_and_address_take_over_nobody(chromium: Any, company: Comp
     assert company.facts()["users"] == facts["users"], "the second login opens the same account"
 
 
-def test_a_person_links_their_account_and_signs_in_with_it(chromium: Any, company: Company) -> None:
+def test_user_can_link_an_account_and_sign_in_with_it(chromium: Any, company: Company) -> None:
     company.keycloak.admin(
         "POST", f"/{company.keycloak.realm}/users",
         json={
@@ -166,8 +166,8 @@ def test_a_person_links_their_account_and_signs_in_with_it(chromium: Any, compan
     assert person.complaints() == []
 
 
-def test_a_provider_that_is_down_locks_out_nobody_who_is_signed_in(chromium: Any, company: Company) -> None:
-    """The last test of the file: after it the provider is gone."""
+def test_provider_outage_does_not_lock_out_signed_in_users(chromium: Any, company: Company) -> None:
+    """The last test of the file, because it stops the provider."""
     page = sign_in(chromium, company, "mia")
     company.keycloak.stop()
     page.goto(company.portal.url + "/inbox/")
@@ -176,4 +176,4 @@ def test_a_provider_that_is_down_locks_out_nobody_who_is_signed_in(chromium: Any
     stranger.get_by_role("button", name="Log in with Company login").click()
     expect(stranger.locator("main")).to_contain_text("Company login did not confirm who you are.")
     root = Person(chromium, company.portal.url, "root", PASSWORD)
-    assert root.page.url.endswith("/operator/"), "and passwords go on"
+    assert root.page.url.endswith("/operator/"), "passwords still work"

@@ -1,4 +1,4 @@
-"""People of a real OpenLDAP at a real browser: the same rules and doors as at an identity provider."""
+"""Users of a real OpenLDAP in a real browser: the same rules as with an identity provider."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def profile(chromium: Any, portal: Installation) -> Page:
     return page
 
 
-def test_a_group_gives_the_department_and_takes_it_back_with_the_token(
-    chromium: Any, company: tuple[Installation, Slapd]
-) -> None:
+def test_membership_and_tokens_follow_the_group(chromium: Any, company: tuple[Installation, Slapd]) -> None:
     portal, server = company
     page = profile(chromium, portal)
     expect(page.get_by_role("heading", name="mia", exact=True)).to_be_visible()

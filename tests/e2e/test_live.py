@@ -1,4 +1,4 @@
-"""What changes by itself on pages that are only looked at: title, badge, notifications, ledger, clocks; and what stays."""
+"""Live updates of open pages: title, badge, notifications, ledger and clocks; and what they leave unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ window.Notification = class {
 """
 
 
-def test_the_focus_stays_on_what_it_was_on_when_rows_arrive(person: Arrive) -> None:
+def test_focus_stays_on_its_element_when_rows_arrive(person: Arrive) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/workloads/")
     link = page.get_by_role("link", name="baseline-resnet", exact=True)
@@ -43,7 +43,7 @@ def test_the_focus_stays_on_what_it_was_on_when_rows_arrive(person: Arrive) -> N
     other.close()
 
 
-def test_a_refresh_touches_only_what_is_different(person: Arrive) -> None:
+def test_refresh_changes_only_elements_that_differ(person: Arrive) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/workloads/")
     page.evaluate("for (const row of document.querySelectorAll('#rows tbody tr')) row.known = row.id")
@@ -59,11 +59,11 @@ def test_a_refresh_touches_only_what_is_different(person: Arrive) -> None:
     expect(rows.filter(has_text="one-more-row")).to_be_visible()
     new, *others = page.evaluate("[...document.querySelectorAll('#rows tbody tr')].map((row) => [row.id, row.known])")
     assert new[1] is None, "the row that came is a new element"
-    assert all(id == known for id, known in others), "the others are the elements that were there"
-    assert len(others) >= count - 1, "but for the last one, where it is on the next page now"
+    assert all(id == known for id, known in others), "the other rows are the same elements as before"
+    assert len(others) >= count - 1, "except the last one, if it has moved to the next page"
 
 
-def test_what_has_the_focus_says_what_the_refresh_says(person: Arrive) -> None:
+def test_focused_element_is_updated_by_a_refresh(person: Arrive) -> None:
     page = person("alice").go("/d/vision/workloads/")
     link = page.get_by_role("link", name="baseline-resnet", exact=True)
     link.evaluate("""(link) => {
@@ -78,7 +78,7 @@ def test_what_has_the_focus_says_what_the_refresh_says(person: Arrive) -> None:
     expect(link).to_be_focused()
 
 
-def test_a_clock_that_reaches_its_time_never_says_zero_seconds_ago(person: Arrive) -> None:
+def test_clock_never_shows_zero_seconds_ago(person: Arrive) -> None:
     page = person("alice").go("/")
     page.evaluate("""() => {
       window.texts = { relative: [], due: [] };
@@ -99,7 +99,7 @@ def test_a_clock_that_reaches_its_time_never_says_zero_seconds_ago(person: Arriv
     assert "just now" in texts["relative"]
 
 
-def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_reload(person: Arrive) -> None:
+def test_recall_updates_title_badge_notifications_and_ledger_without_a_reload(person: Arrive) -> None:
     olivia, bob = person("olivia"), person("bob")
     bob.context.add_init_script(NOTIFICATIONS)
     page = bob.go("/inbox/settings/")  # no part of it is live
@@ -118,10 +118,12 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     form = olivia.context.new_page()
     form.goto(olivia.base + "/d/vision/recall/")
     form.fill("#id_units", "9")
-    expect(form.locator("#preview")).to_contain_text("at most 8")  # what is shown next is of the amount filled in next
-    form.fill("#id_units", "6")  # all that is lent: of less any two borrowers go, and something of the loan may stay
+    expect(form.locator("#preview")).to_contain_text("at most 8")  # so that the next preview is of the next amount
+    form.fill(
+        "#id_units", "6"
+    )  # all that is lent: for less, any two borrowers leave, and part of the loan could remain
     expect(form.locator("#preview")).to_contain_text("All released by")
-    for _ in range(3):  # asked again where the preview has changed meanwhile
+    for _ in range(3):  # repeated if the preview has changed in the meantime
         with form.expect_navigation():
             form.get_by_role("button", name="Recall").click()
         if form.url.endswith("/d/vision/"):
@@ -154,7 +156,7 @@ def test_a_recall_reaches_title_badge_and_browser_and_its_ledger_line_without_a_
     assert board.evaluate("window.notReloaded") is True
 
 
-def test_the_switch_for_notifications_says_where_it_cannot_work(person: Arrive) -> None:
+def test_notification_switch_says_where_it_cannot_work(person: Arrive) -> None:
     bob = person("bob", language="zh-CN", width=390)
     bob.context.add_init_script("delete window.Notification")
     chooser = bob.go("/inbox/settings/").locator("[data-notify]")
@@ -162,7 +164,7 @@ def test_the_switch_for_notifications_says_where_it_cannot_work(person: Arrive) 
     expect(chooser.get_by_role("button")).to_be_hidden()
 
 
-def test_a_page_that_nothing_tells_anything_says_when_it_was_updated_and_never_zero_seconds(person: Arrive) -> None:
+def test_page_without_events_shows_when_it_was_updated_and_never_zero_seconds(person: Arrive) -> None:
     alice = person("alice")
     alice.context.add_init_script(
         """window.EventSource = class { static CLOSED = 2; readyState = 0; addEventListener() {} close() {} };
@@ -186,8 +188,8 @@ window.EventSource = class extends EventSource {
 };"""
 
 
-def test_a_stream_that_says_nothing_more_is_opened_again(person: Arrive) -> None:
-    """After a sleep or a change of network a connection may be gone without either side having been told."""
+def test_silent_event_stream_is_reopened(person: Arrive) -> None:
+    """After a sleep or a change of network, a connection can be lost without either side noticing."""
     alice = person("alice")
     alice.context.add_init_script(COUNTED)
     alice.page.clock.install()
@@ -203,13 +205,11 @@ def test_a_stream_that_says_nothing_more_is_opened_again(person: Arrive) -> None
     expect(text).to_have_text("live")
 
 
-def test_a_refresh_that_gets_no_answer_is_given_up_and_said(person: Arrive) -> None:
+def test_refresh_without_a_response_is_given_up_and_reported(person: Arrive) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/")
     assert page.evaluate("htmx.config.timeout") == 30_000  # ms
-    page.route(
-        re.compile("/d/vision/"), lambda _route: None
-    )  # no answer, as on a connection that is broken without a sign
+    page.route(re.compile("/d/vision/"), lambda _route: None)  # no response, as on a connection that broke silently
     page.evaluate("htmx.config.timeout = 300; htmx.trigger(document.body, 'live')")
     expect(page.locator("#toasts")).to_contain_text("Cannot reach the server")
     page.unroute(re.compile("/d/vision/"))

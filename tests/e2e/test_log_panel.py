@@ -1,4 +1,4 @@
-"""The log panel in a browser: what a terminal would show, no more; and nothing that is shown is drawn again."""
+"""The log panel in a browser: it shows what a terminal would and no more, and does not redraw what is shown."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Panel:
         self.settled()
 
     def settled(self) -> None:
-        """The panel has asked once more and has been answered."""
+        """Waits until the panel has sent one more request and received its response."""
         before = self.asked
         while self.asked == before:
             self.page.evaluate("document.body.dispatchEvent(new Event('live'))")
@@ -137,13 +137,13 @@ def panel(chromium: Any) -> Iterator[Panel]:
         (b"\x1b[31mred\x1b[0m plain \x1b[1;38;5;208morange\x1b[0m\n", "red plain orange\n"),
     ],
 )  # fmt: skip
-def test_it_shows_what_a_terminal_would_and_nothing_harmful(panel: Panel, log: bytes, shown: str) -> None:
+def test_panel_shows_what_a_terminal_would_and_nothing_harmful(panel: Panel, log: bytes, shown: str) -> None:
     panel.open(log, ended=True)
     assert panel.text == shown
     assert panel.value("document.querySelectorAll('#log :not(span)').length") == 0
 
 
-def test_pieces_cut_anywhere_show_the_same(panel: Panel) -> None:
+def test_log_in_pieces_cut_anywhere_looks_the_same(panel: Panel) -> None:
     log = "1%\r\x1b[32m2%\x1b[0m\r\n\x1b[38;2;1;2;3mé中\x1b[4;31mx\x1b[m\x1b]0;t\x1b\\y\rz\n\x1b[1mbold\n".encode()
     panel.open(b"")
     for at in range(len(log)):
@@ -154,7 +154,7 @@ def test_pieces_cut_anywhere_show_the_same(panel: Panel) -> None:
     assert panel.value("document.getElementById('log').innerText") == cut
 
 
-def test_colours_go_on_over_lines_and_pieces_and_end_with_their_end(panel: Panel) -> None:
+def test_colours_continue_across_lines_and_pieces_until_reset(panel: Panel) -> None:
     panel.open(b"\x1b[31mone\n")
     panel.add(b"two\x1b[0m\nthree \x1b[38:2::10:20:30mexact\x1b[0m \x1b[48;5;21mcube\x1b[39;49m\n")
     code = (
@@ -170,7 +170,7 @@ def test_colours_go_on_over_lines_and_pieces_and_end_with_their_end(panel: Panel
 LINES = b"".join(b"line %04d\n" % n for n in range(1000))
 
 
-def test_a_selection_and_the_place_stay_and_it_follows_only_at_its_end(panel: Panel) -> None:
+def test_selection_and_scroll_position_stay_unless_the_panel_follows_the_end(panel: Panel) -> None:
     panel.open(LINES)
     at_end = "(() => { const l = document.getElementById('log'); return l.scrollHeight - l.scrollTop - l.clientHeight < 8; })()"
     assert panel.value(at_end)
@@ -208,7 +208,7 @@ def test_earlier_parts_load_without_moving_what_is_read(panel: Panel) -> None:
     assert first in panel.text
 
 
-def test_it_searches_what_is_loaded_and_then_what_is_before(panel: Panel) -> None:
+def test_search_covers_what_is_loaded_and_then_earlier_parts(panel: Panel) -> None:
     panel.open(LINES.replace(b"line 0003\n", b"Needle.* 3\n"), ended=True)
     panel.page.fill("#log-find", "LINE 099")
     assert panel.page.text_content("#log-found") == "0 of 10"
@@ -224,7 +224,7 @@ def test_it_searches_what_is_loaded_and_then_what_is_before(panel: Panel) -> Non
     assert not panel.page.is_checked("#follow")
 
 
-def test_it_says_that_nothing_matches(panel: Panel) -> None:
+def test_search_says_that_nothing_matches(panel: Panel) -> None:
     panel.open(b"all is well\n", ended=True)
     panel.page.click("#log-errors")
     panel.until("document.getElementById('log-found').textContent == 'No match'")
@@ -238,7 +238,7 @@ def marked_line(panel: Panel) -> str:
     return str(panel.value("[...(CSS.highlights.get('log-line') ?? [])].join()"))
 
 
-def test_it_goes_to_the_last_error_first_and_then_to_the_one_before(panel: Panel) -> None:
+def test_search_for_errors_starts_at_the_last_one(panel: Panel) -> None:
     log = LINES.replace(b"line 0003\n", b"ValueError: 3\n").replace(b"line 0990\n", b"Out of memory\n")
     panel.open(log, ended=True)
     panel.page.click("#log-errors")
@@ -248,8 +248,8 @@ def test_it_goes_to_the_last_error_first_and_then_to_the_one_before(panel: Panel
     assert panel.page.text_content("#log-found") == "0 of 9"
 
 
-def test_a_link_names_a_line_by_its_place_in_the_whole_log_and_opens_there(panel: Panel) -> None:
-    log = b"\x1b[31mred\x1b[0m \xc3\xa9\r\n" + LINES  # bytes and letters differ
+def test_link_has_the_offset_of_a_line_in_the_whole_log_and_opens_there(panel: Panel) -> None:
+    log = b"\x1b[31mred\x1b[0m \xc3\xa9\r\n" + LINES  # offsets in bytes and in characters differ
     panel.open(log, ended=True)
     panel.page.fill("#log-find", "line 0995")
     panel.page.press("#log-find", "Enter")
@@ -262,18 +262,18 @@ def test_a_link_names_a_line_by_its_place_in_the_whole_log_and_opens_there(panel
     panel.open(log, ended=True, at=str(far))
     panel.until("CSS.highlights.has('log-line')")
     assert marked_line(panel) == "line 0100"
-    assert "line 0099\nline 0100\n" in panel.text  # with what is before it
+    assert "line 0099\nline 0100\n" in panel.text  # with the text before it
     assert panel.text.rstrip().endswith("line 0999")
     assert not panel.page.is_checked("#follow")
 
 
-def test_a_link_to_a_line_that_is_not_kept_any_more_opens_at_the_first_that_is(panel: Panel) -> None:
+def test_link_to_a_line_that_is_no_longer_kept_opens_at_the_first_kept_line(panel: Panel) -> None:
     panel.open(LINES, ended=True, lost=LINES.index(b"line 0500"), at="20")
     panel.until("CSS.highlights.has('log-line') || document.getElementById('log').textContent != ''")
     assert panel.text.startswith("line 0500\n")
 
 
-def test_lines_are_wrapped_or_not_as_one_likes(panel: Panel) -> None:
+def test_line_wrapping_can_be_switched_and_is_remembered(panel: Panel) -> None:
     panel.open(b"x" * 2000 + b"\n", ended=True)
     wide = "document.getElementById('log').scrollWidth > document.getElementById('log').clientWidth"
     assert not panel.value(wide)

@@ -1,4 +1,4 @@
-"""One long unbroken name widens no page: 100 letters, 60 CJK characters, a file name of 255 bytes, at a desk and on a phone."""
+"""Long unbroken names widen no page: 100 letters, 60 CJK characters, a file name of 255 bytes, at a desk and on a phone."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ OVER = """() => {
 
 @pytest.fixture
 def named(person: Callable[..., Any]) -> tuple[Callable[[str], Any], str]:
-    """A department, a team, a person, and workloads with such names and such a file, made by those who may."""
+    """A department, a webhook, a user and workloads with such names, and such a file, created through the pages."""
     oscar, alice = person("oscar"), person("alice")
     oscar.go("/operator/departments/")
     version = oscar.go("/operator/departments/vision/").input_value("[name=version]")
@@ -95,7 +95,7 @@ def named(person: Callable[..., Any]) -> tuple[Callable[[str], Any], str]:
     return lambda who: oscar if who == "oscar" else alice, path
 
 
-def test_a_long_unbroken_name_widens_no_page_covers_nothing_and_is_not_squeezed(named: Any) -> None:
+def test_long_names_neither_widen_pages_nor_cover_or_squeeze_elements(named: Any) -> None:
     who, workload = named
     pages = {
         "alice": ["/", "/d/vision/", "/d/vision/workloads/", workload, workload + "?tab=files", "/d/vision/workloads/new/",

@@ -32,7 +32,7 @@ PAGES = [
 ]
 
 
-def test_the_first_page_says_that_the_system_is_well(person: Arrive) -> None:
+def test_overview_shows_that_the_system_is_healthy(person: Arrive) -> None:
     page = person("oscar").go("/operator/")
     expect(page.locator("#system")).to_contain_text("Claims, ledger, cards and guaranteed quotas are consistent.")
     expect(page.locator("#system")).to_contain_text("reachable")
@@ -40,7 +40,7 @@ def test_the_first_page_says_that_the_system_is_well(person: Arrive) -> None:
     expect(job).to_contain_text(re.compile("OK|running"), timeout=60_000)  # the beat may only just have begun
 
 
-def test_a_drained_node_makes_its_pool_short_until_it_is_back(person: Arrive) -> None:
+def test_drained_node_makes_its_pool_short_until_it_is_undrained(person: Arrive) -> None:
     page = person("oscar").go("/operator/nodes/")
     row = page.locator("tr", has_text="dgx-2")
     row.get_by_role("link", name="Drain").click()
@@ -65,7 +65,7 @@ def test_a_faulty_node_is_quarantined_and_returned_to_service_in_both_languages(
     expect(page.locator("#preview")).to_contain_text(re.compile("to leave"))
     page.get_by_label("Reason").fill("XID 79 in slot 3")
     page.locator("#quarantine").get_by_role("button", name="Quarantine").click()
-    if page.locator("[data-confirm]").count():  # who is there has changed since the preview
+    if page.locator("[data-confirm]").count():  # the work there has changed since the preview
         page.locator("[data-confirm] button.btn-danger, button[data-confirm]").first.click()
     banner = page.locator("section", has_text="The node is quarantined")
     expect(banner).to_contain_text("XID 79 in slot 3")
@@ -119,7 +119,7 @@ def test_a_budget_is_set_shown_changed_in_two_tabs_and_removed_in_both_languages
     oscar.heard = [text for text in oscar.heard if "409" not in text]
 
 
-def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arrive) -> None:
+def test_promising_more_than_the_pool_has_is_refused_with_both_numbers(person: Arrive) -> None:
     oscar = person("oscar")
     page = oscar.go("/d/robotics/quotas/a100/")
     page.fill("#id_guaranteed", "5")
@@ -129,7 +129,7 @@ def test_promising_more_than_there_is_is_refused_with_both_numbers(person: Arriv
     oscar.heard = [text for text in oscar.heard if "422" not in text]
 
 
-def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
+def test_department_can_be_created_with_its_first_quota_and_owner(person: Arrive) -> None:
     page = person("oscar").go("/operator/departments/")
     page.fill("#id_slug", "optics")
     page.fill("#id_name", "Optics")
@@ -149,7 +149,7 @@ def test_a_department_with_its_first_quota_and_owner(person: Arrive) -> None:
     expect(bob.locator("main")).to_contain_text("quota owner of Optics")
 
 
-def test_the_contract_of_a_pool_is_changed_and_read_by_everybody(person: Arrive) -> None:
+def test_changed_notice_of_a_pool_is_shown_to_everyone(person: Arrive) -> None:
     page = person("oscar").go("/operator/pools/t4/")
     page.fill("#id_notice", "40s")
     page.get_by_role("button", name="Save").first.click()
@@ -159,9 +159,7 @@ def test_the_contract_of_a_pool_is_changed_and_read_by_everybody(person: Arrive)
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), [("zh-CN", "light", 1400), ("en-US", "dark", 390)])
-def test_every_page_is_accessible_and_as_wide_as_its_screen(
-    person: Arrive, language: str, theme: str, width: int
-) -> None:
+def test_every_page_is_accessible_and_fits_the_screen(person: Arrive, language: str, theme: str, width: int) -> None:
     oscar = person("oscar", language=language, theme=theme, width=width)
     found = {}
     for path in PAGES:
@@ -172,7 +170,7 @@ def test_every_page_is_accessible_and_as_wide_as_its_screen(
     assert {path: faults for path, faults in found.items() if faults} == {}
 
 
-def test_a_refresh_leaves_a_wide_table_scrolled_and_focused_as_it_was(person: Arrive) -> None:
+def test_refresh_keeps_the_scroll_position_and_focus_of_a_wide_table(person: Arrive) -> None:
     page = person("oscar", width=390).go("/pools/a100/?table=1")
     table = page.locator("#map .table-responsive").first
     expect(table).to_have_attribute("tabindex", "0")
@@ -187,7 +185,7 @@ def test_a_refresh_leaves_a_wide_table_scrolled_and_focused_as_it_was(person: Ar
     assert kept == [60, 0, True]
 
 
-def test_a_change_of_mode_asks_only_for_what_the_mode_has_a_use_for(person: Arrive) -> None:
+def test_mode_change_form_shows_only_the_fields_of_the_chosen_mode(person: Arrive) -> None:
     page = person("oscar").go("/operator/nodes/")
     page.locator("tr", has_text="dgx-2").get_by_role("link", name="Change mode").click()
     expect(page.locator("#id_mode")).to_have_value("whole")

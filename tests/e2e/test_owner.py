@@ -34,8 +34,8 @@ PAGES = [
 ]
 
 
-def test_use_is_looked_into_line_by_line_and_taken_along_as_csv(person: Arrive) -> None:
-    """From the board to the people of a department, and into one of them; the choice of days stays."""
+def test_usage_can_be_drilled_into_and_exported_as_csv(person: Arrive) -> None:
+    """From the board to the users of a department, and to one of them; the chosen range is kept."""
     olivia = person("olivia")
     page = olivia.go("/d/vision/")
     page.get_by_role("link", name="Usage report").click()
@@ -59,8 +59,8 @@ def test_use_is_looked_into_line_by_line_and_taken_along_as_csv(person: Arrive) 
     olivia.heard = [text for text in olivia.heard if "422" not in text]
 
 
-def test_cards_are_called_back_watched_coming_and_given_up_again(person: Arrive) -> None:
-    """The board tells it without a reload; the borrower reads it at the same time."""
+def test_recall_can_be_started_watched_live_and_withdrawn(person: Arrive) -> None:
+    """The board shows it without a reload, and the borrower sees it at the same time."""
     olivia, bob = person("olivia"), person("bob")
     page = olivia.go("/d/vision/")
     expect(page.locator("#now tr", has_text="A100 80GB, whole cards").first).to_contain_text("6 cards lent")
@@ -69,7 +69,7 @@ def test_cards_are_called_back_watched_coming_and_given_up_again(person: Arrive)
     expect(page.locator("#preview")).to_contain_text("of another department")
     page.fill("#id_units", "9")
     expect(page.locator("#preview")).to_contain_text("at most 8")
-    page.fill("#id_units", "6")  # all that is lent: of less any two borrowers go, and by now it may be others
+    page.fill("#id_units", "6")  # all that is lent: for less, any two borrowers leave, and by now it could be others
     expect(page.locator("#preview")).to_contain_text("All released by")
     page.get_by_role("button", name="Recall").click()
     page.wait_for_url("**/d/vision/")
@@ -88,7 +88,7 @@ def test_cards_are_called_back_watched_coming_and_given_up_again(person: Arrive)
     expect(bob.page.locator("tbody")).to_contain_text("Computer Vision")
 
 
-def test_a_lend_limit_is_changed_after_a_preview_and_stands_in_the_history(person: Arrive) -> None:
+def test_lend_limit_is_changed_after_a_preview_and_is_in_the_history(person: Arrive) -> None:
     page = person("olivia").go("/d/vision/quotas/a100-mig/")
     expect(page.locator("#id_guaranteed")).to_be_disabled()
     page.fill("#id_lend_limit", "4")
@@ -99,7 +99,7 @@ def test_a_lend_limit_is_changed_after_a_preview_and_stands_in_the_history(perso
     expect(page.locator("main")).to_contain_text("a deadline next week")
 
 
-def test_a_preview_asks_with_what_the_form_says_and_without_what_protects_it(person: Arrive) -> None:
+def test_preview_request_has_the_fields_of_the_form_without_its_protection_tokens(person: Arrive) -> None:
     page = person("olivia").page
     with page.expect_request(lambda each: "/recall/preview/" in each.url) as asked:
         page.goto(page.url.rstrip("/") + "/d/vision/recall/?pool=a100&units=2")
@@ -108,7 +108,7 @@ def test_a_preview_asks_with_what_the_form_says_and_without_what_protects_it(per
     assert "form_key" not in asked.value.url
 
 
-def test_somebody_new_comes_in_by_a_link_and_goes_again(person: Arrive) -> None:
+def test_new_member_joins_by_an_invitation_link_and_can_be_removed(person: Arrive) -> None:
     page = person("olivia").go("/d/vision/members/")
     page.get_by_role("button", name="Create link").click()
     link = page.locator("#invitation-link").input_value()
@@ -130,7 +130,7 @@ def test_somebody_new_comes_in_by_a_link_and_goes_again(person: Arrive) -> None:
     expect(page.locator("tbody").first).not_to_contain_text("Nina Li")
 
 
-def test_a_cap_is_saved_where_it_stands(person: Arrive) -> None:
+def test_user_cap_is_saved_in_its_row(person: Arrive) -> None:
     page = person("olivia").go("/d/vision/members/")
     row = page.locator("#caps tr", has_text="T4")
     row.get_by_role("textbox").fill("8 GiB")
@@ -162,9 +162,9 @@ def test_quota_is_requested_in_chinese_and_approved_in_english(person: Arrive) -
     expect(page.locator("main")).to_contain_text("批准了")
 
 
-def test_a_double_click_is_one_click(person: Arrive) -> None:
-    """The second click came while the page asked whether somebody is still logged in: both were sent, the second one
-    without the button's value, which for a switch means the opposite."""
+def test_double_click_sends_a_form_once(person: Arrive) -> None:
+    """Regression: a second click while the page checked its session was sent, too, but without the button's value, which
+    for a switch means the opposite."""
     page = person("olivia").go("/d/vision/")
     page.get_by_role("button", name="Pause").click()
     page.locator("#pause").get_by_role("button", name="Pause").dblclick()
@@ -190,9 +190,7 @@ def test_a_double_click_is_one_click(person: Arrive) -> None:
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
-def test_every_page_is_accessible_and_as_wide_as_its_screen(
-    person: Arrive, language: str, theme: str, width: int
-) -> None:
+def test_every_page_is_accessible_and_fits_the_screen(person: Arrive, language: str, theme: str, width: int) -> None:
     olivia = person("olivia", language=language, theme=theme, width=width)
     found = {}
     for path in PAGES:

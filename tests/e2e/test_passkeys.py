@@ -1,4 +1,4 @@
-"""Passkeys in a real Chromium with a virtual authenticator: instead of the password, beside it, and not any more."""
+"""Passkeys in a real Chromium with a virtual authenticator: instead of the password, as a second factor, and after removal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps(True))
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """By a name: browsers have no passkeys at an address that is a number."""
+    """Reached by a host name, because browsers offer no passkeys at an IP address."""
     folder, port = tmp_path_factory.mktemp("passkeys"), free_port()
     more = {"PORT": str(port), "BASE_URL": f"http://localhost:{port}", "NOTEBOOK_URL": f"http://*.localhost:{port}"}
     with installed(Path(folder), **more) as made:
@@ -41,7 +41,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
 
 
 def with_authenticator(page: Page) -> Any:
-    """A device with a finger that always fits."""
+    """Adds a virtual authenticator that always verifies its user."""
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     options = {
@@ -53,11 +53,13 @@ def with_authenticator(page: Page) -> Any:
 
 
 def log_out(page: Page) -> None:
-    page.goto("about:blank")  # else a late answer to the page before sets cookies again
+    page.goto("about:blank")  # otherwise a late response to the previous page sets cookies again
     page.context.clear_cookies()
 
 
-def test_a_passkey_instead_of_the_password_beside_it_and_removed(chromium: Any, portal: Installation) -> None:
+def test_passkey_works_instead_of_the_password_and_as_second_factor_until_removed(
+    chromium: Any, portal: Installation
+) -> None:
     person = Person(chromium, portal.url, "alice", PASSWORD)
     page = person.page
     session, device = with_authenticator(page)
@@ -104,7 +106,9 @@ def test_a_passkey_instead_of_the_password_beside_it_and_removed(chromium: Any, 
     assert person.complaints() == []
 
 
-def test_a_device_that_says_no_and_an_address_without_passkeys_are_told(chromium: Any, portal: Installation) -> None:
+def test_passkey_refused_by_the_device_is_reported_and_unsupported_address_offers_none(
+    chromium: Any, portal: Installation
+) -> None:
     person = Person(chromium, portal.url, "", "", language="zh-CN")
     page = person.page
     session, device = with_authenticator(page)

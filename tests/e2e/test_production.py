@@ -61,12 +61,12 @@ def tokens(here: Installation) -> dict[str, str]:
     return dict(here.python(PEOPLE))
 
 
-def test_there_is_one_first_operator_only(here: Installation) -> None:
+def test_only_one_first_operator_can_be_created(here: Installation) -> None:
     with pytest.raises(AssertionError, match="root is operator already"):
         here.manage("bootstrap", "second", "--password-file", "-", given="correct horse battery staple\n")
 
 
-def test_every_process_gives_a_sign_of_life(here: Installation) -> None:
+def test_every_process_reports_that_it_is_alive(here: Installation) -> None:
     for process in ("worker", "beat", "watcher"):
         eventually(lambda process=process: alive(here, process), 60, here.said)  # type: ignore[misc]
 
@@ -91,7 +91,7 @@ def test_pages_and_their_static_files_are_served(here: Installation) -> None:
 
 @pytest.fixture(scope="module")
 def pool(here: Installation, tokens: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The operator adds the test cluster; the inventory finds its real node's cards; vision is promised 6 of 8."""
+    """The operator adds the test cluster; the inventory finds its real node's cards; vision is guaranteed 6 of 8."""
     with realcluster.shared() as info, realcluster.Admin(info).account() as account:
         admin = realcluster.Admin(info)
         name = realcluster.unique("production")
@@ -161,7 +161,7 @@ def test_a_pipeline_submits_waits_and_reads_log_and_exit_code_of_a_real_pod(
 
 
 @pytest.mark.cluster
-def test_an_owner_gets_lent_cards_back_and_the_borrower_goes_on_later(
+def test_owner_reclaims_lent_cards_and_the_borrower_is_queued_again(
     here: Installation, tokens: dict[str, str], pool: dict[str, Any]
 ) -> None:
     forever = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up'); time.sleep(600)"
@@ -218,7 +218,7 @@ def test_a_cell_runs_in_jupyter_in_a_real_pod(here: Installation, pool: dict[str
     assert ines.complaints() == []
 
 
-def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_follows(
+def test_web_ends_within_five_seconds_despite_an_open_stream_and_the_rest_follows(
     here: Installation, tokens: dict[str, str]
 ) -> None:
     accept = {"Accept": "text/event-stream"}
@@ -235,6 +235,6 @@ def test_the_web_ends_within_five_seconds_while_a_stream_is_open_and_the_rest_fo
             time.sleep(0.02)
     assert here.process.wait(5) == 0, here.said()
     web = next(seconds for command, seconds in took.items() if command.endswith("manage.py serve"))
-    crowded = os.getloadavg()[0] > (os.cpu_count() or 1)  # the promise is for a machine that has time to keep it
+    crowded = os.getloadavg()[0] > (os.cpu_count() or 1)  # the limit does not apply to an overloaded machine
     assert web < (20 if crowded else 5), took
     assert max(took.values()) < (30 if crowded else 15), took

@@ -15,7 +15,7 @@ Arrive = Callable[..., Any]
 
 
 def submit(page: Any, command: str, name: str, preset: str = "quick-look") -> None:
-    """From the preset to the workload's own page."""
+    """Submits a workload from a preset; ends on the workload's page."""
     page.goto(
         page.url.split("/", 3)[0] + "//" + page.url.split("/", 3)[2] + f"/d/vision/workloads/new/?preset={preset}"
     )
@@ -26,7 +26,7 @@ def submit(page: Any, command: str, name: str, preset: str = "quick-look") -> No
     expect(page.locator("h1")).to_have_text(name)
 
 
-def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Arrive) -> None:
+def test_workload_can_be_followed_from_preset_to_result_without_a_reload(person: Arrive) -> None:
     alice = person("alice")
     page = alice.page
     page.get_by_role("link", name=re.compile("Quick look")).click()  # from home, two clicks to a running workload
@@ -50,7 +50,7 @@ def test_a_preset_a_verdict_a_live_log_and_a_result_without_reloading(person: Ar
     expect(page.get_by_text("Rerun of")).to_be_visible()
 
 
-def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive) -> None:
+def test_verdict_follows_the_form_and_its_pool(person: Arrive) -> None:
     page = person("alice").go("/d/vision/workloads/new/?preset=train-1")
     headline = page.locator("#verdict .verdict-headline")
     page.fill("#id_units_per_pod", "15")
@@ -64,7 +64,7 @@ def test_the_verdict_follows_the_form_and_an_alternative_fills_it(person: Arrive
     expect(headline).to_have_text(re.compile("^Starts now"))
 
 
-def test_by_keyboard_an_amount_is_chosen_and_the_form_kept_as_a_template(person: Arrive) -> None:
+def test_amount_can_be_chosen_and_a_template_saved_by_keyboard(person: Arrive) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/workloads/new/?preset=train-1")
     step = page.locator("#step-2")
@@ -88,7 +88,7 @@ def test_by_keyboard_an_amount_is_chosen_and_the_form_kept_as_a_template(person:
     expect(page.locator("#id_env")).to_have_value("A=1")
 
 
-def test_on_a_phone_the_verdict_and_submit_stay_in_sight(person: Arrive) -> None:
+def test_verdict_and_submit_stay_visible_on_a_phone(person: Arrive) -> None:
     page = person("alice", width=390).go("/d/vision/workloads/new/?preset=train-1")
     bar = page.locator(".submit-bar")
     expect(bar).to_be_in_viewport(ratio=1)
@@ -98,10 +98,10 @@ def test_on_a_phone_the_verdict_and_submit_stay_in_sight(person: Arrive) -> None
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     expect(bar).to_be_in_viewport(ratio=1)
     copy, bar_box = page.get_by_text("Copy as").bounding_box(), bar.bounding_box()
-    assert copy["y"] + copy["height"] <= bar_box["y"]  # what comes last is not under it
+    assert copy["y"] + copy["height"] <= bar_box["y"]  # the bar does not cover the last element
 
 
-def test_stopping_says_what_is_lost_and_cloning_starts_from_the_same(person: Arrive) -> None:
+def test_stop_dialog_says_what_is_lost_and_clone_keeps_the_request(person: Arrive) -> None:
     alice = person("alice")
     page = alice.page
     submit(page, "train --steps 600", "long-one")
@@ -118,7 +118,7 @@ def test_stopping_says_what_is_lost_and_cloning_starts_from_the_same(person: Arr
     expect(page.locator("#id_command")).to_have_value("train --steps 600")
 
 
-def test_a_file_chosen_in_the_form_is_there_when_it_starts(person: Arrive, tmp_path: Any) -> None:
+def test_file_chosen_in_the_form_is_available_when_the_workload_starts(person: Arrive, tmp_path: Any) -> None:
     page = person("alice").go("/d/vision/workloads/new/?preset=quick-look")
     file = tmp_path / "input.txt"
     file.write_text("from the form")
@@ -129,7 +129,7 @@ def test_a_file_chosen_in_the_form_is_there_when_it_starts(person: Arrive, tmp_p
     expect(page.locator("#log")).to_contain_text("from the form")
 
 
-def test_tabs_change_without_a_new_page_and_their_address_opens_the_same(person: Arrive) -> None:
+def test_tabs_switch_without_a_page_load_and_their_address_opens_the_same(person: Arrive) -> None:
     alice = person("alice")
     page = alice.page
     submit(page, "printf 'name,loss\\nresnet,0.3\\n' > results.csv; echo written", "writes-a-table")
@@ -151,7 +151,7 @@ def test_tabs_change_without_a_new_page_and_their_address_opens_the_same(person:
     expect(cell).to_be_visible()
 
 
-def test_the_keyboard_finds_everything(person: Arrive) -> None:
+def test_search_help_and_shortcuts_work_by_keyboard(person: Arrive) -> None:
     page = person("alice").page
     page.keyboard.press("Control+k")
     page.keyboard.type("baseline")
@@ -172,7 +172,7 @@ def test_the_keyboard_finds_everything(person: Arrive) -> None:
     expect(page.locator("h1")).to_have_text("Workloads")
 
 
-def test_when_the_owner_takes_its_cards_the_borrower_sees_a_countdown_and_is_queued_again(person: Arrive) -> None:
+def test_preempted_borrower_sees_a_countdown_and_is_queued_again(person: Arrive) -> None:
     borrower = person("bob").go("/")
     alice = person("alice").page
     submit(alice, "train --steps 30", "needs-four", preset="train-4")
@@ -195,7 +195,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 390), ("zh-CN", "dark", 1400)])
-def test_every_page_is_accessible_and_fits(person: Arrive, language: str, theme: str, width: int) -> None:
+def test_every_page_is_accessible_and_fits_the_screen(person: Arrive, language: str, theme: str, width: int) -> None:
     alice = person("alice", language=language, theme=theme, width=width)
     alice.go("/d/vision/workloads/")
     one = alice.page.get_by_role("link", name="baseline-resnet").get_attribute("href")

@@ -1,4 +1,4 @@
-"""People of a real Keycloak at a real browser, by SAML: the same rules and doors as by OpenID Connect."""
+"""Users of a real Keycloak in a real browser, by SAML: the same rules as with OpenID Connect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ metadata_url = "{server_url}/protocol/saml/descriptor"
 
 
 def sealed(folder: Path) -> str:
-    """Settings with a key of our own, which is made here."""
+    """Settings with the portal's own key, which is created here."""
     files = ["-keyout", folder / "own.key", "-out", folder / "own.pem"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-days", "2", "-subj", "/CN=portal", *files]
     subprocess.run(command, check=True, capture_output=True)
@@ -63,7 +63,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
             yield Company(portal, server)
 
 
-def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium: Any, company: Company) -> None:
+def test_membership_and_tokens_follow_the_group(chromium: Any, company: Company) -> None:
     page = sign_in(chromium, company, "mia")
     expect(page.get_by_role("heading", name="mia", exact=True)).to_be_visible()
     expect(page.locator("main")).to_contain_text("Vision")
@@ -79,14 +79,14 @@ def test_a_group_gives_the_department_and_takes_it_back_with_the_token(chromium:
     assert facts["users"].count("mia") == 1
 
 
-def test_an_equal_name_and_address_take_over_nobody(chromium: Any, company: Company) -> None:
+def test_equal_username_and_email_do_not_take_over_an_account(chromium: Any, company: Company) -> None:
     before = company.facts()["members"]
     page = sign_in(chromium, company, "alice")
     expect(page.get_by_role("heading", name="alice-sso", exact=True)).to_be_visible()
     assert company.facts()["members"] == before
 
 
-def test_an_identifier_that_is_another_one_each_time_makes_no_accounts(chromium: Any, company: Company) -> None:
+def test_transient_identifier_creates_no_account(chromium: Any, company: Company) -> None:
     before = company.facts()["users"]
     page = at_keycloak(chromium, company, "mia", "Company login 2")
     expect(page.locator("main")).to_contain_text("Company login 2 did not confirm who you are.")
@@ -95,7 +95,7 @@ def test_an_identifier_that_is_another_one_each_time_makes_no_accounts(chromium:
 
 
 def answer_at_login(page: Page, company: Company, provider: str, label: str, *, lands: str) -> str:
-    """The XML of the answer with which mia logs in, caught on its way."""
+    """Logs mia in; returns the XML of the provider's response, intercepted on its way."""
     caught: list[str] = []
     ends = f"/{provider}/saml/"
     page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith(ends) else None)
@@ -107,10 +107,10 @@ def answer_at_login(page: Page, company: Company, provider: str, label: str, *, 
     return base64.b64decode(httpx.QueryParams(caught[0])["SAMLResponse"]).decode()
 
 
-def test_an_answer_counts_once_in_the_browser_that_asked_and_only_if_it_is_signed(
+def test_response_is_accepted_once_only_signed_and_only_in_the_requesting_browser(
     chromium: Any, company: Company
 ) -> None:
-    """The answer is caught on its way, and sent again: as it was, changed, and by somebody else's browser."""
+    """The response is intercepted on its way and sent again: unchanged, changed, and by another browser."""
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
     xml = answer_at_login(page, company, "sso", "Company login", lands="/")
     assert "mia@example.org" in xml
@@ -138,13 +138,13 @@ def test_an_answer_counts_once_in_the_browser_that_asked_and_only_if_it_is_signe
             assert "no answer of the provider" not in logged[-1], name
     with httpx.Client(trust_env=False, follow_redirects=True) as client:
         too_large = client.post(address, data={"SAMLResponse": "A" * 2**19})
-        assert too_large.status_code == 502, "the server keeps no such body of a stranger"
+        assert too_large.status_code == 502, "so large a body of an anonymous client is refused"
         assert client.post(address.replace("/sso/", "/other/"), data={}).status_code == 404
         assert f'entityID="{address}metadata/"' in client.get(f"{address}metadata/").text
 
 
 def from_the_tile(page: Page, company: Company, key: str, more: str = "") -> list[str]:
-    """The provider's page of applications is left by the one of that key. What was sent to us, as it was sent."""
+    """Opens the application with that key from the provider's page; returns the bodies that were sent to the portal."""
     caught: list[str] = []
     address = f"/{key}/saml/"
     page.on("request", lambda each: caught.append(each.post_data or "") if each.url.endswith(address) else None)
@@ -157,7 +157,7 @@ def from_the_tile(page: Page, company: Company, key: str, more: str = "") -> lis
 
 
 def answered(company: Company, key: str, xml: str) -> tuple[int, str]:
-    """Status of the answer that another browser gets, and what the log says of it."""
+    """Sends the response by another browser; returns the status, and the last line of the log about a failure."""
     with httpx.Client(trust_env=False, follow_redirects=True) as client:
         sent = {"SAMLResponse": base64.b64encode(xml.encode()).decode()}
         status = client.post(f"{company.portal.url}/login/with/{key}/saml/", data=sent).status_code
@@ -165,7 +165,7 @@ def answered(company: Company, key: str, xml: str) -> tuple[int, str]:
     return status, logged[-1] if logged else ""
 
 
-def test_a_login_that_begins_at_the_provider_is_refused_with_what_to_do(chromium: Any, company: Company) -> None:
+def test_provider_initiated_login_is_refused_with_an_explanation(chromium: Any, company: Company) -> None:
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
     assert len(from_the_tile(page, company, "sso")) == 1
     expect(page.locator("main")).to_contain_text("A login that starts at Company login is not accepted")
@@ -173,9 +173,7 @@ def test_a_login_that_begins_at_the_provider_is_refused_with_what_to_do(chromium
     assert "/login/" in page.url
 
 
-def test_where_it_is_allowed_it_logs_in_once_and_changes_nobody_who_is_logged_in(
-    chromium: Any, company: Company
-) -> None:
+def test_allowed_provider_initiated_login_works_once_and_replaces_no_session(chromium: Any, company: Company) -> None:
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
     [sent] = from_the_tile(page, company, "tile", "?RelayState=/profile/")
     assert page.url == f"{company.portal.url}/profile/"
@@ -191,8 +189,8 @@ def test_where_it_is_allowed_it_logs_in_once_and_changes_nobody_who_is_logged_in
     expect(operator.get_by_role("heading", name="root", exact=True)).to_be_visible()
 
 
-def test_an_answer_to_a_question_is_not_made_one_to_none(chromium: Any, company: Company) -> None:
-    """Stolen on its way, before its assertion was used; the answer around it is not signed."""
+def test_solicited_response_cannot_be_turned_into_an_unsolicited_one(chromium: Any, company: Company) -> None:
+    """The response is stolen before its assertion was used; the envelope around the assertion is not signed."""
     page: Page = Person(chromium, company.portal.url, "", "").go("/login/")
     caught: list[str] = []
 

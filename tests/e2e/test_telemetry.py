@@ -1,4 +1,4 @@
-"""Traces and error reports of a whole installation, at a collector and a Sentry that really listen."""
+"""Traces and error reports of a whole installation, received by a real collector and Sentry endpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 TRY = "d/<slug:department>/webhooks/<int:webhook>/try/"
 PASSWORD = "correct horse battery staple"
-# What somebody enters, sends or is: none of it may arrive.
+# What users enter or send, and who they are: none of it must arrive.
 SECRETS = (
     PASSWORD, "s3cret-hook", "s3cret-query", "s3cret-invite", "s3cret-agent", "s3cret-baggage", "root-s3cret", "203.0.113.77",
     "csrftoken", "sessionid", "Bearer",
@@ -42,7 +42,7 @@ SECRETS = (
 
 
 class Listener:
-    """An OTLP collector and a Sentry at one port; `bodies` are all that came, as bytes."""
+    """An OTLP collector and a Sentry at one port; `bodies` is everything received, as bytes."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -120,7 +120,7 @@ def here(listener: Listener, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def browser(here: Installation) -> Iterator[httpx.Client]:
-    """Signed in; whatever it sends has something in it that must stay."""
+    """Signed in; everything that it sends contains something that must not be exported."""
     headers = {
         "User-Agent": "s3cret-agent", "X-Forwarded-For": "203.0.113.77", "baggage": "who=s3cret-baggage",
         "Accept": "text/html",
@@ -137,14 +137,12 @@ def post(client: httpx.Client, path: str, **values: str) -> httpx.Response:
 
 
 def traced(listener: Listener, answer: httpx.Response) -> str:
-    """The trace of an answer, found by the answer's request id."""
+    """The trace of a response, found by its request ID."""
     wanted = answer.headers["X-Request-ID"]
     return str(eventually(lambda: next((s["trace"] for s in listener.spans if s.get("request_id") == wanted), ""), 20))
 
 
-def test_a_request_leads_to_its_task_in_one_trace(
-    here: Installation, browser: httpx.Client, listener: Listener
-) -> None:
+def test_request_and_its_task_are_in_one_trace(here: Installation, browser: httpx.Client, listener: Listener) -> None:
     answer = post(
         browser, "/d/vision/webhooks/?q=s3cret-query", name="Chat", url="https://hooks.slack.com/services/s3cret-hook",
         shape="slack", secret="",
@@ -169,8 +167,8 @@ def test_a_request_leads_to_its_task_in_one_trace(
     assert set(listener.headers) == {"a key"}
 
 
-def test_the_trace_goes_on_through_the_watcher(here: Installation, browser: httpx.Client, listener: Listener) -> None:
-    """Hints are gathered, so what acts on them goes on with a single trace and is linked to several."""
+def test_trace_continues_through_the_watcher(here: Installation, browser: httpx.Client, listener: Listener) -> None:
+    """Hints are batched, so acting on them continues one of their traces and is linked to the others."""
     made = "from django.db import transaction; from portal.infra.telemetry.switch import work\n"
     sent = "from portal.background.hints import wake; import json; from portal.infra.telemetry import tracing\n"
     act = "with work('a test'):\n    wake('quotas.plan', group_id=999)\n    print(json.dumps(tracing.ids()))\n"
@@ -181,7 +179,7 @@ def test_the_trace_goes_on_through_the_watcher(here: Installation, browser: http
     )
 
 
-def test_an_error_of_a_page_and_of_a_task_arrives_with_ids_and_without_words(
+def test_errors_of_pages_and_tasks_arrive_with_ids_and_without_messages(
     here: Installation, browser: httpx.Client, listener: Listener
 ) -> None:
     with psycopg.connect(here.environment["DATABASE_URL"], autocommit=True) as connection:
@@ -202,23 +200,23 @@ def test_an_error_of_a_page_and_of_a_task_arrives_with_ids_and_without_words(
     )
     lines = [json.loads(line) for line in here.log.read_text().splitlines() if line.startswith("{")]
     [line] = [line for line in lines if line.get("request_id") == "a-page-that-fails" and "exception" in line]
-    assert line["trace_id"] == trace, "there is the rest"
+    assert line["trace_id"] == trace, "the log has the details"
     assert "does not exist" in json.dumps(line)
     assert "ProgrammingError" in [value["type"] for value in event["exception"]["values"]]
     assert {"request", "user", "breadcrumbs", "message", "logentry"} & set(event) == set()
     assert "does not exist" not in json.dumps(event), "messages stay in the log"
 
 
-def test_nothing_that_somebody_entered_or_is_has_arrived(browser: httpx.Client, listener: Listener) -> None:
+def test_no_personal_data_or_secrets_are_exported(browser: httpx.Client, listener: Listener) -> None:
     answer = browser.get("/invite/s3cret-invite/")
     traced(listener, answer)
     everything = b"\n".join(listener.bodies)
-    assert b"d/<slug:department>/webhooks/" in everything, "it is looked at where it would be"
+    assert b"d/<slug:department>/webhooks/" in everything, "the search covers the data that could contain them"
     assert [secret for secret in SECRETS if secret.encode() in everything] == []
 
 
-def test_a_collector_that_is_not_there_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Pages are answered as ever, and the installation ends when it is told to. Sentry refuses, the collector is silent."""
+def test_unresponsive_collector_delays_no_page(tmp_path: Path) -> None:
+    """Pages are served as usual, and the installation ends on SIGTERM. Sentry refuses connections, the collector is silent."""
     with socket.socket() as deaf:  # accepts into its backlog, and never answers
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(128)

@@ -1,4 +1,4 @@
-"""The API's pages in a browser: what one copies runs, Try it answers, and they are as accessible as the others."""
+"""The API's pages in a browser: copied samples run, Try it sends calls, and the pages are accessible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = ["/api/v1/docs/", "/api/v1/docs/pools/", "/api/v1/docs/workloads/"]
 
 
 def run(language: str, text: str, environment: dict[str, str]) -> str:
-    """What a copied call prints."""
+    """Runs a copied call; returns its output."""
     commands = {
         "curl": ["sh", "-c", text],
         "Python": [sys.executable, "-c", text + "\nprint(answer.text)"],
@@ -29,7 +29,7 @@ def run(language: str, text: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def test_what_is_copied_is_what_is_shown_and_runs(person: Callable[..., Any]) -> None:
+def test_copied_sample_equals_the_shown_one_and_runs(person: Callable[..., Any]) -> None:
     alice = person("alice")
     page = alice.go("/tokens/")
     page.fill("#id_name", "copied")
@@ -71,7 +71,7 @@ def test_every_sample_of_a_page_has_a_button_that_copies_it(person: Callable[...
     assert len(set(shown)) == len(shown)
 
 
-def test_try_it_sends_the_call_as_the_reader(person: Callable[..., Any]) -> None:
+def test_try_it_sends_the_call_as_the_logged_in_user(person: Callable[..., Any]) -> None:
     alice = person("alice")
     page = alice.go("/api/v1/docs/pools/")
     page.locator("#pools_read_all").get_by_role("link", name="Try it").click()
@@ -89,9 +89,7 @@ def test_try_it_sends_the_call_as_the_reader(person: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 390)])
-def test_try_it_is_accessible_also_where_two_operations_are_open(
-    person: Callable[..., Any], theme: str, width: int
-) -> None:
+def test_try_it_is_accessible_with_two_operations_open(person: Callable[..., Any], theme: str, width: int) -> None:
     alice = person("alice", theme=theme, width=width)
     page = alice.go("/api/v1/docs/try/")
     expect(page.locator("#swagger-ui .opblock").first).to_be_visible(timeout=60_000)
@@ -103,7 +101,7 @@ def test_try_it_is_accessible_also_where_two_operations_are_open(
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), [("en-US", "light", 1400), ("zh-CN", "dark", 390)])
-def test_the_pages_are_accessible_and_as_wide_as_their_screen(
+def test_pages_are_accessible_and_fit_the_screen(
     person: Callable[..., Any], language: str, theme: str, width: int
 ) -> None:
     alice = person("alice", language=language, theme=theme, width=width)

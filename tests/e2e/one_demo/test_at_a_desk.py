@@ -1,4 +1,4 @@
-"""At a desk: no table is wider than its card, no figure or button writes over what is beside it, no heading breaks in a word."""
+"""On a wide screen no table is wider than its card, no figure or button overlaps its neighbour, and no word is broken."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("username", PAGES)
-def test_headings_and_figures_are_whole_and_beside_each_other(person: Callable[..., Any], username: str) -> None:
+def test_headings_and_figures_neither_break_nor_overlap(person: Callable[..., Any], username: str) -> None:
     somebody = person(username)
     faults = {}
     for address in PAGES[username]:

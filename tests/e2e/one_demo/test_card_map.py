@@ -1,4 +1,4 @@
-"""The card map with a real browser: both readings, a click, the keyboard alone, filters, and what it is on a phone."""
+"""The card map in a real browser: both views, clicks, the keyboard alone, filters, and on a phone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 Arrive = Callable[..., Any]
 
 
-def test_a_click_and_the_arrow_keys_tell_who_has_a_card_until_when(person: Arrive) -> None:
+def test_click_and_arrow_keys_show_who_uses_a_card(person: Arrive) -> None:
     page = person("oscar").go("/card-map/?pool=a100")
     side = page.locator("#map-node")
     expect(side).to_contain_text("Click a card")
@@ -30,10 +30,10 @@ def test_a_click_and_the_arrow_keys_tell_who_has_a_card_until_when(person: Arriv
     expect(page.locator(".map-here")).to_have_count(1)
 
 
-FILL = "getComputedStyle(document.querySelector('#card-map .map-nodes path.own')).fill"  # asked at once: the map renews itself
+FILL = "getComputedStyle(document.querySelector('#card-map .map-nodes path.own')).fill"  # in one step: the map refreshes itself
 
 
-def test_whose_and_used_are_two_readings_of_one_drawing(person: Arrive) -> None:
+def test_whose_and_used_are_two_views_of_one_drawing(person: Arrive) -> None:
     page = person("oscar").go("/card-map/?pool=a100")
     whose, scale = page.evaluate(FILL), page.get_by_text("Share of the last minutes in which it computed:")
     expect(scale).to_be_hidden()
@@ -42,13 +42,13 @@ def test_whose_and_used_are_two_readings_of_one_drawing(person: Arrive) -> None:
     assert "map-unmeasured" in page.evaluate(FILL), "the demo's cards are not measured"
     page.locator("select[name=state]").select_option("own")
     page.wait_for_url(lambda url: "state=own" in url)
-    assert "show=used" in page.url, "a filter keeps the reading"
+    assert "show=used" in page.url, "a filter keeps the view"
     expect(scale).to_be_visible()
     page.get_by_text("Whose", exact=True).click()
     assert page.evaluate(FILL) == whose
 
 
-def test_a_researcher_sees_another_department_and_no_more(person: Arrive) -> None:
+def test_researcher_sees_other_departments_without_their_names(person: Arrive) -> None:
     page = person("alice").go("/card-map/?pool=a100")
     expect(page.locator("#card-map")).to_contain_text("another department")
     page.locator(".map-card", has_text="another department").first.click()
@@ -61,7 +61,7 @@ VARIANTS = [("zh-CN", "light", 1400), ("en-US", "dark", 390)]
 
 
 @pytest.mark.parametrize(("language", "theme", "width"), VARIANTS)
-def test_it_is_accessible_and_as_wide_as_its_screen(person: Arrive, language: str, theme: str, width: int) -> None:
+def test_card_map_is_accessible_and_fits_the_screen(person: Arrive, language: str, theme: str, width: int) -> None:
     oscar = person("oscar", language=language, theme=theme, width=width)
     found = {}
     for path in (

@@ -17,18 +17,18 @@ def fill(page: Any) -> None:
 
 
 def forgive(someone: Any) -> None:
-    """What the network says of requests that were to be refused, and of panels that were asked anew meanwhile."""
+    """Removes console errors about requests that had to be refused, and about panels that were requested again meanwhile."""
     wanted = ("401", "403", "422", "sendAbort", "afterRequest")
     someone.heard = [text for text in someone.heard if not any(word in text for word in wanted)]
 
 
 def test_a_form_survives_the_end_of_its_session(person: Callable[..., Any]) -> None:
-    """Cookies are taken away while the form is open: it asks, here or in another tab, and then sends what was typed."""
+    """Cookies are removed while the form is open: a dialog asks for the password, and then the form is sent as typed."""
     alice = person("alice")
     page = alice.go(NEW + "?preset=quick-look")
     fill(page)
     alice.context.clear_cookies(name=re.compile("session"))
-    # The panel beside the form may have opened the dialog by now, which keeps a pointer away.
+    # The panel beside the form may have opened the dialog by now, which blocks the pointer.
     page.locator("main button.btn-primary[type=submit]").evaluate("button => button.click()")
     dialog = page.locator("#session")
     expect(dialog).to_be_visible()
@@ -56,7 +56,7 @@ def test_logging_in_in_another_tab_is_enough(person: Callable[..., Any]) -> None
     other.wait_for_url(alice.base + "/")
     other.close()
     page.bring_to_front()
-    expect(page.locator("#session")).to_be_hidden()  # it has seen that somebody is logged in again
+    expect(page.locator("#session")).to_be_hidden()  # the page has noticed the new login
     page.click("main button.btn-primary[type=submit]")
     page.wait_for_url("**/d/vision/workloads/*/")
     expect(page.locator("h1")).to_contain_text("outlives")
@@ -71,7 +71,7 @@ def log_in_again(someone: Any) -> None:
     expect(dialog).to_be_hidden()
 
 
-def test_a_preview_that_was_refused_meanwhile_is_made_of_what_stands_in_the_form(person: Callable[..., Any]) -> None:
+def test_preview_refused_for_an_ended_session_is_repeated_with_the_current_form(person: Callable[..., Any]) -> None:
     oscar = person("oscar")
     page = oscar.go("/operator/pools/a100/")
     preview = page.locator("#preview")
@@ -83,7 +83,7 @@ def test_a_preview_that_was_refused_meanwhile_is_made_of_what_stands_in_the_form
     forgive(oscar)
 
 
-def test_a_search_that_was_refused_meanwhile_finds_what_was_typed(person: Callable[..., Any]) -> None:
+def test_search_refused_for_an_ended_session_is_repeated_with_what_was_typed(person: Callable[..., Any]) -> None:
     oscar = person("oscar")
     page = oscar.go("/profile/")
     page.keyboard.press("Control+k")
@@ -99,7 +99,7 @@ def test_a_search_that_was_refused_meanwhile_finds_what_was_typed(person: Callab
     forgive(oscar)
 
 
-def test_what_was_typed_stays_when_the_language_is_switched(person: Callable[..., Any]) -> None:
+def test_switching_the_language_keeps_what_was_typed(person: Callable[..., Any]) -> None:
     alice = person("alice")
     page = alice.go(NEW)
     fill(page)
@@ -114,7 +114,7 @@ def test_what_was_typed_stays_when_the_language_is_switched(person: Callable[...
     expect(page.locator("html")).to_have_attribute("lang", "en")
 
 
-def test_an_amount_begins_again_with_a_pool_of_another_unit(person: Callable[..., Any]) -> None:
+def test_amount_is_reset_when_a_pool_of_another_unit_is_chosen(person: Callable[..., Any]) -> None:
     alice = person("alice")
     page = alice.go(NEW)
     options = page.locator("#id_pool option").evaluate_all(
@@ -140,8 +140,8 @@ def test_ctrl_enter_submits_a_new_workload_from_any_field(person: Callable[..., 
     page.wait_for_url(re.compile("/workloads/[0-9a-z]{26}/"))
 
 
-def test_a_refused_form_leads_to_each_field_at_fault(person: Callable[..., Any]) -> None:
-    """The first link has the focus; Enter goes to its field, also to one in a closed fold."""
+def test_refused_form_links_to_each_invalid_field(person: Callable[..., Any]) -> None:
+    """The first link has the focus; a link moves to its field, also to one in a closed fold."""
     alice = person("alice")
     page = alice.go(NEW)
     page.get_by_text("Recall, priority, waiting").click()

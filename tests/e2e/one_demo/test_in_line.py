@@ -1,4 +1,4 @@
-"""What has to stand in one line, or below each other, does: measured in a browser."""
+"""Alignment, measured in a browser: what belongs in one line or in one column is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEFT = "each => Math.round(each.getBoundingClientRect().left)"
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-def test_the_tabs_of_a_department_are_one_line_of_a_phone(person: Callable[..., Any], language: str) -> None:
+def test_department_tabs_fit_one_line_on_a_phone(person: Callable[..., Any], language: str) -> None:
     page = person("olivia", language=language, width=390).go("/d/vision/webhooks/")
     tops = page.locator(".department-tabs li").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
     assert len(tops) == 6
@@ -22,7 +22,7 @@ def test_the_tabs_of_a_department_are_one_line_of_a_phone(person: Callable[..., 
 
 @pytest.mark.parametrize("width", [320, 360, 390])
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-def test_the_top_bar_is_one_line_of_a_phone(person: Callable[..., Any], language: str, width: int) -> None:
+def test_top_bar_fits_one_line_on_a_phone(person: Callable[..., Any], language: str, width: int) -> None:
     page = person("alice", language=language, width=width).go("/")
     heights = page.locator(".topbar .btn:visible").evaluate_all("all => all.map(each => each.offsetHeight)")
     assert len(heights) == 5
@@ -30,7 +30,7 @@ def test_the_top_bar_is_one_line_of_a_phone(person: Callable[..., Any], language
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_columns_of_all_usage_tables_stand_below_each_other(person: Callable[..., Any]) -> None:
+def test_columns_of_all_usage_tables_are_aligned(person: Callable[..., Any]) -> None:
     page = person("oscar").go("/usage/?group=department")
     tables = page.locator(".usage-table").evaluate_all(
         f"all => all.map(table => [...table.querySelectorAll('thead th')].map({LEFT}))"
@@ -40,7 +40,7 @@ def test_columns_of_all_usage_tables_stand_below_each_other(person: Callable[...
 
 
 def test_a_menu_of_a_list_opens_beside_the_sidebar(person: Callable[..., Any]) -> None:
-    """Also where its button is the first of a line, as it is when the tools take two."""
+    """Also where its button is the first in a line, as it is when the tools take two lines."""
     page = person("alice").go("/d/vision/workloads/?state=succeeded")
     edge = page.locator("aside.navbar-vertical").evaluate("bar => bar.getBoundingClientRect().right")
     for name in ("Columns", "Saved filters"):
@@ -54,12 +54,12 @@ def test_a_menu_of_a_list_opens_beside_the_sidebar(person: Callable[..., Any]) -
         button.evaluate("each => { each.parentElement.style.order = 0; }")
 
 
-def test_the_id_of_a_workload_is_one_line_with_all_its_letters(person: Callable[..., Any]) -> None:
+def test_workload_id_is_shown_whole_in_one_line(person: Callable[..., Any]) -> None:
     id = person("alice").go("/d/vision/workloads/latest/").locator("#workload-id")
     assert id.evaluate("code => [code.scrollWidth - code.clientWidth, Math.round(code.offsetHeight / 18)]") == [0, 1]
 
 
-def test_text_is_of_the_sizes_of_the_scale(person: Callable[..., Any]) -> None:
+def test_text_sizes_follow_the_scale(person: Callable[..., Any]) -> None:
     page = person("alice").go("/")
     sizes = {
         name: page.locator(name).first.evaluate("each => getComputedStyle(each).fontSize")
@@ -68,7 +68,7 @@ def test_text_is_of_the_sizes_of_the_scale(person: Callable[..., Any]) -> None:
     assert sizes == {"body": "14px", "h1": "20px", ".demo-bar": "13px"}
 
 
-def test_a_template_that_is_saved_asks_for_nothing_more(person: Callable[..., Any]) -> None:
+def test_template_dialog_hides_its_form_after_saving(person: Callable[..., Any]) -> None:
     page = person("alice").go("/d/vision/workloads/new/?preset=quick-look")
     page.get_by_role("button", name="Save as template").click()
     dialog = page.locator("dialog[open]")

@@ -1,4 +1,4 @@
-"""What is read or about to be pressed stays where it is: when the parts that a page asks for arrive, and at live updates."""
+"""Text and buttons stay in place when parts of a page that load later arrive, and at live updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENTENCE_BESIDE = """(time) => {
   document.querySelector(".situation-time .big-number").textContent = time;
   return document.querySelector("[data-sentence]").getBoundingClientRect().top;
 }"""
-MOST = 0.01  # of the score that is called good below 0.1: a number that is a letter longer, a log that begins
+MOST = 0.01  # score, good below 0.1: allows for a number that is a digit longer, or a log that begins
 NEW = "/d/vision/workloads/new/"
 PAGES = {
     "alice": ("/", "/d/vision/workloads/", NEW, NEW + "?preset=train-1", "/d/vision/workloads/latest/", "/pools/", "/inbox/"),
@@ -37,7 +37,7 @@ PAGES = {
 
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("username", PAGES)
-def test_nothing_moves_by_itself(person: Callable[..., Any], username: str, width: int) -> None:
+def test_nothing_moves_on_load_or_live_update(person: Callable[..., Any], username: str, width: int) -> None:
     someone = person(username, width=width)
     someone.context.add_init_script(SHIFTS)
     moved = {path: shifts for path in PAGES[username] if (shifts := always_moves(someone, path))}
@@ -45,7 +45,7 @@ def test_nothing_moves_by_itself(person: Callable[..., Any], username: str, widt
 
 
 def always_moves(someone: Any, path: str) -> list[Any]:
-    """What moves each time the page is opened; what has changed meanwhile, a row more, moves things once."""
+    """Shifts that occur each time the page is opened; new data, such as one more row, shifts the layout only once."""
     for _visit in range(3):
         page = someone.go(path)
         for update in ("", LIVE, LIVE):
@@ -60,7 +60,7 @@ def always_moves(someone: Any, path: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("width", [1400, 768, 390])
-def test_a_workloads_sentence_stays_however_long_it_has_run(person: Callable[..., Any], width: int) -> None:
+def test_sentence_of_a_workload_does_not_move_as_its_time_grows(person: Callable[..., Any], width: int) -> None:
     alice = person("alice", language="zh-CN", width=width, theme="dark")
     page = alice.go("/d/vision/workloads/?state=running")
     page.locator("tbody a[href*='/workloads/']").first.click()
@@ -69,8 +69,8 @@ def test_a_workloads_sentence_stays_however_long_it_has_run(person: Callable[...
     assert len(set(tops)) == 1, tops
 
 
-def test_a_preview_that_grows_moves_nothing_of_the_form(person: Callable[..., Any]) -> None:
-    """Also what one types into, and what is pressed next: Submit, Save as template."""
+def test_growing_preview_does_not_move_the_form(person: Callable[..., Any]) -> None:
+    """Neither the field in use nor the buttons pressed next: Submit, Save as template."""
     page = person("alice").go(NEW + "?preset=quick-look")
     page.locator("#verdict [data-verdict]").wait_for()
     before = page.evaluate(PLACES)

@@ -17,7 +17,7 @@ REACH = """async (portal) => {
 }"""
 
 
-def test_a_cell_runs_in_jupyter_on_an_origin_that_reaches_nothing_of_the_portal(person: Arrive, demo: str) -> None:
+def test_jupyter_runs_a_cell_on_an_origin_that_cannot_reach_the_portal(person: Arrive, demo: str) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/workloads/new/?preset=notebook")
     page.get_by_role("button", name="Submit").click()
@@ -37,10 +37,10 @@ def test_a_cell_runs_in_jupyter_on_an_origin_that_reaches_nothing_of_the_portal(
 
 
 def run_a_cell(lab: Any, code: str) -> str:
-    """In a new notebook of an open JupyterLab, as a person does it; its output.
+    """Runs the code in a new notebook of an open JupyterLab, as a person would; returns its output.
 
-    When a network interface comes or goes on this machine (a test cluster's), Chromium breaks off what it is loading. Only
-    then it is loaded again, as a person would.
+    When a network interface comes or goes on this machine (a test cluster's), Chromium aborts what it is loading. Only
+    then the page is loaded again, as a person would.
     """
     broken_off: list[str] = []
     lab.on("requestfailed", lambda request: broken_off.append(str(request.failure)))
@@ -58,7 +58,7 @@ def _run_a_cell(lab: Any, code: str) -> str:
     lab.locator(".jp-LauncherCard").first.click(timeout=30_000)
     cell = lab.locator(".jp-Notebook .cm-content").first
     expect(cell).to_be_visible(timeout=30_000)
-    expect(lab.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=30_000)  # before, Jupyter forgets what is run
+    expect(lab.get_by_text("(ipykernel) | Idle")).to_be_visible(timeout=30_000)  # earlier, Jupyter drops what is run
     cell.click()
     expect(cell).to_be_focused()
     cell.press_sequentially(code)

@@ -1,4 +1,4 @@
-"""Pages on a phone: every figure is on the screen, none is reached by scrolling sideways only, and no day is cut."""
+"""Pages on a phone: every figure is visible without scrolling sideways, and no date is cut off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIDDEN = """() => [...document.querySelectorAll("main td, main tbody th, main tf
   const box = cell.getBoundingClientRect();
   return cell.checkVisibility() && box.width && (box.left < 0 || box.right > document.documentElement.clientWidth);
 }).map((cell) => cell.textContent.trim())"""
-# Days that are narrower than the browser draws one that has all the room.
+# Date fields that are narrower than the browser draws them where there is enough room.
 CUT_DAYS = """() => [...document.querySelectorAll("main input[type=date]")].filter((input) => {
   const whole = input.cloneNode();
   whole.style.cssText = "position: absolute; width: auto; min-width: 0; max-width: none; flex: none";
@@ -21,7 +21,7 @@ CUT_DAYS = """() => [...document.querySelectorAll("main input[type=date]")].filt
   whole.remove();
   return input.getBoundingClientRect().width < needed - 4;
 }).map((input) => input.name)"""
-# A full-width mark brings its own space; another one after it is a space of the English page.
+# Full-width punctuation includes its space; another space after it is left over from the English page.
 GAPS = r"""() => document.querySelector("main").innerText.match(/.{0,12}[。！？；，：] +\S.{0,12}/g) ?? []"""
 PAGES = {
     "alice": (
@@ -39,11 +39,11 @@ PAGES = {
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-def test_no_figure_hides_beyond_the_edge(person: Callable[..., Any], language: str) -> None:
+def test_figures_of_budgets_and_usage_are_within_the_screen(person: Callable[..., Any], language: str) -> None:
     oscar = person("oscar", language=language, width=390, theme="dark")
     page = oscar.go("/d/vision/budgets/new/")
     page.fill("#id_hours", "10")
-    with page.expect_navigation():  # to the end: before its style sheets are there nothing stands where it will
+    with page.expect_navigation():  # wait for the style sheets: without them, positions are not final
         page.locator("main button.btn-primary").click()
     expect(page.locator("main .quota-bar")).to_be_visible()
     assert page.evaluate(HIDDEN) == []
@@ -54,7 +54,7 @@ def test_no_figure_hides_beyond_the_edge(person: Callable[..., Any], language: s
         assert page.evaluate(HIDDEN) == [], address
         assert oscar.axe() == []
     oscar.go("/d/vision/budgets/")
-    with page.expect_navigation():  # to the end: before its scripts are there the button opens nothing
+    with page.expect_navigation():  # wait for the scripts: without them, the button opens nothing
         page.get_by_role("link", name="编辑" if language == "zh-CN" else "Edit").click()
     page.locator("main button.btn-danger, main [data-dialog]").first.click()
     page.locator("dialog[open] button.btn-danger").click()
@@ -63,7 +63,9 @@ def test_no_figure_hides_beyond_the_edge(person: Callable[..., Any], language: s
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 @pytest.mark.parametrize("username", PAGES)
-def test_no_page_hides_what_it_has_beyond_the_edge(person: Callable[..., Any], username: str, language: str) -> None:
+def test_pages_have_nothing_beyond_the_edge_of_the_screen(
+    person: Callable[..., Any], username: str, language: str
+) -> None:
     somebody = person(username, language=language, width=390, theme="dark")
     for address in PAGES[username]:
         page = somebody.go(address)
@@ -73,7 +75,7 @@ def test_no_page_hides_what_it_has_beyond_the_edge(person: Callable[..., Any], u
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
 
 
-def test_the_operators_pages_are_a_sheet_that_one_button_opens(person: Callable[..., Any]) -> None:
+def test_one_button_opens_the_sheet_of_operator_pages(person: Callable[..., Any]) -> None:
     oscar = person("oscar", width=390, theme="dark")
     page = oscar.go("/operator/audit/")
     sheet = page.get_by_role("navigation", name="Operator pages")

@@ -1,4 +1,4 @@
-"""Every step of every tour, in a real page: its element is there and outlined, the card beside it covers nothing."""
+"""Every step of every tour, in a real page: its element is present and outlined, and the card beside it covers no main button."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_step_has_its_element_in_a_real_page(
     expect(page.locator(".tour")).to_have_count(0)
 
 
-def test_a_tour_is_offered_at_the_first_login_goes_back_and_is_closed_for_good(person: Callable[..., Any]) -> None:
+def test_tour_is_offered_at_the_first_login_and_can_be_dismissed_for_good(person: Callable[..., Any]) -> None:
     bob = person("bob")
     page = bob.page
     offer = page.locator(".tour-offer")
@@ -74,7 +74,7 @@ def test_a_tour_is_offered_at_the_first_login_goes_back_and_is_closed_for_good(p
     page.get_by_role("button", name="Back", exact=True).click()
     expect(page.locator("#tour h2")).to_contain_text("1 of 5")
     page.wait_for_load_state()  # with its scripts
-    page.evaluate("htmx.trigger(document.body, 'live')")  # a refresh of the part it stands in leaves it there
+    page.evaluate("htmx.trigger(document.body, 'live')")  # a refresh of the part around it keeps it
     page.wait_for_timeout(1000)
     expect(page.locator("#tour h2")).to_contain_text("1 of 5")
     page.get_by_role("button", name="Do not show again").click()

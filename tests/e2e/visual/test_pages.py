@@ -1,6 +1,6 @@
-"""How pages look: key pages in both themes, at a desk and on a phone, beside small pictures of them that are kept here.
+"""The look of key pages in both themes, on a desktop and on a phone, compared with small reference pictures.
 
-README.md says how to take new ones after a change that is meant.
+README.md says how to take new ones after an intended change.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ NOW = BEGUN + dt.timedelta(hours=1)
 SIZES = {1400: 1000, 390: 1300}  # width: height, in CSS pixels
 THEMES = ("light", "dark")
 FONT = base64.b64encode((Path(__file__).parent / "bars.woff2").read_bytes()).decode()
-# The sign of live pages has other words before the first second has passed.
+# The indicator of live pages has another text during the first second.
 STYLE = f"""
 @font-face {{ font-family: Bars; src: url(data:font/woff2;base64,{FONT}); }}
 *, *::before, *::after {{ font-family: Bars !important; transition: none !important; animation: none !important; }}
 input {{ caret-color: transparent !important; }}
 .live {{ display: none !important; }}
 """
-SETTLED = "!document.querySelector('.htmx-request, [aria-busy=true]')"  # what a page asks for when it is there has come
+SETTLED = (
+    "!document.querySelector('.htmx-request, [aria-busy=true]')"  # what the page requests after loading has arrived
+)
 SHOWN_IN = """async (theme) => {
   document.documentElement.dataset.bsTheme = theme;
   await document.fonts.load("1em Bars");
@@ -86,8 +88,8 @@ def kept(name: str, theme: str, width: int) -> Path:
 
 
 class Looker:
-    """A browser of each person at a moment that stands still, in which all text is bars of the same width. Nobody's requests that
-    are still under way can meet another one's session."""
+    """A browser context for each user, at a fixed time, in which all text is bars of the same width. Pending requests of one user
+    cannot meet another user's session."""
 
     def __init__(self, launched: Any, base: str, cookies: dict[str, str], workload: str) -> None:
         self.launched, self.base, self.cookies, self.workload = launched, base, cookies, workload
@@ -124,7 +126,7 @@ class Looker:
         return small(self.page.screenshot(animations="disabled"))
 
     def share_changed_by(self, script: str, name: str, theme: str = "light", width: int = 1400) -> float:
-        """The share of other pixels in the picture of a page when a script has changed it."""
+        """The share of different pixels in the picture of a page after a script has changed it."""
         self.open(name)
         self.page.evaluate(script)
         return difference(Picture.open(kept(name, theme, width)), self.picture(theme, width)).share
@@ -133,8 +135,8 @@ class Looker:
 STATES = {"holding": "running", "leaving": "recalled"}  # of a claim, and then of its workload
 
 
-def call_back() -> None:
-    """Alice asks for four cards, which Biology has to give back."""
+def reclaim_four_cards() -> None:
+    """Alice submits a workload of four cards, which Biology has to return."""
     pool = Pool.objects.get(slug="a100")
     request = WorkloadRequest(
         kind=Kind.JOB, name="train-4", pool=pool, image=Image.objects.get(name=TRAINING), command=("train",), units_per_pod=4,
@@ -154,7 +156,7 @@ def looker(settings: Any, tmp_path: Path, live_server: Any) -> Iterator[Looker]:
         submit_load()
     User.objects.update(tour_closed=True, changes_read=settings.VERSION)
     with time_machine.travel(NOW - dt.timedelta(seconds=20)):
-        call_back()
+        reclaim_four_cards()
     for attempt in Attempt.objects.filter(claim__state__in=STATES).select_related("claim"):
         Attempt.objects.filter(pk=attempt.pk).update(started_at=BEGUN + dt.timedelta(minutes=1))
         Workload.objects.filter(pk=attempt.workload_id).update(state=STATES[attempt.claim.state])
@@ -189,10 +191,10 @@ BROKEN = {  # what is wrong → what makes it so, and where
 LATER = """const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
 while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(/\\d/g, "7");
 document.querySelector("main td time").lastChild.data += " 00";"""
-"""Another day: every number is another one, and a time is longer."""
+"""As on another day: every number is different, and a time is longer."""
 
 
-def test_pages_look_as_they_did_and_broken_ones_do_not(looker: Looker, tmp_path: Path) -> None:
+def test_pages_match_their_reference_pictures_and_broken_pages_do_not(looker: Looker, tmp_path: Path) -> None:
     changed = []
     for name, theme, width in [(name, theme, width) for name in PAGES for width in SIZES for theme in THEMES]:
         if (theme, width) == (THEMES[0], next(iter(SIZES))):
@@ -205,7 +207,7 @@ def test_pages_look_as_they_did_and_broken_ones_do_not(looker: Looker, tmp_path:
         if found.is_broken:
             picture.save(tmp_path / file.name)
             found.picture.save(tmp_path / f"where-{file.name}")
-            changed.append(f"{file.stem}: {found.share:.1%} of it is another")
+            changed.append(f"{file.stem}: {found.share:.1%} of it differs")
     assert changed == [], f"new pictures, and where they differ, are in {tmp_path}"
     broken = {what: looker.share_changed_by(*how) for what, how in BROKEN.items()}
     assert {what: share for what, share in broken.items() if share <= TOLERATED} == {}, broken
