@@ -329,13 +329,13 @@ def free_on(host: Host, free: Row) -> int:
     return sum([sum(free[stretch]) for stretch in host.slices]) if host.slices else sum(free[host.stretch])
 
 
-def largest_on(host: Host, free: Row, like: Claim | None = None) -> int:
-    """The most units that one pod of any shape could get on the node (on one card, if cards are shared). `like`: a claim whose
-    pod needs as much CPU and memory for each unit, and the same devices."""
-    most = _largest_on_cards(host, free)
-    for what, amount in () if like is None else like.beside:
+def largest_on(host: Host, free: Row, like: Claim) -> int:
+    """Units of the largest pod like the claim's that fits on the node (on one card, if cards are shared): not larger than the
+    claim's, with as much compute, CPU and memory for each unit, and the same devices. For MIG: of a smaller profile."""
+    most = (_largest_on_cards if host.pool.mig is None else _largest_instance)(host, free, like)
+    for what, amount in like.beside:
         slot = host.beside.get(what, NOWHERE)
-        if like is None or slot is None or most == 0:
+        if slot is None or most == 0:
             continue
         if what in (CPU, MEMORY):
             most = min(most, like.on_card * max(0, free[slot]) // amount)
@@ -344,14 +344,30 @@ def largest_on(host: Host, free: Row, like: Claim | None = None) -> int:
     return most if host.shared or not host.whole else most - most % host.whole
 
 
-def _largest_on_cards(host: Host, free: Row) -> int:
-    left = free[host.stretch]
-    best = max(left.count(host.whole) * host.whole, *left, 0)
+def _largest_on_cards(host: Host, free: Row, like: Claim) -> int:
+    """Any number of whole empty cards or, if cards are shared, a part of one."""
+    left, whole = free[host.stretch], host.whole
+    empty = sum(units == whole and _cores_fit(like, host, card, free) for card, units in enumerate(left))
+    parts = [min(units, _compute_for(like, host, card, free)) for card, units in enumerate(left) if host.shared]
+    return min(like.on_card, max(empty * whole, *parts, 0))
+
+
+def _compute_for(like: Claim, host: Host, card: int, free: Row) -> int:
+    """For how many units of the card its free compute is enough, at the claim's percentage for each unit."""
+    cores = host.cores[card] if host.cores and like.cores_per_pod else None
+    return host.whole if cores is None else min(like.on_card, host.whole) * free[cores] // (like.cores_per_pod or 1)
+
+
+def _largest_instance(host: Host, free: Row, like: Claim) -> int:
+    best = 0
     for name, profile in profiles_of(host.pool.mig).items():
-        probe = Claim("", "", host.pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
-        if profile.size > best and _instance(probe, host, free, 0) is not None:
+        if best < profile.size < like.on_card and _instance(_of_profile(name, host.pool), host, free, 0) is not None:
             best = profile.size
     return best
+
+
+def _of_profile(name: str, pool: Pool) -> Claim:
+    return Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
 
 
 # Nodes in order of a rank --------------------------------------------------------------------------
@@ -601,8 +617,9 @@ def find_places(claim: Claim, pool: Pool, room: Room, units: int | None = None) 
 
 
 def pods_that_fit(claim: Claim, pool: Pool, room: Room) -> int:
-    """How many of the claim's pods fit at the same time."""
-    return len(_place_pods(claim, pool, room, None))
+    """How many of the claim's pods fit at the same time, in one domain if they must share it."""
+    domains = _domains(pool, room) if claim.same_domain else ANYWHERE
+    return max((len(_place_pods(claim, pool, room, domain)) for domain in domains), default=0)
 
 
 def free_units(pool: Pool, room: Room) -> list[int]:
@@ -611,12 +628,19 @@ def free_units(pool: Pool, room: Room) -> list[int]:
     return [int(rank[0]) for rank in ranks]
 
 
-def largest_pod(pool: Pool, room: Room, like: Claim | None = None) -> int:
-    """The most units that one pod of any shape, or one `like` the claim's, could get on one node (one card, if cards are
-    shared)."""
-    question = ("largest", None if like is None else (like.on_card, like.beside))
-    host = room.ranking(question, pool, lambda host: (-largest_on(host, room.row, like),)).first()
-    return 0 if host is None else largest_on(host, room.row, like)
+def largest_request(claim: Claim, pool: Pool, room: Room) -> int:
+    """Units of the largest request like the claim that fits: as many of its pods as fit or, if none does, one smaller pod."""
+    units = max(0, room.row[room.space.pool[pool.id]])
+    pods = pods_that_fit(claim, pool, room)
+    if pods:
+        return min(units, pods * claim.on_card)
+
+    def most_first(host: Host) -> Rank | None:
+        possible = host.domain is not None or not claim.same_domain
+        return (-largest_on(host, room.row, claim),) if possible else None
+
+    host = room.ranking(("largest", claim.shape, claim.same_domain), pool, most_first).first()
+    return 0 if host is None else min(units, largest_on(host, room.row, claim))
 
 
 def nearest_machine(claim: Claim, pool: Pool, room: Room) -> Machine | None:

@@ -135,7 +135,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Fragmented:
-    """Enough units are free, but not together: the largest request of this shape that fits is `largest_fit`.
+    """Enough units are free, but not together: the largest request like this one that fits is `largest_fit`, less than asked
+    (placement.py: `largest_request`).
     `moves` would make room (waiting.py): () if none were found within bounds, None if there was no search. `machine` is the
     closest node with the cards, if something beside them is missing. `empty`: it does not even fit into an empty pool.
     """
@@ -156,6 +157,8 @@ class Fragmented:
             return N_(
                 "The nodes have no room for it, even with nothing running: at most %(largest_fit)s of this shape fit."
             )
+        if not self.largest_fit:
+            return N_("%(free_units)s are free but fragmented: not even a smaller request of this shape fits.")
         return N_("%(free_units)s are free but fragmented: the largest request that fits is %(largest_fit)s.")
 
     @property
@@ -164,6 +167,8 @@ class Fragmented:
             return self.machine.advice
         if self.empty:
             return N_("Request fewer units per pod.")
+        if not self.largest_fit:
+            return N_("Request another shape, or wait until a node is free.")
         return N_("Request fewer units per pod, or wait until a node is free.")
 
 

@@ -20,7 +20,7 @@ from quotas.engine.placement import (
     by_domain,
     free_units,
     has_spot,
-    largest_pod,
+    largest_request,
     nearest_machine,
     pods_that_fit,
 )
@@ -179,11 +179,7 @@ def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
         trial.free(free, [state.vectors[victim.id] for victim in victims])
         if not victims or free.row[state.pool_slot] < state.asked(claim) or state.places(claim, free) is not None:
             return []
-        fit = pods_that_fit(claim, state.pool, free) * claim.units_per_pod
-        if claim.pods == 1 and claim.profile is None:
-            fit = largest_pod(state.pool, free, claim)
-        # if the whole claim fits, it lacks a common domain, or cores of a card
-        return [NoNodeToClear(fit)] if fit < claim.units else []
+        return [NoNodeToClear(largest_request(claim, state.pool, free))]
 
 
 def _outside(account: Account, claim: Claim, asked: int) -> Reason:
@@ -245,9 +241,10 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     elif free < asked:
         yield HeldFor(next(_earmarks_of_free(state, claim)).claim.id)
     else:  # there are nodes: otherwise it would start
+        room = state.free_in_both
         if claim.pods > 1:
-            yield WaitingForGang(pods_that_fit(claim, state.pool, state.free_now), claim.pods)
-        yield Fragmented(free, largest_pod(state.pool, state.free_now, claim))
+            yield WaitingForGang(pods_that_fit(claim, state.pool, room), claim.pods)
+        yield Fragmented(free, largest_request(claim, state.pool, room))
 
 
 # The largest request that could run -----------------------------------------------------------------------------------

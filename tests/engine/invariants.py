@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Slot, Space, Vector
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
+from quotas.engine.reasons import Fragmented, NoNodeToClear, WaitingForGang
 from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
 from quotas.engine.units import gone_by, spent_budget, stranded_units
 
@@ -35,6 +36,7 @@ def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         *_worse_rights(snapshot, plan),
         *_over_budget(snapshot, plan),
         *_promised_twice(snapshot, plan),
+        *_contradicted(snapshot, plan),
     )
 
 
@@ -198,6 +200,18 @@ def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             there += units
             if units < 0 and there < 0 <= free[slot]:
                 yield Violation(10, id, f"{-there} units promised for {when} are promised to others")
+
+
+def _contradicted(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    """11: what a reason says to fit is less than what the claim asks for."""
+    for claim, decision in _decided(snapshot, plan):
+        for reason in decision.reasons:
+            if isinstance(reason, Fragmented | NoNodeToClear) and reason.largest_fit >= claim.pods * claim.on_card:
+                yield Violation(
+                    11, claim.id, f"{reason.largest_fit} are said to fit, {claim.on_card} per pod are asked"
+                )
+            if isinstance(reason, WaitingForGang) and reason.have >= reason.need:
+                yield Violation(11, claim.id, f"{reason.have} pods are said to fit, {reason.need} are asked")
 
 
 def _gone_after(snapshot: Snapshot, plan: Plan) -> set[str]:

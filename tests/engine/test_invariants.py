@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from quotas.engine.reasons import Fragmented, NoNodeToClear, WaitingForGang
 from quotas.engine.types import Decision, DecisionKind, Placed, Plan, Reservation, Snapshot
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, leaving, nodes, pending
 from tests.engine.invariants import of_plan, of_state
@@ -55,7 +56,7 @@ def answered(kind: DecisionKind, **more: object) -> Decision:
     return Decision("w", kind, **more)  # type: ignore[arg-type]
 
 
-ADMIT, RECLAIM = DecisionKind.ADMIT, DecisionKind.RECLAIM
+ADMIT, RECLAIM, WAIT = DecisionKind.ADMIT, DecisionKind.RECLAIM, DecisionKind.WAIT
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,9 @@ ADMIT, RECLAIM = DecisionKind.ADMIT, DecisionKind.RECLAIM
             [replace(answered(RECLAIM, own=2, waiting_on=("l",), by=300), claim=claim) for claim in "wv"],
             10,
         ),
+        (a_state(pending("w", "a", 2)), [answered(WAIT, reasons=(Fragmented(3, 2),))], 11),
+        (a_state(pending("w", "a", 2)), [answered(WAIT, reasons=(NoNodeToClear(2),))], 11),
+        (a_state(pending("w", "a", 1, pods=2)), [answered(WAIT, reasons=(WaitingForGang(2, 2),))], 11),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_named(state: Snapshot, decisions: list[Decision], rule: int) -> None:
