@@ -20,7 +20,7 @@ from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
 from quotas.engine.snapshot_json import reason_from_json
-from quotas.engine.what_if import Difference, Standing
+from quotas.engine.what_if import ClaimsOnNodes, Difference
 from quotas.lending.schedule import Window
 from quotas.lending.windows import Return, schedule_of, when_of
 from quotas.models import Claim, Pool, Quota
@@ -227,7 +227,7 @@ class Words(_Names):
         if not plan.decisions and not plan.withdrawn:
             yield "Nobody waits."
 
-    def of_difference(self, difference: Difference, standing: Standing) -> list[str]:
+    def of_difference(self, difference: Difference, standing: ClaimsOnNodes) -> list[str]:
         """Sentences about a change. `standing`: claims on the nodes that it drains."""
         sentences = [*self._of_nodes(standing)]
         for pool in self.units:
@@ -236,7 +236,7 @@ class Words(_Names):
                 sentences += difference_sentences(in_pool, reader=self.reader(pool))
         return sentences or difference_sentences(difference)
 
-    def _of_nodes(self, standing: Standing) -> Iterator[str]:
+    def _of_nodes(self, standing: ClaimsOnNodes) -> Iterator[str]:
         for node, claims in standing.items():
             for claim in claims:
                 going = self.claims[claim].state is e.ClaimState.LEAVING

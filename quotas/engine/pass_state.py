@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from quotas.engine.placement import FreeInBoth, Host, Places, Room, Slot, Trial, Vector, add, find_places, fits
+from quotas.engine.placement import FreeNowAndLater, Host, Places, Room, Slot, Trial, Vector, add, find_places, fits
 from quotas.engine.queue import line_of, queue_order
 from quotas.engine.quota_tree import Ledger, Standing, standing_of
 from quotas.engine.types import (
@@ -127,7 +127,7 @@ class PassState:
     """
 
     def __init__(
-        self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
+        self, snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_now_and_later: FreeNowAndLater
     ) -> None:
         self.now, self.settings, self.pool = snapshot.now, snapshot.settings, pool
         if pool.balances is not None:  # balances decide who starts first; present shares would preempt those again
@@ -141,14 +141,14 @@ class PassState:
         self.ledger = Ledger(pool, snapshot.departments, stay)
         self.standing: Standing = standing_of(holding, self.now, snapshot.departments)
         self.charges = self.standing.charges
-        self.recalled = dict(self.standing.left)
+        self.left_of_recalls = dict(self.standing.left)
         self._lost_work: dict[ClaimId, int] = {}
         self._policies: dict[DepartmentId, Policy] = {}
         self.used_by: dict[tuple[DepartmentId, str], int] = {}
         self.earmarks: dict[ClaimId, Earmark] = {}
         self.inside_only: dict[DepartmentId, dict[ClaimId, None]] = {}
         self.reserved: dict[DepartmentId, dict[ClaimId, None]] = {}
-        self.free_now, self.free_later, self._free_in_both = free_now, free_later, free_in_both
+        self.free_now, self.free_later, self._free_now_and_later = free_now, free_later, free_now_and_later
         self.claims = {claim.id: claim for claim in mine}
         self.pending = [claim for claim in mine if claim.state is ClaimState.PENDING]
         self.holding: dict[DepartmentId, dict[ClaimId, Claim]] = {}
@@ -239,10 +239,10 @@ class PassState:
     def asked(self, claim: Claim) -> int:
         """Units that the claim would add to its department's usage: all but those that it draws, or has reserved, from its
         department's recalls."""
-        if not self.recalled or claim.is_recall:
+        if not self.left_of_recalls or claim.is_recall:
             return claim.units
         earmark = self.earmarks.get(claim.id)
-        left = self.recalled.get(claim.department, 0) + (0 if earmark is None else earmark.drawn)
+        left = self.left_of_recalls.get(claim.department, 0) + (0 if earmark is None else earmark.drawn)
         return max(0, claim.units - left)
 
     def inside(self, claim: Claim) -> bool:
@@ -277,7 +277,7 @@ class PassState:
             yield from self.inside_only.get(account.id, ())
             account = account.parent
 
-    def reserved_behind(self, claim: Claim) -> bool:
+    def has_later_reservation(self, claim: Claim) -> bool:
         """Whether a claim of its department that comes after it in the queue has a reservation."""
         mine = self.reserved.get(claim.department, {})
         return any(queue_order(self.earmarks[id].claim) > queue_order(claim) for id in mine)
@@ -340,8 +340,8 @@ class PassState:
     def queue_position(self) -> Mapping[ClaimId, int]:
         """The position in line of every claim that could run (queue.py)."""
         ledger = Ledger(self.pool, self.departments.values(), sum(self.stranded.values()))
-        standing = (claim for claim in self.claims.values() if claim.id not in self.impossible)
-        return line_of(ledger, standing, self.settings.fair_sharing)
+        possible = (claim for claim in self.claims.values() if claim.id not in self.impossible)
+        return line_of(ledger, possible, self.settings.fair_sharing)
 
     def comes_after(self, claim: Claim, preemptor: Claim) -> bool:
         """Whether a claim comes after the preemptor in line."""
@@ -367,10 +367,10 @@ class PassState:
         return self._fits_empty[key]
 
     @property
-    def free_in_both(self) -> Room:
+    def free_now_and_later(self) -> Room:
         """What is free now and on which no reservation counts later. Two claims may wait for the same leaver, one for its cards
         and the other for its CPU beside cards that are free: no other claim may start on those."""
-        return self._free_in_both.refreshed()
+        return self._free_now_and_later.refreshed()
 
     def places(self, claim: Claim, free: Room, units: int | None = None) -> Places | None:
         """Places for the claim in what is free, its reserved ones if they are free; None if it does not fit. `units`: what it
@@ -413,7 +413,7 @@ class PassState:
         for id, units in drawn.items():
             department = self.claims[id].department
             self.charges[id] -= times * units
-            self.recalled[department] -= times * units
+            self.left_of_recalls[department] -= times * units
             self.ledger.add(department, -times * units)
             self.free_now.add({self.pool_slot: times * units})
             self.free_later.add({self.pool_slot: times * units})
@@ -423,7 +423,7 @@ class PassState:
         vector = self.vectors[claim.id] = self.need(claim, places)
         asked = vector[self.pool_slot]
         if asked < claim.units:
-            self.recalled[claim.department] -= claim.units - asked
+            self.left_of_recalls[claim.department] -= claim.units - asked
         self.ledger.add(claim.department, asked)
         self._count_user(claim, claim.units)
         self.free_now.add(vector, -1)
@@ -456,7 +456,7 @@ class PassState:
         """The claim does not start after all."""
         vector = self.vectors.pop(claim.id)
         charged = vector[self.pool_slot]
-        self.recalled[claim.department] = self.recalled.get(claim.department, 0) + claim.units - charged
+        self.left_of_recalls[claim.department] = self.left_of_recalls.get(claim.department, 0) + claim.units - charged
         del self.started[claim.id]
         self.ledger.remove(claim.department, charged)
         self._count_user(claim, -claim.units)
@@ -471,9 +471,9 @@ class PassState:
         earmark = Earmark(claim, charged, need=need)
         for leaver in waiting_on:
             self.wait_for(earmark, leaver)
-        if charged < claim.units and claim.department in self.recalled:
-            earmark.drawn = min(claim.units - charged, self.recalled[claim.department])
-            self.recalled[claim.department] -= earmark.drawn
+        if charged < claim.units and claim.department in self.left_of_recalls:
+            earmark.drawn = min(claim.units - charged, self.left_of_recalls[claim.department])
+            self.left_of_recalls[claim.department] -= earmark.drawn
         self._count_user(claim, claim.units)
         self.reserved.setdefault(claim.department, {})[claim.id] = None
         self.add_earmark(earmark)
@@ -512,7 +512,7 @@ class PassState:
         earmark = self.earmarks[claim.id]
         self.remove_earmark(earmark)
         if earmark.drawn:
-            self.recalled[claim.department] += earmark.drawn
+            self.left_of_recalls[claim.department] += earmark.drawn
         del self.reserved[claim.department][claim.id]
         self._count_user(claim, -claim.units)
         self.departures.release(claim)
@@ -576,7 +576,7 @@ class PassState:
         """End of use: clear the caches, which refer to the state and the rooms, so that memory is freed at once without a garbage
         collection over thousands of entries."""
         self.node_costs.clear()
-        for room in (self.free_now, self.free_later, self._free_in_both, self.__dict__.get("empty_pool")):
+        for room in (self.free_now, self.free_later, self._free_now_and_later, self.__dict__.get("empty_pool")):
             if room is not None:
                 room.forget()
 
@@ -592,9 +592,9 @@ class PassTrial(Trial):
 
     def charge(self, department: DepartmentId, units: int) -> None:
         """As if the department used `units` more (negative: fewer)."""
-        lend = self._state.ledger.lend
-        lend(department, units)
-        self._undo.append((lend, (department, -units)))
+        charge = self._state.ledger.charge
+        charge(department, units)
+        self._undo.append((charge, (department, -units)))
 
     def uncharge(self, claims: Iterable[Claim]) -> None:
         """As if the claims did not count in their departments' quotas."""

@@ -96,14 +96,14 @@ class Space:
         for profile, count in (node.instances or {}).items():
             host.instances[profile] = self._add(host.number, count)
         if pool.mig is None:
-            first = self._add(host.number, *[card.left for card in node.cards])
+            first = self._add(host.number, *[card.capacity for card in node.cards])
             host.cards, host.stretch = range(first, len(self.capacity)), slice(first, len(self.capacity))
             if any(card.cores is not None for card in node.cards):
                 host.cores = [None if c.cores is None else self._add(host.number, c.cores) for c in node.cards]
         elif node.instances is None:
             for card in node.cards:
                 host.media.append(self._add(host.number, 1))
-                first = self._add(host.number, *[int(slice_ < card.left) for slice_ in range(card.units)])
+                first = self._add(host.number, *[int(slice_ < card.capacity) for slice_ in range(card.units)])
                 host.slices.append(slice(first, first + card.units))
         return host
 
@@ -481,15 +481,15 @@ class Room:
         """Clear the cached rankings."""
         self._rankings.clear()
 
-    def lend(self, vector: Mapping[Slot, int], times: int) -> Changed:
-        """As `add`, but for a trial; pass the result to `take_back`."""
+    def add_in_trial(self, vector: Mapping[Slot, int], times: int) -> Changed:
+        """As `add`; pass the result to `undo` when the trial ends."""
         versions = self._versions
         before = [(machine, versions.of[machine]) for machine in self._machines(vector)]
         self._count(vector, times)
         return [(machine, version, versions.note(machine)) for machine, version in before]
 
-    def take_back(self, vector: Mapping[Slot, int], times: int, changed: Changed) -> None:
-        """Undo `lend`: a machine that did not change otherwise gets its version from before the trial."""
+    def undo(self, vector: Mapping[Slot, int], times: int, changed: Changed) -> None:
+        """Undo `add_in_trial`: a machine that did not change otherwise gets its version from before the trial."""
         versions = self._versions
         self._count(vector, -times)
         for machine, before, during in changed:
@@ -550,7 +550,7 @@ class Trial:
     def free(self, room: Room, vectors: Collection[Mapping[Slot, int]], times: int = 1) -> None:
         """As if the vectors were free in the room, too."""
         vector = _sum(vectors)
-        self._undo.append((room.take_back, (vector, times, room.lend(vector, times))))
+        self._undo.append((room.undo, (vector, times, room.add_in_trial(vector, times))))
 
     def take(self, room: Room, vectors: Collection[Mapping[Slot, int]]) -> None:
         """As if the vectors were not free in the room."""
@@ -568,7 +568,7 @@ def _sum(vectors: Collection[Mapping[Slot, int]]) -> Mapping[Slot, int]:
     return total
 
 
-class FreeInBoth(Room):
+class FreeNowAndLater(Room):
     """What is free in both of two rooms: the smaller amount of each slot."""
 
     def __init__(self, one: Room, other: Room) -> None:
@@ -576,7 +576,7 @@ class FreeInBoth(Room):
         self._one, self._other = one.row, other.row
         self._moved = one.watch(), other.watch()
 
-    def refreshed(self) -> "FreeInBoth":
+    def refreshed(self) -> "FreeNowAndLater":
         """Update it with changes in the two rooms, and return it. Not allowed during a trial on it."""
         one, other, row = self._one, self._other, self.row
         for moved in self._moved:
@@ -586,11 +586,11 @@ class FreeInBoth(Room):
         return self
 
 
-def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, FreeInBoth]:
+def rooms_of(snapshot: Snapshot) -> tuple[Room, Room, FreeNowAndLater]:
     """Empty rooms of the snapshot's pools, for what is free now, what is free later, and what is free in both."""
     space = Space(snapshot.pools, snapshot.departments)
     now, later = Room(space), Room(space)
-    return now, later, FreeInBoth(now, later)
+    return now, later, FreeNowAndLater(now, later)
 
 
 # Finding places -------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
     for each in passes:
         each.run()
     decisions = sorted((decision for each in passes for decision in each.decisions(hints)), key=lambda d: d.claim)
-    withdrawn = sorted(leaver for each in passes for leaver in each.withdrawn())
+    withdrawn = sorted(leaver for each in passes for leaver in each.withdraw())
     for each in passes:
         each.state.close()
     return Plan(snapshot.id, tuple(decisions), tuple(withdrawn))
@@ -95,7 +95,7 @@ class PlanningPass:
             self._forget_waiting()
             self.state.ask_again = False
             self._settle_reservations()  # step 1
-            self._let_leavers_stay(waiting={claim.id for claim in self.state.pending} - self.state.started.keys())
+            self._let_leavers_stay(preemptors={claim.id for claim in self.state.pending} - self.state.started.keys())
             self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return
@@ -108,7 +108,7 @@ class PlanningPass:
         state = self.state
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
-            if decision.decision is not DecisionKind.WAIT and state.reserved_behind(claim):
+            if decision.decision is not DecisionKind.WAIT and state.has_later_reservation(claim):
                 state.ask_again = True  # a reservation of its department may lose its right
 
     def _answer(self, claim: Claim) -> Decision:
@@ -127,7 +127,7 @@ class PlanningPass:
         """If quotas allow, start it where there is room both now and later, when all reservations are filled."""
         state = self.state
         drawn = state.draw_from_recalls(claim)
-        places = state.places(claim, state.free_in_both) if state.entitled(claim) else None
+        places = state.places(claim, state.free_now_and_later) if state.entitled(claim) else None
         if places is None:
             state.return_to_recalls(drawn)
             return None
@@ -166,14 +166,15 @@ class PlanningPass:
 
     # Step 7: who stays after all --------------------------------------------------------------------------------------
 
-    def _let_leavers_stay(self, waiting: Collection[ClaimId]) -> None:
-        """Victims of earlier passes stay if their preemptor is not `waiting`, no reservation needs them, their notice runs, and
-        the limits allow their units."""
+    def _let_leavers_stay(self, preemptors: Collection[ClaimId]) -> None:
+        """Victims of earlier passes stay if they leave for none of these `preemptors`, no reservation needs them, their notice
+        still runs, and the limits allow their units."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-            notice_runs = leaver.held_for is not None and (leaver.leave_by is None or leaver.leave_by > state.now)
-            needed = leaver.held_for in waiting or state.departures.awaited.get(leaver.id)
-            if notice_runs and not needed and state.may_return(leaver):
+            if leaver.held_for is None or (leaver.leave_by is not None and leaver.leave_by <= state.now):
+                continue  # not preempted by an earlier pass, or its notice is over
+            needed = leaver.held_for in preemptors or state.departures.awaited.get(leaver.id)
+            if not needed and state.may_return(leaver):
                 state.unpreempt(leaver)
                 self._let_stay.add(leaver.id)
 
@@ -204,7 +205,8 @@ class PlanningPass:
     def _charge(self, claim: Claim) -> tuple[int, int]:
         """The claim's units as own and borrowed; what it draws from a recall is its department's own."""
         asked, own = self.state.asked(claim), self.state.own_units(claim)
-        return own + claim.units - asked, asked - own
+        drawn = claim.units - asked
+        return drawn + own, asked - own
 
     def _in_turn(self, claims: list[Claim]) -> Iterator[Claim]:
         """The claims in their departments' turn; departments whose usage an answer has changed are ranked again."""
@@ -212,10 +214,10 @@ class PlanningPass:
         competition = Competition(state.ledger, claims, state.settings.fair_sharing, state.asked)
         self._in_vain.clear()  # kinds of borrowers that found no victims
         while (claim := competition.next()) is not None:
-            held = len(state.earmarks)
+            earmarks_before = len(state.earmarks)
             yield claim
             answer = self.answers.get(claim.id)
-            if answer is None or answer.decision is not DecisionKind.WAIT or len(state.earmarks) != held:
+            if answer is None or answer.decision is not DecisionKind.WAIT or len(state.earmarks) != earmarks_before:
                 self._in_vain.clear()
             for department in {claim.department, *state.changed_departments}:
                 competition.enter_next(department)
@@ -268,10 +270,10 @@ class PlanningPass:
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
-    def withdrawn(self) -> list[ClaimId]:
-        """The leavers that stay, once all claims are answered."""
+    def withdraw(self) -> list[ClaimId]:
+        """Step 7 once more, now that all claims are answered. Returns all leavers that stay. To be called after `decisions`."""
         if self.state.pool.cluster_unreachable_since is None:
-            self._let_leavers_stay(waiting=())
+            self._let_leavers_stay(preemptors=())
         return sorted(self._let_stay)
 
     def decisions(self, hints: bool) -> list[Decision]:
@@ -369,19 +371,26 @@ class PlanningPass:
 
     def _answer_reservation(self, claim: Claim) -> Decision | None:
         """The answer to one claim with a reservation; None if it gave it up and competes again."""
-        state, before = self.state, self.answers.get(claim.id)
+        state = self.state
         if claim.id not in state.earmarks:
-            return None  # `_give_up_behind` has ended it since this turn began
-        if before is not None:  # made in this pass
-            if self._would_be_made_again(claim):
-                state.earmarks[claim.id].unsettled = False
-                return before
-            del self.answers[claim.id]
-            claim = replace(claim, reserved=Reservation(claim.units, before.placement or ()))
-        waited_for = before.waiting_on if before else [leaver.id for leaver in state.departures.of(claim)]
+            return None  # given up since this turn began: `_let_later_claims_give_up`
+        if self._would_be_made_again(claim):  # it was made in this pass
+            state.earmarks[claim.id].unsettled = False
+            return self.answers[claim.id]
+        waited_for = [leaver.id for leaver in state.departures.of(claim)]
+        made_before = self.answers.pop(claim.id, None)
+        if made_before is not None:
+            waited_for = [*made_before.waiting_on]
+            claim = replace(claim, reserved=Reservation(claim.units, made_before.placement or ()))
         state.give_up(claim)
-        left = [state.departures.leaving[id] for id in waited_for if state.departures.is_unclaimed(id)]
-        leavers = [leaver for leaver in left if may_stay(state, leaver.id) and leaver.held_for in (None, claim.id)]
+        unclaimed = [state.departures.leaving[id] for id in waited_for if state.departures.is_unclaimed(id)]
+        could_stay = [each for each in unclaimed if may_stay(state, each.id) and each.held_for in (None, claim.id)]
+        return self._renew(claim, could_stay)
+
+    def _renew(self, claim: Claim, leavers: Collection[Claim]) -> Decision | None:
+        """A new reservation for as few of these leavers as possible, or a start or a reservation without them; None if neither is
+        possible. All of them could stay if the claim did not need them."""
+        state = self.state
         if barred(state, claim, itself_counted=False) is not None:
             return None
         if barred_from_borrowing(state, claim) is not None and not state.inside(claim):
@@ -391,9 +400,9 @@ class PlanningPass:
             if not any(state.departures.awaited.get(leaver.id) for leaver in dropped):
                 return self._reserve_at(claim, needed.places, needed.victims)
             # Another claim still waits for one that this claim could spare, so it leaves in any case: try without it.
-            leavers = list(needed.victims)
-        with state.trial() as trial:
-            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])  # can it do without them?
+            leavers = needed.victims
+        with state.trial() as trial:  # ends only the stay of the leavers, not a start or a reservation made meanwhile
+            trial.stay([leaver for leaver in leavers if leaver.id in state.preempted])
             return self._start(claim) or self._reserve_what_leaves(claim)
 
     def _would_be_made_again(self, claim: Claim) -> bool:
@@ -407,34 +416,31 @@ class PlanningPass:
         return needs_all(state, claim, [id for id in decision.waiting_on if may_stay(state, id)])
 
     def _needed(self, claim: Claim, leavers: Collection[Claim]) -> Chosen | None:
-        """The leavers that a claim still needs; None if it needs none, or would not fit."""
-        used, reserved = self._behind(claim, leavers)
-        for giving_way in (reserved, 0) if reserved else (0,):  # later claims give way, if that helps
-            needed = still_needed(self.state, claim, leavers, used + reserved - giving_way, giving_way)
-            if needed is not None and needed.victims:
-                return needed
-        return None
+        """The leavers that a claim still needs; None if it needs none, or would not fit. First as if later claims of its
+        department gave up what they have reserved, then as if they used it."""
+        used, reserved = self._taken_by_later(claim, leavers)
+        needed = still_needed(self.state, claim, leavers, used_by_later=used, reserved_by_later=reserved)
+        if reserved and (needed is None or not needed.victims):
+            needed = still_needed(self.state, claim, leavers, used_by_later=used + reserved)
+        return needed if needed is not None and needed.victims else None
 
-    def _behind(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
+    def _taken_by_later(self, claim: Claim, leavers: Iterable[Claim]) -> tuple[int, int]:
         """(used, reserved) by claims of its department that come after it in the queue. Use counts only if they started since
         the `leavers` were preempted for it."""
-        state, order = self.state, queue_order(claim)
-        since = [
-            notice_began(leaver, state.pool, state.settings, state.now)
-            for leaver in leavers
-            if leaver.id not in state.preempted
-        ]
-        holding = state.holding.get(claim.department, {}).values() if since else ()
-        used = sum(
-            state.charges[other.id]
-            for other in holding
-            if queue_order(other) > order and entered_at(other) >= min(since)
-        )
-        for other in state.started.values():
-            if other.department == claim.department and queue_order(other) > order:
-                used += state.charged(other.id)
-        behind = [state.earmarks[id] for id in state.reserved.get(claim.department, ())]
-        return used, sum(each.charged for each in behind if queue_order(each.claim) > order)
+        state, used = self.state, 0
+        pool, settings, now = state.pool, state.settings, state.now
+
+        def is_later(other: Claim) -> bool:
+            return other.department == claim.department and queue_order(other) > queue_order(claim)
+
+        began = [notice_began(leaver, pool, settings, now) for leaver in leavers if leaver.id not in state.preempted]
+        if began:
+            holding = state.holding.get(claim.department, {}).values()
+            since = [each for each in holding if entered_at(each) >= min(began)]
+            used += sum(state.charges[other.id] for other in since if is_later(other))
+        used += sum(state.charged(other.id) for other in state.started.values() if is_later(other))
+        earmarks = [state.earmarks[id] for id in state.reserved.get(claim.department, ())]
+        return used, sum(earmark.charged for earmark in earmarks if is_later(earmark.claim))
 
     # Step 1: what the limits do not bear, and victims that nobody needs -----------------------------------------------
 
@@ -470,7 +476,7 @@ class PlanningPass:
         whose right to a reservation depends on such a victim waits for it instead, if it may preempt it."""
         state, victims = self.state, list(victims)
         for victim in victims:
-            self._give_up_behind(victim)
+            self._let_later_claims_give_up(victim)
         for victim in [victim for victim in victims if not state.departures.awaited.get(victim.id)]:
             heir = next((claim for claim in self._depending_on(victim) if may_call_back(state, claim, victim)), None)
             if heir is None:
@@ -493,7 +499,7 @@ class PlanningPass:
             first = next((claim for claim in losing if state.lost_its_right(claim)), None)
         return depending if first is None or first in depending else [*depending, first]
 
-    def _give_up_behind(self, victim: Claim) -> None:
+    def _let_later_claims_give_up(self, victim: Claim) -> None:
         """Claims of the victim's department that come after it in the queue compete again if its preemptor has given up and only
         they still wait for it: otherwise it would leave for a claim that it precedes as soon as it is queued again."""
         state = self.state

@@ -85,7 +85,7 @@ def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[D
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
         claims = _candidates(preemptor, siblings, departments)
-        return _cheapest_borrowed(preemptor, claims) or _searched(preemptor, claims)
+        return _cheapest_of_borrowers(preemptor, claims) or _searched(preemptor, claims)
     best: Chosen | None = None
     if preemptor.claim.pods == 1:
         best = _best_on_a_node(preemptor, siblings, departments)
@@ -104,7 +104,7 @@ def _candidates(preemptor: Preemptor, siblings: list[Claim], departments: Collec
     return siblings + [claim for claims in held for claim in open_to(preemptor, claims)]
 
 
-def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
+def _cheapest_of_borrowers(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """For a preemptor inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims
     that lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
     state = preemptor.state
@@ -119,7 +119,7 @@ def _cheapest_borrowed(preemptor: Preemptor, claims: list[Claim]) -> Chosen | No
     victims = lowest_sum(borrowed, need, lambda claim: claim.units, state.lost_work)
     if victims is None or cost(preemptor, victims).below_guarantee:
         return None
-    return _without_spared(preemptor, victims)
+    return _without_unneeded(preemptor, victims)
 
 
 def _best_on_a_node(
@@ -171,13 +171,13 @@ def _siblings_first(
     """Enough siblings to be inside the guarantee, then others' claims by that right."""
     state = preemptor.state
     charges = state.charges
-    chosen = cheapest_sum(siblings, preemptor.beyond, lambda claim: charges[claim.id], state.lost_work) or ()
+    chosen = cheapest_sum(siblings, preemptor.above_guarantee, lambda claim: charges[claim.id], state.lost_work) or ()
     with state.trial() as trial:
         trial.leave(chosen)
         rest = [claim for claim in siblings if claim not in chosen]
         inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
         others = _best(inside, rest, departments)
-    return None if others is None else _without_spared(preemptor, (*chosen, *others.victims))
+    return None if others is None else _without_unneeded(preemptor, (*chosen, *others.victims))
 
 
 # What a set is found by, and judged by --------------------------------------------------------------------------------
@@ -185,15 +185,15 @@ def _siblings_first(
 
 def _searched(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """The best set that a search finds among the claims."""
-    return _without_spared(preemptor, search(preemptor, claims))
+    return _without_unneeded(preemptor, search(preemptor, claims))
 
 
 def _cleared(preemptor: Preemptor, claims: list[Claim], hosts: list[Host] | None = None) -> Chosen | None:
     """The best set that clearing the nodes (None: all) one by one finds among the claims."""
-    return _without_spared(preemptor, clear(preemptor, claims, hosts))
+    return _without_unneeded(preemptor, clear(preemptor, claims, hosts))
 
 
-def _without_spared(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
+def _without_unneeded(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -> Chosen | None:
     """The set without claims that can be put back, dearest first; None if it makes no room after all."""
     places = None if victims is None else makes_room(preemptor, victims)
     if victims is None or places is None:
@@ -255,19 +255,21 @@ def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
 
 
 def still_needed(
-    state: PassState, claim: Claim, leavers: Collection[Claim], used_behind: int = 0, reserved_behind: int = 0
+    state: PassState, claim: Claim, leavers: Collection[Claim], used_by_later: int = 0, reserved_by_later: int = 0
 ) -> Chosen | None:
     """The leavers that the claim still needs; None if even all of them would not give it room, or the right to it.
 
-    Later claims of its department do not weaken that right by what they use (`used_behind`); nor is a leaver needed for what they
-    only reserved above the guarantee (`reserved_behind`)."""
+    Later claims of its department do not weaken that right by what they use (`used_by_later`); nor is a leaver needed for what they
+    only reserved above the guarantee (`reserved_by_later`)."""
     account = state.ledger[claim.department]
-    above = state.asked(claim) - account.own_left - used_behind
-    reserved_behind = max(0, min(reserved_behind, above))
+    above = state.asked(claim) - account.own_left - used_by_later
+    reserved_by_later = max(0, min(reserved_by_later, above))
     with state.trial() as trial:
-        trial.charge(claim.department, -reserved_behind)
+        trial.charge(claim.department, -reserved_by_later)
         trial.stay(leavers)
         preemptor = preemptor_of(state, claim)
-        preemptor = replace(preemptor, renewing=True, used_behind=used_behind, inside=preemptor.beyond <= used_behind)
-        found = (_without_spared(each, tuple(leavers)) for each in _by_fairness(preemptor))
+        preemptor = replace(
+            preemptor, renewing=True, used_by_later=used_by_later, inside=preemptor.above_guarantee <= used_by_later
+        )
+        found = (_without_unneeded(each, tuple(leavers)) for each in _by_fairness(preemptor))
         return next((chosen for chosen in found if chosen is not None), None)

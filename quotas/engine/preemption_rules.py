@@ -29,7 +29,7 @@ class Preemptor:
 
     With `ignore_min_runtime`, claims that are still protected by their minimum runtime may be victims, too. A `renewing`
     preemptor has preempted its victims before: its policy is checked again only for what it takes as a borrower, and the
-    units that its department has used since for claims after it in the queue (`used_behind`) do not count against it.
+    units that its department has used since for claims after it in the queue (`used_by_later`) do not count against it.
     `fairness`: how it is compared with other borrowers.
     """
 
@@ -41,11 +41,11 @@ class Preemptor:
     inside: bool
     ignore_min_runtime: bool = False
     renewing: bool = False
-    used_behind: int = 0
+    used_by_later: int = 0
     fairness: Fairness = Fairness.BEFORE
 
     @property
-    def beyond(self) -> int:
+    def above_guarantee(self) -> int:
         """Units by which its department would exceed its guarantee with this claim; negative if it would not."""
         return self.asked - self.account.own_left
 
@@ -184,9 +184,9 @@ class Right(StrEnum):
     NONE = "not at all"
 
 
-def right_of(preemptor: Preemptor, standing: Account, usage_after: int) -> Right:
-    """The right of a preemptor on whose path `standing` will use `usage_after` units."""
-    if usage_after <= standing.promised:
+def right_of(preemptor: Preemptor, account: Account, usage_after: int) -> Right:
+    """The right of a preemptor on whose path `account` will use `usage_after` units."""
+    if usage_after <= account.promised:
         return Right.RECLAIM
     if preemptor.state.settings.fair_sharing:
         return Right.FAIR
@@ -236,7 +236,7 @@ def permitted(preemptor: Preemptor, victims: Iterable[Claim]) -> bool:
         nearest = [account.id for account in towards.values()]
         others.sort(key=lambda victim: nearest.index(_paths_meet(towards, ledger[victim.department])[0].id))
     with state.trial() as trial:
-        trial.charge(mine, preemptor.asked - preemptor.used_behind - sum([charges[victim.id] for victim in own]))
+        trial.charge(mine, preemptor.asked - preemptor.used_by_later - sum([charges[victim.id] for victim in own]))
         for victim in others:
             if not _may_take(preemptor, towards, victim):
                 return False
@@ -273,7 +273,7 @@ def within_reach(preemptor: Preemptor, claims: Iterable[Claim]) -> list[Claim]:
     for department in theirs:
         nearer.setdefault(_paths_meet(towards, ledger[department])[0].id, []).append(department)
     with state.trial() as trial:
-        trial.charge(mine, preemptor.asked - preemptor.used_behind - sum(charges[claim.id] for claim in found))
+        trial.charge(mine, preemptor.asked - preemptor.used_by_later - sum(charges[claim.id] for claim in found))
         for side in towards.values():
             departments = nearer.get(side.id, ())
             reached = [_takeable(preemptor, towards, theirs[other]) for other in departments]
@@ -335,7 +335,7 @@ class Cost(NamedTuple):
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
     """What a victim set costs; the least cost wins. If only the ids differ, the set whose places waste less wins (`cheapest`).
     When you change the order, change it also in these twelve shortcuts, which find cheap sets without comparing all: `choose`,
-    `_siblings_first`, `_best_on_a_node`, `_cheapest_borrowed` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
+    `_siblings_first`, `_best_on_a_node`, `_cheapest_of_borrowers` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
     `_lower_bound`, `_whole_cards`, `_cheapest` (victim_search.py), `_prices`, `lowest` (node_clearing.py).
     """
     state = preemptor.state

@@ -96,7 +96,7 @@ class Competition:
         asked = self._asks(claim)
         borrows = not self._ledger.inside(claim.department, asked)
         if self._ledger.balanced:
-            standing = self._ledger.balance_after(account, asked) if borrows else 0
+            precedence = self._ledger.balance_after(account, asked) if borrows else 0
         else:
-            standing = share(account, account.usage + asked) if self._fair else 0
-        return borrows, standing, self._turn[claim.id]
+            precedence = share(account, account.usage + asked) if self._fair else 0
+        return borrows, precedence, self._turn[claim.id]

@@ -138,7 +138,7 @@ class Ledger:
     def add(self, department: DepartmentId, units: int) -> None:
         """Charge `units` (negative: give them back) to the department and, above what each keeps, to its ancestors."""
         self.moved.add(department)
-        self.lend(department, units)
+        self.charge(department, units)
 
     def remove(self, department: DepartmentId, units: int) -> None:
         self.add(department, -units)
@@ -151,8 +151,8 @@ class Ledger:
         for department, units in sums.items():
             self.add(department, units)
 
-    def lend(self, department: DepartmentId, units: int) -> None:
-        """Charge temporarily: as `add`, but not recorded in `moved`, because it will be undone."""
+    def charge(self, department: DepartmentId, units: int) -> None:
+        """As `add`, but not recorded in `moved`: for a trial, which undoes it."""
         charged = self.accounts[department]
         account: Account | None = charged
         while account is not None and units:

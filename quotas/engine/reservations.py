@@ -14,7 +14,7 @@ from functools import cached_property
 from quotas.engine.pass_state import Earmark, PassState
 from quotas.engine.placement import (
     NO_MACHINE,
-    FreeInBoth,
+    FreeNowAndLater,
     Places,
     Room,
     Slot,
@@ -29,11 +29,11 @@ from quotas.engine.units import ends_at
 
 
 def initial_state(
-    snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_in_both: FreeInBoth
+    snapshot: Snapshot, pool: Pool, free_now: Room, free_later: Room, free_now_and_later: FreeNowAndLater
 ) -> PassState:
     """The state in which a pass over the pool begins, with the snapshot's reservations, which are still to be settled. Claims
     for which others leave come first: they get the free part of their need."""
-    state = PassState(snapshot, pool, free_now, free_later, free_in_both)
+    state = PassState(snapshot, pool, free_now, free_later, free_now_and_later)
     awaited = {*state.departures.leaves_for.values()}
     for claim in sorted(state.pending, key=lambda claim: (claim.id not in awaited, claim.id)):
         if claim.reserved is not None:
@@ -110,7 +110,7 @@ def could_start(state: PassState, claim: Claim) -> bool:
         return False
     if not [slot for slot, amount in earmark.need.items() if free[slot] + earmark.free_part[slot] < amount]:
         return True
-    others = state.free_in_both
+    others = state.free_now_and_later
     if claim.pods == 1 and not claim.same_domain:
         return has_spot(others, claim, state.pool)
     with state.trial() as trial:

@@ -257,8 +257,8 @@ class Card:
     outside: Units = 0
 
     @property
-    def left(self) -> int:
-        """Units that are capacity."""
+    def capacity(self) -> int:
+        """Units that the pool has: without those used outside quota."""
         return self.units - min(self.units, self.outside)
 
 

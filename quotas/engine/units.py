@@ -31,7 +31,7 @@ def capacity_of(pool: Pool, departments: Iterable[Department]) -> int:
 def node_units(pool: Pool, node: Node) -> int:
     """Units on a node. With a fixed MIG geometry, the units of its instances count, not those of its cards."""
     if node.instances is None:
-        return sum(card.left for card in node.cards)
+        return sum(card.capacity for card in node.cards)
     profiles = ((profile_of(pool.mig, name), count) for name, count in node.instances.items())
     return sum(profile.size * count for profile, count in profiles if profile is not None)
 
@@ -108,9 +108,9 @@ def lost_work(claim: Claim, pool: Pool, settings: Settings, now: int) -> int:
     measurement loses only the restart cost."""
     lost = 0
     if claim.idle_since is None:
-        since = max(
-            _started(claim, now), _started(claim, now) if claim.checkpointed_at is None else claim.checkpointed_at
-        )
+        since = _started(claim, now)
+        if claim.checkpointed_at is not None:
+            since = max(since, claim.checkpointed_at)
         lost = max(0, now + notice_of(claim, pool, settings) - since)
         if claim.checkpoint_every and now - since < 2 * claim.checkpoint_every:
             lost %= claim.checkpoint_every

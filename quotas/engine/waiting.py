@@ -241,7 +241,7 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     elif free < asked:
         yield HeldFor(next(_earmarks_of_free(state, claim)).claim.id)
     else:  # there are nodes: otherwise it would start
-        room = state.free_in_both
+        room = state.free_now_and_later
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, room), claim.pods)
         yield Fragmented(free, largest_request(claim, state.pool, room))

@@ -81,11 +81,11 @@ def _with_nodes(snapshot: Snapshot, change: Callable[[tuple[Node, ...]], Iterabl
     return replace(snapshot, pools=tuple(map(changed, snapshot.pools)))
 
 
-Standing = Mapping[str, tuple[ClaimId, ...]]
+ClaimsOnNodes = Mapping[str, tuple[ClaimId, ...]]
 """Node → the claims that hold or leave a place there."""
 
 
-def standing_on(snapshot: Snapshot, names: Iterable[str]) -> Standing:
+def claims_on(snapshot: Snapshot, names: Iterable[str]) -> ClaimsOnNodes:
     """The claims on each of these nodes. They run until they end if it is drained, and are preempted if it is emptied."""
     found: dict[str, list[ClaimId]] = {name: [] for name in names}
     for claim in snapshot.claims:

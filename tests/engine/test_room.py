@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quotas.engine.placement import (
     NOWHERE,
-    FreeInBoth,
+    FreeNowAndLater,
     Host,
     Room,
     Row,
@@ -167,7 +167,7 @@ def test_what_two_rooms_have_in_common_follows_both() -> None:
     """Also while something is lent to one of them, and when that is over."""
     space, card, pool = a_space(4, 8)
     now, later = Room(space), Room(space)
-    common = FreeInBoth(now, later)
+    common = FreeNowAndLater(now, later)
 
     def shared() -> tuple[int, int]:
         row = common.refreshed().row

@@ -9,7 +9,7 @@ from quotas.engine.explain import difference_sentences
 from quotas.engine.snapshot_json import SnapshotError
 from quotas.engine.types import Placed, Quota, Snapshot
 from quotas.engine.what_if import (
-    standing_on,
+    claims_on,
     what_if,
     with_claim,
     with_quota,
@@ -99,8 +99,8 @@ def test_a_drained_node_is_said_with_whom_it_would_stop() -> None:
 def test_who_is_on_a_drained_node_is_said_though_no_answer_changes() -> None:
     snapshot = a_busy_pool()
     assert drained([["drain", "n2", "n1"], ["quota", "nlp", "gpu"], ["drain", "n2"]]) == ("n2", "n1")
-    assert standing_on(snapshot, ["n2", "n1"]) == {"n2": ("i",), "n1": ("h",)}
-    assert standing_on(snapshot, ["n9"]) == {"n9": ()}
+    assert claims_on(snapshot, ["n2", "n1"]) == {"n2": ("i",), "n1": ("h",)}
+    assert claims_on(snapshot, ["n9"]) == {"n9": ()}
 
 
 def test_a_pool_that_has_what_it_promises_may_promise_more() -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from quotas.engine import types as e
 from quotas.engine.planning_pass import decide
 from quotas.engine.snapshot_json import SnapshotError, decision_to_json, parse_snapshot, plan_to_json
-from quotas.engine.what_if import Difference, Standing, compare, standing_on
+from quotas.engine.what_if import ClaimsOnNodes, Difference, claims_on, compare
 from quotas.management.written_changes import CHANGES, drained, with_change
 from quotas.models import PlanPass, PoolGroup
 from quotas.planning.replay import Replay, replay
@@ -91,7 +91,7 @@ class Command(BaseCommand):
             return
         words = Words(snapshot, changed)
         lines = (
-            words.of_difference(_difference(snapshot, plan, changed), standing_on(snapshot, drained(changes)))
+            words.of_difference(_difference(snapshot, plan, changed), claims_on(snapshot, drained(changes)))
             if changes
             else words.of_plan(plan)
         )
@@ -166,7 +166,7 @@ def _as_json(snapshot: e.Snapshot, plan: e.Plan, changed: e.Snapshot, changes: C
     """The plan; with changes, also the difference they make and the claims on nodes that they drain."""
     if not changes:
         return plan_to_json(plan)
-    standing: Standing = standing_on(snapshot, drained(changes))
+    standing: ClaimsOnNodes = claims_on(snapshot, drained(changes))
     by_node = {"standing": {node: list(claims) for node, claims in standing.items()}} if standing else {}
     return plan_to_json(plan) | {"what_if": difference_to_json(_difference(snapshot, plan, changed)) | by_node}
 

@@ -93,7 +93,7 @@ def test_cards_of_outside_pods_are_not_free_until_the_pods_end(world: World, clu
     [view] = pool_overview(read([pool]))
     assert (view.free, view.present, view.outside, view.missing, view.largest) == (13, 13, 3, 3, 8)
     [planned] = load_snapshot(pool.group, now=timezone.now()).pools
-    assert sum(card.left for node in planned.nodes or () for card in node.cards) == 13
+    assert sum(card.capacity for node in planned.nodes or () for card in node.cards) == 13
     world.outside_pods = []
     assert refresh(cluster) == 1
     assert OutsidePod.objects.count() == 0
