@@ -106,8 +106,8 @@ RECALL = [
     number("The latest of them", by("", series("reclaim_late_seconds"), "max"), "Past notice and grace.", unit="s"),
     number("Unit-hours lost in 24 hours", by("unit", LOST) + " / 3600", labels="unit"),
     lines("Being recalled", "pool, stage", series("recalls"),
-          "announced: the notice runs. told: the container can read the deadline. saved: it said so. stopping: SIGTERM was "
-          "sent. late: past notice and grace.", stacked=True),
+          "recalled: the notice runs. notified: the container can read the deadline. saved: the program reported it. "
+          "stopping: SIGTERM was sent. late: past notice and grace.", stacked=True),
     lines("Units that leave", "pool", series("usage_units", leaf="true", share="leaving")),
     lines("Held for owners", "pool", series("usage_units", leaf="true", share="held"), "Reserved, or coming back."),
     lines("From notice until free", "pool, quantile", series("reclaim_seconds"), "Of the last 24 hours.", "max", unit="s"),

@@ -1,20 +1,21 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
 The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (step 6: `_answer_in_rounds`). What
-follows *Details*, with step 1, is for reference. `with state.trial() as trial` undoes at its end only what `trial` changed.
-An *earmark* is a reservation (of what leavers free) or a hold (step 5).
+follows *Details*, and step 1 at the end, is for reference. quotas/planning carries the plan out.
 
-Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
+An *earmark* keeps units and places for a pending claim: a *reservation*, of what leavers free, lasts over passes
+(`Claim.reserved`); a *hold* (step 5) lasts one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
 
-    department_paused, user_cap (5), over_budget (24); borrowers: backoff_until (19)    waiting.py: `not_now`
-    over_borrow_limit (2), not_lent (3), not_preemptible (14)                `PassState.entitled`, by quota_tree.py
-    not_enough (8), also by policy (13)                                `PassState.entitled`, `places`; by one right: `open_by`
-    fragmented (CPU, memory or devices), waiting_for_gang: all pods (8)      `PassState.places`, by placement.py
-    held_for (11), also by reservations (9)                      `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
-    lent_out_returning: victims still too young for notice (14)              preemption_rules.py: `may_be_preempted`
-    no_node_to_clear (10)                                                    `may_be_preempted`; by any right: `open_to`
-    pool_short, cluster_unreachable (22)                                     units.py: `capacity_of`; `run`
-    above_ceiling, no_such_profile (5): impossible                           waiting.py: `impossible`
+Why a claim waits (waiting.py; what `not_now` gives comes alone), in brackets the rule, and where that is decided:
+
+    department_paused (5), user_cap (5), over_budget (24), backoff_until (19)    waiting.py: `not_now`
+    over_borrow_limit (2), not_lent (3), not_preemptible (14)                    `PassState.entitled`, by quota_tree.py
+    not_enough (8), also where the policy forbids to preempt (13)                `PassState.entitled`, `places`; `open_by`
+    fragmented (8), waiting_for_gang (8)                                         `PassState.places`, by placement.py
+    held_for (11), also by reservations (9)                     `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
+    lent_out_returning (14), no_node_to_clear (10)              preemption_rules.py: `may_be_preempted`, `open_to`
+    pool_short (22), cluster_unreachable (22)                                    units.py: `capacity_of`; `run`
+    above_ceiling (5), no_such_profile (5): impossible                           waiting.py: `impossible`
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -90,7 +91,8 @@ class PlanningPass:
         self._explain()
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1, 7, and 2 to 5; once more (step 6) while an answer may have changed another's."""
+        """Steps 1, 7 (the queue must not count on leavers that stay), and 2 to 5; once more (step 6) while an answer may have
+        changed another's."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -149,7 +151,7 @@ class PlanningPass:
         return decision
 
     def _reserve_what_leaves(self, claim: Claim) -> Decision | None:
-        """Reserve places that are free once all leavers have left."""
+        """Reserve places that are free once all leavers have left, or already."""
         state = self.state
         places = state.places(claim, state.free_later) if state.entitled(claim) else None
         return None if places is None else self._reserve_at(claim, places, ())
@@ -225,7 +227,7 @@ class PlanningPass:
 
     def _choose(self, claim: Claim) -> Chosen | None:
         """The best victims. If a borrower has none, later ones of its `_kind` in its department are not tried until something
-        changes: fewer claims rank below them."""
+        changes: what is open to a later one was open to the first."""
         kind = None if claim.reserved or self.state.inside(claim) else _kind(claim)
         chosen = None if kind in self._in_vain else choose(self.state, claim)
         if chosen is None and kind is not None:
@@ -287,7 +289,7 @@ class PlanningPass:
                 reasons = consolidation.hinted(self.state.claims[id], reasons)
             lent, victims = borrowed.get(id, {}), tuple(victims_for.get(id, ()))
             if lent or victims or decision.borrowed or reasons is not decision.reasons:
-                units = sum(lent.values())  # borrowed once all are answered
+                units = sum(lent.values())  # lenders were worked out again once all were answered
                 own = decision.own + decision.borrowed - units
                 decision = replace(decision, own=own, borrowed=units, from_=lent, victims=victims, reasons=reasons)
             complete.append(decision)
@@ -298,7 +300,8 @@ class PlanningPass:
         waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
         victims: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(self.state.preempted):
-            victims.setdefault(self.state.departures.leaves_for.get(victim, waiting[victim]), []).append(victim)
+            waits_for_it = waiting[victim]  # `_let_unneeded_stay` has left no victim for which nobody waits
+            victims.setdefault(self.state.departures.leaves_for.get(victim, waits_for_it), []).append(victim)
         return victims
 
     def _lenders(self) -> Mapping[ClaimId, Mapping[DepartmentId, int]]:
@@ -322,8 +325,8 @@ class PlanningPass:
         for turn, (id, decision) in enumerate(self.answers.items()):
             if decision.own + decision.borrowed:
                 claim = state.claims[id]
-                first = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
-                yield Entry(id, claim.department, state.charged(id), (0, state.now) if first else (1, turn))
+                before_reserved = decision.decision is DecisionKind.ADMIT and claim.must_stay_inside
+                yield Entry(id, claim.department, state.charged(id), (0, state.now) if before_reserved else (1, turn))
 
     # Step 1: each reservation -----------------------------------------------------------------------------------------
 
@@ -346,9 +349,9 @@ class PlanningPass:
         self._let_unneeded_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
-        """The reservations to answer again, `unsettled` until then: those that would not be made again as they are and, if one
-        of these must stay inside the guarantee, all of its department. A claim that comes before an unsettled one counts its
-        units as free (`PassState.own_units`) and may take them. All others stay settled."""
+        """The reservations to answer again, in their turn: those that would not be made again as they are and, if one of these
+        must stay inside the guarantee, all of its department. Until it is answered, a reservation is `unsettled`: a claim before
+        it counts its units as free (`PassState.own_units`) and may take them."""
         reserved = self._with_reservation()
         changed = {claim.id for claim in reserved if not self._would_be_made_again(claim)}
         whole = {claim.department for claim in reserved if claim.id in changed and claim.must_stay_inside}
@@ -472,8 +475,8 @@ class PlanningPass:
         return reserved
 
     def _let_unneeded_stay(self, victims: Iterable[Claim]) -> None:
-        """Let victims of this pass stay if no claim waits for them any more: what they would free cannot be counted on. A claim
-        whose right to a reservation depends on such a victim waits for it instead, if it may preempt it."""
+        """Let victims of this pass stay if no claim waits for them any more. A claim that would thereby lose the right to its
+        reservation waits for such a victim instead, if it may preempt it."""
         state, victims = self.state, list(victims)
         for victim in victims:
             self._let_later_claims_give_up(victim)
@@ -486,9 +489,9 @@ class PlanningPass:
 
     def _depending_on(self, victim: Claim) -> list[Claim]:
         """Claims that would lose the right to a reservation if the victim stayed: those of its department and, if the pool then
-        had too little for all reservations, the first that would give up. That one must wait for this victim: after giving up
-        it would preempt as many units again, other reservations would move to these and let their own victims stay, and it
-        would have to preempt again, without end."""
+        had too little for all reservations, the first that would give up. If that one gave up instead of waiting for this victim,
+        it would preempt as many units again; other reservations would move to these and let their own victims stay; and it
+        would have to preempt once more, without end."""
         state, units = self.state, self.state.charges[victim.id]
         depending = state.depending_on(victim, units)
         if state.ledger.is_overcommitted():

@@ -3,14 +3,14 @@
 The rules are in preemption_rules.py (in brackets their numbers):
 
     whom the policy opens to the claim, by which `Right` (13)      `open_by`; in its own department `_within`
-    who is never preempted, whatever the policy says (14)          `may_be_preempted` (minimum runtime: `young_until`)
-    which of them may go together (13)                             `permitted`
+    who is never preempted, whatever the policy says (14)          `may_be_preempted` (minimum runtime: units.py, `young_until`)
+    which of them may be preempted together (13)                   `permitted`
     which set is better (15)                                       `cost` (lost work: units.py), and its shortcuts
 
 Where only units are lacking: by one knapsack (`lowest_sum`) over claims of departments that borrow. For one pod: node by node,
 the cheapest first. For gangs (claims of several pods): by emptying nodes one by one (node_clearing.py). Few candidates, or a
-tree of departments (not flat): set by set (victim_search.py). `siblings` are claims of the preemptor's department. What follows
-*Details* is for reference.
+tree of departments (not flat): set by set (victim_search.py). `own` are those claims of the preemptor's department that its
+policy opens to it. What follows *Details* is for reference.
 """
 
 from collections.abc import Collection, Iterable
@@ -57,17 +57,16 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
     only claims of its own department where these suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
-    siblings = own_candidates(preemptor)
-    if siblings and not preemptor.inside:
-        chosen = _best(preemptor, siblings, ())
-        if chosen is not None:
-            return chosen
-    departments = candidate_departments(preemptor, siblings)
-    if not departments and not (preemptor.inside and siblings):
+    own = own_candidates(preemptor)
+    own_first = bool(own) and not preemptor.inside
+    if own_first and (chosen := _best(preemptor, own, ())) is not None:
+        return chosen
+    departments = candidate_departments(preemptor, own)
+    if not departments and (own_first or not own):
         return None
-    if siblings and not preemptor.inside and _may_only_reclaim(preemptor) and _are_many(state, siblings, departments):
-        return _siblings_first(preemptor, siblings, departments)  # a shortcut
-    found = (_best(each, siblings, departments) for each in _by_fairness(preemptor))
+    if own_first and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
+        return _own_first(preemptor, own, departments)  # a shortcut
+    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
 
 
@@ -79,40 +78,41 @@ COMPARED = 4
 """For one pod, at most so many nodes that may cost the same are compared."""
 
 
-def _best(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
-    """The best set of the siblings and those departments' claims. If only units are lacking, claims on any node
+def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """The best set of its `own` claims and those of the `departments`. If only units are lacking, claims on any node
     do; if a place is lacking, they must free a node, and further claims may have to free quota."""
     state = preemptor.state
     if state.pool.nodes is None or preemptor.claim.is_recall or _has_place(preemptor):
-        claims = _candidates(preemptor, siblings, departments)
+        claims = _candidates(preemptor, own, departments)
         return _cheapest_of_borrowers(preemptor, claims) or _searched(preemptor, claims)
     best: Chosen | None = None
     if preemptor.claim.pods == 1:
-        best = _best_on_a_node(preemptor, siblings, departments)
+        best = _best_on_a_node(preemptor, own, departments)
         if state.ledger.flat and _only_a_place_is_lacking(preemptor):
             return best
-    claims = _candidates(preemptor, siblings, departments)
+    claims = _candidates(preemptor, own, departments)
     if best is None or len(claims) <= MANY:
         best = _better(preemptor, best, _found(preemptor, claims))
     return best
 
 
-def _candidates(preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
-    """The siblings, and the claims of these departments that are open to the preemptor."""
+def _candidates(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> list[Claim]:
+    """Its `own` claims, and those of the `departments` that are open to the preemptor."""
     holding = preemptor.state.holding
-    held = (holding.get(department, {}).values() for department in sorted(departments))
-    return siblings + [claim for claims in held for claim in open_to(preemptor, claims)]
+    others = (holding.get(department, {}).values() for department in sorted(departments))
+    return own + [claim for claims in others for claim in open_to(preemptor, claims)]
 
 
 def _cheapest_of_borrowers(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     """For a preemptor inside its guarantee in a flat pool without fair sharing: of the lowest priorities that suffice the claims
     that lose the least work, if every department keeps what it is promised. None where that is not all that matters."""
     state = preemptor.state
-    by_right = preemptor.asked - state.ledger.available(preemptor.account.id)
-    need = max(by_right, lacking_of_pool(preemptor))
-    if not preemptor.inside or not state.ledger.flat or state.settings.fair_sharing or need <= 0:
+    if not preemptor.inside or not state.ledger.flat or state.settings.fair_sharing:
         return None
     mine = preemptor.account.id
+    need = max(preemptor.asked - state.ledger.available(mine), lacking_of_pool(preemptor))
+    if need <= 0:
+        return None
     borrowed = [
         claim for claim in claims if claim.department != mine and claim.units and not state.short_of_guarantee(claim)
     ]
@@ -122,12 +122,11 @@ def _cheapest_of_borrowers(preemptor: Preemptor, claims: list[Claim]) -> Chosen 
     return _without_unneeded(preemptor, victims)
 
 
-def _best_on_a_node(
-    preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
-) -> Chosen | None:
-    """The best set for one pod on one node. Inside its guarantee, a preemptor stops siblings only if others are not enough."""
+def _best_on_a_node(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """The best set for one pod on one node. Inside its guarantee, a preemptor stops its `own` claims only if
+    others are not enough."""
     state = preemptor.state
-    for some in [(), siblings] if preemptor.inside and siblings else [siblings]:
+    for some in [(), own] if preemptor.inside and own else [own]:
         best: Chosen | None = None
         best_cost: tuple[object, ...] = ()
         compared = 0
@@ -165,16 +164,14 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     return best
 
 
-def _siblings_first(
-    preemptor: Preemptor, siblings: list[Claim], departments: Collection[DepartmentId]
-) -> Chosen | None:
-    """Enough siblings to be inside the guarantee, then others' claims by that right."""
+def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """Enough own to be inside the guarantee, then others' claims by that right."""
     state = preemptor.state
     charges = state.charges
-    chosen = cheapest_sum(siblings, preemptor.above_guarantee, lambda claim: charges[claim.id], state.lost_work) or ()
+    chosen = cheapest_sum(own, preemptor.above_guarantee, lambda claim: charges[claim.id], state.lost_work) or ()
     with state.trial() as trial:
         trial.leave(chosen)
-        rest = [claim for claim in siblings if claim not in chosen]
+        rest = [claim for claim in own if claim not in chosen]
         inside = preemptor_of(state, preemptor.claim, preemptor.ignore_min_runtime)
         others = _best(inside, rest, departments)
     return None if others is None else _without_unneeded(preemptor, (*chosen, *others.victims))
@@ -208,7 +205,7 @@ def _without_unneeded(preemptor: Preemptor, victims: tuple[Claim, ...] | None) -
 
 
 def _better(preemptor: Preemptor, one: Chosen | None, other: Chosen | None) -> Chosen | None:
-    """The set that costs less; at equal cost, the one whose places waste less."""
+    """The set that costs less; if only their ids differ, the one whose places waste less."""
     if one is None or other is None:
         return one or other
     costs = {cost(preemptor, chosen.victims): chosen.victims for chosen in (one, other)}
@@ -238,14 +235,16 @@ def _may_only_reclaim(preemptor: Preemptor) -> bool:
     return state.ledger.flat and not state.settings.fair_sharing and preemptor.policy.borrow_preempt is None
 
 
-def _are_many(state: PassState, siblings: list[Claim], departments: Collection[DepartmentId]) -> bool:
+def _are_many(state: PassState, own: list[Claim], departments: Collection[DepartmentId]) -> bool:
     """Whether these claims and those of the departments are too many for a full search."""
-    return len(siblings) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
+    return len(own) + sum(len(state.holding.get(department, ())) for department in departments) > MANY
 
 
 def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
     """The preemptor with each `Fairness`, the strict one first; only one where shares do not matter."""
-    reclaims = preemptor.inside and preemptor.state.ledger.flat  # in a tree it may borrow further up
+    reclaims = (
+        preemptor.inside and preemptor.state.ledger.flat
+    )  # in a tree, a department above may have to borrow for it
     if reclaims or not preemptor.state.settings.fair_sharing:
         return (preemptor,)
     return (replace(preemptor, fairness=fairness) for fairness in Fairness)
@@ -257,10 +256,11 @@ def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
 def still_needed(
     state: PassState, claim: Claim, leavers: Collection[Claim], used_by_later: int = 0, reserved_by_later: int = 0
 ) -> Chosen | None:
-    """The leavers that the claim still needs; None if even all of them would not give it room, or the right to it.
+    """The leavers that the claim still needs; None if even all of them would not give it room, or the right to it. As if they
+    stayed, those that it can do without are put back.
 
-    Later claims of its department do not weaken that right by what they use (`used_by_later`); nor is a leaver needed for what they
-    only reserved above the guarantee (`reserved_by_later`)."""
+    What later claims of its department use does not weaken that right (`used_by_later`); nor is a leaver needed for what they
+    have only reserved, above the guarantee (`reserved_by_later`)."""
     account = state.ledger[claim.department]
     above = state.asked(claim) - account.own_left - used_by_later
     reserved_by_later = max(0, min(reserved_by_later, above))
@@ -268,8 +268,7 @@ def still_needed(
         trial.charge(claim.department, -reserved_by_later)
         trial.stay(leavers)
         preemptor = preemptor_of(state, claim)
-        preemptor = replace(
-            preemptor, renewing=True, used_by_later=used_by_later, inside=preemptor.above_guarantee <= used_by_later
-        )
+        inside = preemptor.above_guarantee <= used_by_later
+        preemptor = replace(preemptor, renewing=True, used_by_later=used_by_later, inside=inside)
         found = (_without_unneeded(each, tuple(leavers)) for each in _by_fairness(preemptor))
         return next((chosen for chosen in found if chosen is not None), None)

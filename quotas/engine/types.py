@@ -64,7 +64,7 @@ class Decision:
     """The answer to a pending claim.
 
     If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` get notice
-    now; at `by` all `waiting_on`, also earlier leavers, have left. If it waits, `position` counts from 1 in its pool, `ahead`
+    now; `waiting_on` are they and earlier leavers, all gone at `by`. If it waits, `position` counts from 1 in its pool, `ahead`
     names the first AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
     """
 
@@ -125,12 +125,12 @@ class ClaimState(StrEnum):
 class Claim:
     """What a workload asks for, or holds, of one pool: it is charged `pods` times `units_per_pod`.
 
-    A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. While it holds, its
-    department's workloads that start later draw from them, and it is charged for the rest.
+    A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. Workloads of its
+    department that start later use these units; the recall is charged only for what they leave.
 
     `own_only` claims never borrow, nor do recalls and those not `preemptible` (`must_stay_inside`). One that was preempted
-    waits since `queued_at` and does not borrow again before `backoff_until`. `held_for` of a leaving one is the claim that it
-    was preempted for; `reserved` what a pending one was promised.
+    waits since `queued_at` and does not borrow again before `backoff_until`. A leaving claim was preempted for the claim
+    `held_for`; a pending one was promised its `reserved` units and places.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
@@ -156,35 +156,26 @@ class Claim:
 
     # Details ----------------------------------------------------------------------------------------------------------
 
-    notice: Seconds | None = None
-    """This and `grace` were promised to it when it started."""
+    notice: Seconds | None = None  # this and `grace` were promised to it when it started
     grace: Seconds | None = None
     checkpointed_at: Time | None = None
-    checkpoint_every: Seconds | None = None
-    """The time between its last two checkpoints."""
-    idle_since: Time | None = None
-    """Its cards have been idle since then, as measured: stopping it loses no work."""
-    asked_per_pod: Units | None = None
-    """What each pod takes of its card's units, if not `units_per_pod`, the charge: its largest share (units.resized)."""
-    cores_per_pod: Count | None = None
-    """Percent of a card's compute."""
-    profile: str | None = None
-    """A MIG profile, of which each pod takes an instance."""
-    cpu_milli: Count = 0
-    """This, `memory_mib` and `devices` each pod takes of its machine."""
+    checkpoint_every: Seconds | None = None  # the time between its last two checkpoints
+    idle_since: Time | None = None  # its cards are idle since then, as measured: stopping it loses no work
+    asked_per_pod: Units | None = (
+        None  # what a pod takes of its card's units, if it is charged for more (units.resized)
+    )
+    cores_per_pod: Count | None = None  # percent of a card's compute
+    profile: str | None = None  # of MIG: each pod takes an instance of it
+    cpu_milli: Count = 0  # this, `memory_mib` and `devices` each pod takes of its machine
     memory_mib: Count = 0
     devices: Mapping[str, Count] = field(default_factory=dict, hash=False)
-    same_domain: bool = False
-    """All pods run in one network domain."""
+    same_domain: bool = False  # all pods run in one network domain
 
     # Derived values, computed once because a pass reads them hundreds of thousands of times
     is_recall: bool = field(init=False, repr=False, compare=False)
-    must_stay_inside: bool = field(init=False, repr=False, compare=False)
-    """It never exceeds its department's guarantee."""
-    units: int = field(init=False, repr=False, compare=False)
-    """All units that it is charged."""
-    on_card: int = field(init=False, repr=False, compare=False)
-    """Units that one pod occupies on its card, or on its cards together."""
+    must_stay_inside: bool = field(init=False, repr=False, compare=False)  # it never exceeds its department's guarantee
+    units: int = field(init=False, repr=False, compare=False)  # all that it is charged
+    on_card: int = field(init=False, repr=False, compare=False)  # that one pod occupies on its card or cards
     beside: Beside = field(init=False, repr=False, compare=False)
     shape: Shape = field(init=False, repr=False, compare=False)
 

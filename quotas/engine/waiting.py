@@ -111,11 +111,14 @@ def with_present_usage(state: PassState, claim: Claim, reasons: tuple[Reason, ..
 
 def not_now(state: PassState, claim: Claim) -> Reason | None:
     """Why the claim may not start however much is free; then nothing is held and no claim preempted for it."""
-    blocked, until = barred(state, claim, itself_counted=False), claim.backoff_until
+    blocked = barred(state, claim, itself_counted=False)
     if blocked is not None or state.inside(claim):
         return blocked
-    backs_off = until is not None and until > state.now
-    return barred_from_borrowing(state, claim) or (BackoffUntil(until) if until is not None and backs_off else None)
+    over = barred_from_borrowing(state, claim)
+    if over is not None:
+        return over
+    until = claim.backoff_until
+    return BackoffUntil(until) if until is not None and until > state.now else None
 
 
 def barred_from_borrowing(state: PassState, claim: Claim) -> OverBudget | None:

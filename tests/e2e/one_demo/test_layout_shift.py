@@ -65,6 +65,7 @@ def test_sentence_of_a_workload_does_not_move_as_its_time_grows(person: Callable
     page = alice.go("/d/vision/workloads/?state=running")
     page.locator("tbody a[href*='/workloads/']").first.click()
     expect(page.locator(".situation-time")).to_be_visible()
+    page.wait_for_load_state()  # places are measured with the style sheets
     tops = [page.evaluate(SENTENCE_BESIDE, time) for time in ("4 秒", "1 分钟 49 秒", "23 小时 59 分钟")]
     assert len(set(tops)) == 1, tops
 
