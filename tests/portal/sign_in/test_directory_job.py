@@ -1,5 +1,5 @@
-"""The job that reads a real OpenLDAP again: who loses a group there loses here what it gave, and a directory that is away
-takes nothing from anybody."""
+"""The job that reads a real OpenLDAP again: people who lose a group there lose the roles it gave, and an unreachable
+directory takes nothing from anybody."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tests import slapd
 from tests.clients import person, program
 from tests.slapd import BASE, GROUPS, PASSWORD, PEOPLE, Slapd
 
-LACKS = slapd.missing()
+MISSING = slapd.missing()
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason=f"needs {LACKS}"),
+    pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=f"needs {MISSING}"),
 ]
 TEAM = [f"p{number}" for number in range(6)]
 
@@ -45,8 +45,8 @@ def corp(tmp_path: Any, settings: Any) -> Iterator[Slapd]:
         yield server
 
 
-def arrive(corp: Slapd, *names: str) -> list[User]:
-    """People of the group gpu, who have logged in once; the group is a member of the department vision."""
+def log_in_members(corp: Slapd, *names: str) -> list[User]:
+    """Members of the group gpu who have logged in once; a rule makes them members of the department vision."""
     corp.group("gpu", *[corp.person(name) for name in names])
     vision = make.department("vision")
     make.member(vision, "owner", "olga")
@@ -57,11 +57,11 @@ def arrive(corp: Slapd, *names: str) -> list[User]:
     return [User.objects.get(username=name) for name in names]
 
 
-def by_rules() -> set[str]:
+def members_by_rules() -> set[str]:
     return set(Membership.objects.filter(from_rules=True).values_list("user__username", flat=True))
 
 
-def leave(corp: Slapd, *names: str) -> None:
+def leave_group(corp: Slapd, *names: str) -> None:
     for name in names:
         corp.leave("gpu", f"uid={name},{PEOPLE}")
 
@@ -70,8 +70,8 @@ def reading() -> DirectoryReading:
     return DirectoryReading.objects.get(provider="corp")
 
 
-def test_who_loses_the_group_loses_membership_and_token_and_the_owner_reads_of_the_work_first(corp: Slapd) -> None:
-    mia, _eve = arrive(corp, "mia", "eve")
+def test_losing_a_group_ends_membership_and_token_and_notifies_the_owner(corp: Slapd) -> None:
+    mia, _eve = log_in_members(corp, "mia", "eve")
     vision = Membership.objects.filter(user=mia).get().department
     pool = make.pool("a100", cards=4)
     make.quota(vision, pool, 4)
@@ -82,25 +82,25 @@ def test_who_loses_the_group_loses_membership_and_token_and_the_owner_reads_of_t
     read_directories()
     assert client.get("/api/v1/departments/vision/").status_code == 200
     assert (reading().people, reading().problem) == (2, "")
-    leave(corp, "mia")
+    leave_group(corp, "mia")
     read_directories()
     assert client.get("/api/v1/departments/vision/").status_code == 401
-    assert by_hand.get("/api/v1/departments/nlp/").status_code == 200, "given by hand"
-    assert by_rules() == {"eve"}
-    line = InboxItem.objects.get(kind="member.left_group")
-    assert line.user.username == "olga"
-    assert line.data["work"] == claim.name
+    assert by_hand.get("/api/v1/departments/nlp/").status_code == 200, "that membership was given by hand"
+    assert members_by_rules() == {"eve"}
+    item = InboxItem.objects.get(kind="member.left_group")
+    assert item.user.username == "olga"
+    assert item.data["work"] == claim.name
     claim.refresh_from_db()
-    assert claim.state == ClaimState.HOLDING, "work goes on"
+    assert claim.state == ClaimState.HOLDING, "the workload keeps running"
     read_directories()
     assert InboxItem.objects.filter(kind="member.left_group").count() == 1
     corp.join("gpu", f"uid=mia,{PEOPLE}")
     read_directories()
-    assert by_rules() == {"mia", "eve"}
+    assert members_by_rules() == {"mia", "eve"}
 
 
-def test_who_is_gone_from_the_directory_is_logged_out_and_their_tokens_end(corp: Slapd) -> None:
-    mia, _eve = arrive(corp, "mia", "eve")
+def test_person_removed_from_the_directory_is_logged_out_and_their_tokens_end(corp: Slapd) -> None:
+    mia, _eve = log_in_members(corp, "mia", "eve")
     nlp = make.department("nlp")
     Membership.objects.create(user=mia, department=nlp, role=Role.MEMBER)
     browser, token = Client(), program(mia, nlp)
@@ -113,8 +113,8 @@ def test_who_is_gone_from_the_directory_is_logged_out_and_their_tokens_end(corp:
     assert not ApiToken.objects.filter(holder=mia, revoked_at=None).exists()
 
 
-def test_who_has_a_password_here_logs_in_again_without_the_entry(corp: Slapd) -> None:
-    mia, _eve = arrive(corp, "mia", "eve")
+def test_person_removed_from_the_directory_can_log_in_with_a_portal_password(corp: Slapd) -> None:
+    mia, _eve = log_in_members(corp, "mia", "eve")
     nlp = make.department("nlp")
     Membership.objects.create(user=mia, department=nlp, role=Role.MEMBER)
     mia.set_password(PASSWORD)
@@ -123,18 +123,18 @@ def test_who_has_a_password_here_logs_in_again_without_the_entry(corp: Slapd) ->
     browser.force_login(mia)
     corp.delete(f"uid=mia,{PEOPLE}")
     read_directories()
-    assert by_rules() == {"eve"}
-    assert browser.get("/session/").status_code == 401, "the membership by the group went, and with it the sessions"
+    assert members_by_rules() == {"eve"}
+    assert browser.get("/session/").status_code == 401, "losing the membership that the group gave ends the sessions"
     assert token.get("/api/v1/departments/nlp/").status_code == 200
     assert browser.post("/login/", {"username": "mia", "password": PASSWORD}).status_code == 302
     assert browser.get("/session/").status_code == 200
 
 
-def test_when_nobody_is_found_an_operator_is_asked_first(corp: Slapd, settings: Any) -> None:
-    arrive(corp, "mia", "eve")
+def test_operator_must_confirm_when_nobody_is_found(corp: Slapd, settings: Any) -> None:
+    log_in_members(corp, "mia", "eve")
     settings.IDENTITY_PROVIDERS = directories.read(corp.toml(id_attribute="mail"))
     read_directories()
-    assert by_rules() == {"mia", "eve"}
+    assert members_by_rules() == {"mia", "eve"}
     assert reading().losing == 2
 
 
@@ -146,10 +146,10 @@ def test_when_nobody_is_found_an_operator_is_asked_first(corp: Slapd, settings: 
         {"id_attribute": "userPassword"}, {"bind_dn": ""},
     ],
 )  # fmt: skip
-def test_a_directory_that_is_away_or_answers_in_part_changes_nothing(
+def test_unreachable_or_partly_readable_directory_changes_nothing(
     corp: Slapd, settings: Any, changed: dict[str, str]
 ) -> None:
-    arrive(corp, "mia", "eve")
+    log_in_members(corp, "mia", "eve")
     read_directories()
     before = list(SeenGroups.objects.values_list("groups", "said_at"))
     text = corp.toml(**changed)
@@ -157,7 +157,7 @@ def test_a_directory_that_is_away_or_answers_in_part_changes_nothing(
         text = "\n".join(line for line in text.splitlines() if not line.startswith("bind_"))
     settings.IDENTITY_PROVIDERS = directories.read(text)
     read_directories()
-    assert by_rules() == {"mia", "eve"}
+    assert members_by_rules() == {"mia", "eve"}
     assert list(SeenGroups.objects.values_list("groups", "said_at")) == before
     assert reading().problem
     page = person(User.objects.get(username="root")).get("/operator/groups/").content.decode()
@@ -167,71 +167,71 @@ def test_a_directory_that_is_away_or_answers_in_part_changes_nothing(
     assert reading().problem == ""
 
 
-def test_when_most_would_lose_everything_an_operator_is_asked_first(corp: Slapd) -> None:
-    arrive(corp, *TEAM)
-    leave(corp, *TEAM[:5])
+def test_operator_must_confirm_when_most_people_would_lose_all_groups(corp: Slapd) -> None:
+    log_in_members(corp, *TEAM)
+    leave_group(corp, *TEAM[:5])
     read_directories()
-    assert by_rules() == set(TEAM)
+    assert members_by_rules() == set(TEAM)
     assert reading().losing == 5
-    desk = person(User.objects.get(username="root"))
-    assert "5 people would lose all their groups at once" in desk.get("/operator/groups/").content.decode()
-    asked = desk.post("/operator/groups/read/corp/", {}, format="multipart")
-    assert asked.status_code == 409
-    assert "P3 Example no longer has any groups." in asked.content.decode()
-    assert by_rules() == set(TEAM)
-    mark = asked.content.decode().split('name="confirmed" value="')[1].split('"')[0]
-    assert desk.post("/operator/groups/read/corp/", {"confirmed": mark}, format="multipart").status_code == 302
-    assert by_rules() == {"p5"}
+    operator = person(User.objects.get(username="root"))
+    assert "5 people would lose all their groups at once" in operator.get("/operator/groups/").content.decode()
+    confirmation = operator.post("/operator/groups/read/corp/", {}, format="multipart")
+    assert confirmation.status_code == 409
+    assert "P3 Example no longer has any groups." in confirmation.content.decode()
+    assert members_by_rules() == set(TEAM)
+    mark = confirmation.content.decode().split('name="confirmed" value="')[1].split('"')[0]
+    assert operator.post("/operator/groups/read/corp/", {"confirmed": mark}, format="multipart").status_code == 302
+    assert members_by_rules() == {"p5"}
     assert reading().losing == 0
-    assert desk.post("/operator/groups/read/other/", {}, format="multipart").status_code == 404
+    assert operator.post("/operator/groups/read/other/", {}, format="multipart").status_code == 404
 
 
-def test_few_among_many_need_nobodys_word(corp: Slapd) -> None:
-    arrive(corp, *TEAM)
-    leave(corp, *TEAM[:3])
+def test_loss_of_groups_by_few_people_needs_no_confirmation(corp: Slapd) -> None:
+    log_in_members(corp, *TEAM)
+    leave_group(corp, *TEAM[:3])
     read_directories()
-    assert by_rules() == set(TEAM[3:])
+    assert members_by_rules() == set(TEAM[3:])
 
 
-def test_a_directory_that_is_removed_from_the_settings_ends_what_it_gave(corp: Slapd, settings: Any) -> None:
-    (mia,) = arrive(corp, "mia")
+def test_memberships_end_some_time_after_their_directory_left_the_settings(corp: Slapd, settings: Any) -> None:
+    (mia,) = log_in_members(corp, "mia")
     token = program(mia, Membership.objects.get(user=mia).department)
     settings.IDENTITY_PROVIDERS = ()
     read_directories()
-    assert by_rules() == {"mia"}, "not at once: one process may have other settings than the rest"
+    assert members_by_rules() == {"mia"}, "not at once: one process can have other settings than the rest"
     MissingProvider.objects.update(since=timezone.now() - group_rules.GRACE)
     read_directories()
-    assert by_rules() == set()
+    assert members_by_rules() == set()
     assert token.get("/api/v1/departments/vision/").status_code == 401
 
 
-def test_what_a_rule_gave_ends_when_the_account_was_deleted_otherwise(corp: Slapd) -> None:
-    arrive(corp, "mia")
+def test_memberships_by_rules_end_when_the_linked_account_was_deleted(corp: Slapd) -> None:
+    log_in_members(corp, "mia")
     SocialAccount.objects.all().delete()
     read_directories()
-    assert by_rules() == set()
+    assert members_by_rules() == set()
 
 
-def test_a_login_meanwhile_says_more_than_the_job(corp: Slapd) -> None:
-    """The job has read before the person joined the group; its older word does not take it back."""
-    (mia,) = arrive(corp, "mia")
+def test_login_during_the_job_takes_precedence_over_its_older_result(corp: Slapd) -> None:
+    """The job read the directory before the person joined the group; its older result does not end the membership."""
+    (mia,) = log_in_members(corp, "mia")
     account = SocialAccount.objects.get(user=mia)
     group_rules.signed_in(account, [], timezone.now() - dt.timedelta(hours=1))
-    assert by_rules() == {"mia"}
+    assert members_by_rules() == {"mia"}
     directory_job._mark_gone(account, timezone.now() - dt.timedelta(hours=1))
     assert "gone" not in SocialAccount.objects.get(user=mia).extra_data
 
 
-def test_the_word_of_an_operator_is_asked_by_exceptions_too(corp: Slapd, settings: Any) -> None:
-    arrive(corp, *TEAM)
-    leave(corp, *TEAM)
+def test_reading_raises_when_confirmation_is_needed_or_the_directory_is_unreachable(corp: Slapd, settings: Any) -> None:
+    log_in_members(corp, *TEAM)
+    leave_group(corp, *TEAM)
     (directory,) = settings.IDENTITY_PROVIDERS
     with pytest.raises(TooManyLose):
         directory_job.read(directory)
     corp.stop()
     with pytest.raises(DirectoryAway):
         directory_job.read(directory, sure=True)
-    assert by_rules() == set(TEAM)
+    assert members_by_rules() == set(TEAM)
 
 
 def notices_to(user: User) -> list[str]:
@@ -239,17 +239,17 @@ def notices_to(user: User) -> list[str]:
     return [row.kind.removeprefix("directory.") for row in rows]
 
 
-def test_operators_are_told_once_of_a_directory_that_is_away_and_once_that_it_is_back(
+def test_operators_are_notified_once_when_a_directory_is_unreachable_and_once_when_back(
     corp: Slapd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrive(corp, "mia")
+    log_in_members(corp, "mia")
     root, began = User.objects.get(username="root"), timezone.now()
     read_directories()
     corp.stop()
-    for minutes, known in ((15, []), (29, []), (31, ["away"]), (45, ["away"]), (600, ["away"])):
+    for minutes, expected in ((15, []), (29, []), (31, ["away"]), (45, ["away"]), (600, ["away"])):
         monkeypatch.setattr(timezone, "now", lambda minutes=minutes: began + dt.timedelta(minutes=minutes))
         read_directories()
-        assert notices_to(root) == known, minutes
+        assert notices_to(root) == expected, minutes
     item = InboxItem.objects.get(user=root, kind="directory.away")
     assert "has not been read since" in notices.sentence(item.kind, item.data)
     assert url_of(item) == "/operator/groups/"
@@ -261,10 +261,10 @@ def test_operators_are_told_once_of_a_directory_that_is_away_and_once_that_it_is
     assert not InboxItem.objects.filter(kind__startswith="directory.").exclude(user=root).exists()
 
 
-def test_operators_are_told_at_once_of_one_after_which_most_would_lose_their_groups(corp: Slapd) -> None:
-    arrive(corp, *TEAM)
-    leave(corp, *TEAM)
+def test_operators_are_notified_once_when_most_people_would_lose_their_groups(corp: Slapd) -> None:
+    log_in_members(corp, *TEAM)
+    leave_group(corp, *TEAM)
     read_directories()
     read_directories()
     assert notices_to(User.objects.get(username="root")) == ["too_many_lose"]
-    assert by_rules() == set(TEAM)
+    assert members_by_rules() == set(TEAM)

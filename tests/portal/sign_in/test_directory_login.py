@@ -1,4 +1,4 @@
-"""People of a real OpenLDAP at the portal's login page, its API and its second factor."""
+"""People from a real OpenLDAP at the portal's login page, its API and its second factor."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests import slapd
 from tests.clients import program
 from tests.slapd import GROUPS, PASSWORD, PEOPLE, Slapd
 
-LACKS = slapd.missing()
+MISSING = slapd.missing()
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(bool(LACKS) and not os.environ.get("CI"), reason=f"needs {LACKS}"),
+    pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=f"needs {MISSING}"),
 ]
 
 
@@ -63,8 +63,8 @@ def sign_in(name: str, password: str = PASSWORD, client: Client | None = None, *
 
 def rule(vision: Department, pattern: str = "gpu-vision") -> None:
     root = Actor(User.objects.filter(username="root").first() or make.user("root", is_operator=True))
-    made = group_rules.checked(provider="corp", pattern=pattern, department=vision, role="member")
-    group_rules.add_rule(actor=root, rule=made)
+    checked = group_rules.checked(provider="corp", pattern=pattern, department=vision, role="member")
+    group_rules.add_rule(actor=root, rule=checked)
 
 
 def roles(user: User) -> list[str]:
@@ -77,9 +77,7 @@ def token_of(user: User, department: Department) -> str:
 
 
 class TestLogin:
-    def test_a_group_gives_the_department_and_takes_it_back_with_the_token(
-        self, corp: Slapd, vision: Department
-    ) -> None:
+    def test_leaving_a_group_ends_the_membership_it_gave_and_its_tokens(self, corp: Slapd, vision: Department) -> None:
         rule(vision)
         olga = make.member(vision, "owner", "olga")
         assert sign_in("mia").status_code == 302
@@ -93,12 +91,12 @@ class TestLogin:
             assert sign_in("mia").status_code == 302
             assert client.get("/api/v1/departments/vision/").status_code == 401
             assert roles(mia) == []
-            told = InboxItem.objects.filter(kind="member.left_group").values_list("user", flat=True)
-            assert list(told) == [olga.pk]
+            notified = InboxItem.objects.filter(kind="member.left_group").values_list("user", flat=True)
+            assert list(notified) == [olga.pk]
         finally:
             corp.join("gpu-vision", f"uid=mia,{PEOPLE}")
 
-    def test_an_equal_name_and_address_take_over_nobody_and_each_password_opens_its_own(self) -> None:
+    def test_entry_with_the_name_and_address_of_a_user_gets_its_own_account(self) -> None:
         alice = make.user("alice", email="alice@example.org")
         alice.set_password("the portal's own one")
         alice.save()
@@ -109,7 +107,7 @@ class TestLogin:
         assert second.get("/session/").json()["user"] == "alice"
         assert not SocialAccount.objects.filter(user=alice).exists()
 
-    def test_the_entry_and_not_its_name_is_who_somebody_is(self, corp: Slapd) -> None:
+    def test_person_is_identified_by_their_entry_and_not_by_its_name(self, corp: Slapd) -> None:
         dn = corp.person("maria")
         assert sign_in("maria").status_code == 302
         corp.rename(dn, "marie")
@@ -127,19 +125,19 @@ class TestLogin:
             ("mia", "*"), ("mia\\2a", PASSWORD), ("(", PASSWORD), ("{0}", PASSWORD), ("名字", PASSWORD),
         ],
     )  # fmt: skip
-    def test_nothing_but_the_whole_name_and_password_is_let_in(self, name: str, password: str) -> None:
+    def test_only_the_exact_name_and_password_log_in(self, name: str, password: str) -> None:
         answer = sign_in(name, password)
         assert answer.status_code == 422
         assert "Wrong login name or password." in answer.content.decode()
         assert not SocialAccount.objects.exists()
 
     @pytest.mark.parametrize("password", ["", "\x00", "a\x00"])
-    def test_an_empty_password_is_no_password(self, corp: Slapd, password: str) -> None:
-        """A bind with a name and an empty password succeeds at many servers: as nobody."""
+    def test_empty_password_is_refused(self, corp: Slapd, password: str) -> None:
+        """Many servers accept a bind with a name and an empty password, as an anonymous one."""
         (directory,) = directories.read(corp.toml())
         assert not ldap_client.password_is_right(directory, f"uid=mia,{PEOPLE}", password)
 
-    def test_a_name_with_signs_of_the_filter_language_is_found(self) -> None:
+    def test_name_with_characters_of_the_filter_syntax_is_found(self) -> None:
         assert sign_in("eve (ops)*").status_code == 302
         assert User.objects.filter(username="eve--ops").exists()
 
@@ -148,7 +146,7 @@ class TestLogin:
             assert sign_in("mia", "wrong").status_code == 422
         assert sign_in("mia", PASSWORD).status_code == 429
 
-    def test_a_browser_that_is_known_has_guesses_of_its_own(self) -> None:
+    def test_known_browser_has_its_own_limit_of_guesses(self) -> None:
         make.user("mia")
         known = Client()
         assert sign_in("mia", client=known).status_code == 302, "as mia-corp"
@@ -157,12 +155,12 @@ class TestLogin:
         known.post("/logout/")
         assert sign_in("mia", client=known).status_code == 302
 
-    def test_who_is_locked_here_stays_out(self) -> None:
+    def test_person_whose_account_is_locked_in_the_portal_cannot_log_in(self) -> None:
         sign_in("mia")
         User.objects.filter(username="mia").update(is_active=False)
         assert sign_in("mia").status_code == 403
 
-    def test_a_second_factor_is_asked_for(self) -> None:
+    def test_second_factor_is_required_at_login(self) -> None:
         client = Client()
         sign_in("mia", client=client)
         assert client.get("/profile/second-factor/app/").headers["Location"].startswith("/profile/confirm/")
@@ -180,14 +178,14 @@ class TestLogin:
         assert fresh.post("/login/second-factor/", {"code": code}).status_code == 302
         assert fresh.get("/session/").status_code == 200
 
-    def test_operators_of_the_directory_need_the_second_factor_where_it_is_required(self, settings: Any) -> None:
+    def test_operators_from_the_directory_need_a_second_factor_where_required(self, settings: Any) -> None:
         settings.SECOND_FACTOR_FOR_OPERATORS = True
         client = Client()
         sign_in("mia", client=client)
         User.objects.filter(username="mia").update(is_operator=True)
         assert client.get("/operator/").headers["Location"] == "/profile/second-factor/"
 
-    def test_without_passwords_of_the_portal_the_directory_goes_on(self, settings: Any) -> None:
+    def test_directory_login_works_when_portal_passwords_are_switched_off(self, settings: Any) -> None:
         settings.PASSWORD_SIGN_IN = False
         alice = make.user("alice")
         alice.set_password(PASSWORD)  # the same in both places
@@ -202,7 +200,7 @@ class TestLogin:
         alice.save()
         assert "Passwords are not used here" in sign_in("alice", "only here").content.decode()
 
-    def test_a_person_links_their_entry_and_it_opens_the_account_they_had(self, vision: Department) -> None:
+    def test_linked_entry_logs_in_to_the_existing_account(self, vision: Department) -> None:
         rule(vision)
         old = make.user("mia-old")
         client = Client()
@@ -224,25 +222,25 @@ class TestLogin:
         assert client.post(where, {"login": "alice", "password": PASSWORD}).status_code == 429
         assert client.get("/profile/accounts/link/other/").status_code == 404
 
-    def test_a_passkey_is_asked_of_the_directory_too(self, corp: Slapd, vision: Department) -> None:
+    def test_passkey_login_is_checked_against_the_directory(self, corp: Slapd, vision: Department) -> None:
         rule(vision)
         dn = corp.person("pam")
         sign_in("pam")
         pam = User.objects.get(username="pam")
         corp.join("gpu-vision", dn)
         assert directory_login.admits(pam)
-        assert roles(pam) == ["vision"], "its groups are taken as at a login"
+        assert roles(pam) == ["vision"], "groups are applied as at a login"
         corp.leave("gpu-vision", dn)
         assert directory_login.admits(pam)
         assert roles(pam) == []
         current = User.objects.get(pk=pam.pk).get_session_auth_hash()
-        assert pam.get_session_auth_hash() == current, "the login that asked goes on"
+        assert pam.get_session_auth_hash() == current, "the current session stays valid"
         corp.delete(dn)
         assert not directory_login.admits(pam)
 
 
-class TestAway:
-    def test_a_directory_that_is_down_is_told_and_the_portals_own_passwords_go_on(self, settings: Any) -> None:
+class TestUnavailable:
+    def test_unreachable_directory_gives_503_and_portal_passwords_still_work(self, settings: Any) -> None:
         toml = f'[corp]\nserver_url = "ldap://127.0.0.1:9"\nuser_base = "{PEOPLE}"\n'
         settings.IDENTITY_PROVIDERS = directories.read(toml)
         olga = make.user("olga")
@@ -254,7 +252,7 @@ class TestAway:
         assert "does not respond" in answer.content.decode()
 
     @pytest.mark.parametrize(
-        ("changed", "told"),
+        ("changed", "message"),
         [
             ({"bind_password": "no"}, "Invalid credentials"), ({"user_base": f"ou=gone,{PEOPLE}"}, "No such object"),
             ({"group_base": "ou=gone,dc=example,dc=org"}, "No such object"),
@@ -263,12 +261,14 @@ class TestAway:
             ({"user_filter": "(uid=={login})"}, ""),
         ],
     )  # fmt: skip
-    def test_what_is_set_up_wrongly_is_named(self, corp: Slapd, changed: dict[str, Any], told: str) -> None:
+    def test_misconfiguration_of_the_directory_is_named(
+        self, corp: Slapd, changed: dict[str, Any], message: str
+    ) -> None:
         (directory,) = directories.read(corp.toml(**changed))
-        if told:
+        if message:
             with pytest.raises(DirectoryAway) as error:
                 ldap_client.verified(directory, "mia", PASSWORD)
-            assert told in str(error.value)
+            assert message in str(error.value)
         else:
             assert ldap_client.verified(directory, "mia", PASSWORD) is None
 
@@ -287,7 +287,7 @@ class TestGroups:
             ({"group_base": ""}, []),
         ],
     )
-    def test_groups_are_read_as_directories_keep_them(
+    def test_groups_are_read_according_to_the_settings(
         self, corp: Slapd, changed: dict[str, Any], groups: list[str]
     ) -> None:
         (directory,) = directories.read(corp.toml(**changed))
@@ -295,11 +295,11 @@ class TestGroups:
         assert found is not None
         assert found.claims["groups"] == groups
 
-    def test_over_tls_with_our_own_authority(self, corp: Slapd) -> None:
+    def test_login_over_starttls_with_an_own_certificate_authority(self, corp: Slapd) -> None:
         (directory,) = directories.read(corp.toml(start_tls=True, ca_file=str(corp.ca_file)))
         assert ldap_client.verified(directory, "mia", PASSWORD) is not None
 
-    def test_groups_that_contain_each_other_come_to_an_end(self, corp: Slapd) -> None:
+    def test_groups_that_contain_each_other_are_read_without_an_endless_loop(self, corp: Slapd) -> None:
         corp.group("ring-a", f"uid=mia,{PEOPLE}", f"cn=ring-b,{GROUPS}")
         corp.group("ring-b", f"cn=ring-a,{GROUPS}")
         try:

@@ -29,23 +29,23 @@ def after(held: list[Held], changes: Changes) -> list[Held]:
 
 
 @given(RULES, GROUPS, HELD)
-def test_applied_once_memberships_are_what_rules_give_and_what_was_given_by_hand(
+def test_applied_changes_keep_memberships_by_hand_and_add_those_of_rules(
     rules: list[Rule], groups: dict[str, list[str]], held: list[Held]
 ) -> None:
     entitled = entitled_to(rules, groups)
-    now = after(held, changes_to(entitled, held))
+    result = after(held, changes_to(entitled, held))
     by_hand = [each for each in held if not each.from_rules]
-    assert [each for each in now if not each.from_rules] == by_hand
-    mine = {each.department for each in by_hand}
-    assert {each.department: each.role for each in now if each.from_rules} == {
-        department: role for department, role in entitled.roles.items() if department not in mine
+    assert [each for each in result if not each.from_rules] == by_hand
+    by_hand_in = {each.department for each in by_hand}
+    assert {each.department: each.role for each in result if each.from_rules} == {
+        department: role for department, role in entitled.roles.items() if department not in by_hand_in
     }
-    assert not changes_to(entitled, now), "twice changes nothing"
-    assert len({each.department for each in now}) == len(now)
+    assert not changes_to(entitled, result), "applying them again changes nothing"
+    assert len({each.department for each in result}) == len(result)
 
 
 @given(RULES, GROUPS, GROUPS)
-def test_more_groups_never_give_less(
+def test_more_groups_never_give_lower_roles(
     rules: list[Rule], groups: dict[str, list[str]], more: dict[str, list[str]]
 ) -> None:
     both = {name: groups.get(name, []) + more.get(name, []) for name in groups.keys() | more.keys()}
@@ -55,7 +55,7 @@ def test_more_groups_never_give_less(
 
 
 @given(RULES, GROUPS, st.randoms())
-def test_the_order_of_rules_and_groups_means_nothing(
+def test_order_of_rules_and_groups_does_not_matter(
     rules: list[Rule], groups: dict[str, list[str]], random: object
 ) -> None:
     shuffled = sorted(rules, key=lambda _rule: random.random())  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def test_the_order_of_rules_and_groups_means_nothing(
 
 
 @given(HELD)
-def test_without_groups_all_that_rules_gave_is_lost_and_nothing_else(held: list[Held]) -> None:
+def test_without_groups_exactly_the_memberships_given_by_rules_are_lost(held: list[Held]) -> None:
     changes = changes_to(Entitled(), held)
     assert changes.lost == {each.department for each in held if each.from_rules}
     assert not changes.given
@@ -72,14 +72,14 @@ def test_without_groups_all_that_rules_gave_is_lost_and_nothing_else(held: list[
 
 
 @given(NAMES.filter(lambda name: "*" not in name), NAMES)
-def test_a_name_matches_itself_alone_and_only_of_its_provider(name: str, other: str) -> None:
+def test_name_matches_only_itself_at_its_own_provider(name: str, other: str) -> None:
     rule = Rule("a", name, 1)
     assert matches(rule, "a", name)
     assert not matches(rule, "b", name)
     assert matches(rule, "a", other) == (name == other)
 
 
-def test_a_star_stands_for_anything_and_every_other_character_for_itself() -> None:
+def test_star_matches_anything_and_every_other_character_itself() -> None:
     rule = Rule("a", "/gpu/*-users", 1)
     assert matches(rule, "a", "/gpu/vision-users")
     assert matches(rule, "a", "/gpu/a/b-users")
@@ -93,9 +93,9 @@ def test_a_star_stands_for_anything_and_every_other_character_for_itself() -> No
 
 
 @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
-def test_a_star_stands_for_any_characters_as_in_a_shell(pattern: str, name: str) -> None:
+def test_star_matches_any_characters_as_in_a_shell(pattern: str, name: str) -> None:
     assert matches(Rule("a", pattern, 1), "a", name) == fnmatchcase(name, pattern)
 
 
-def test_a_pattern_of_a_hundred_stars_is_answered_at_once() -> None:
+def test_pattern_with_over_a_hundred_stars_is_matched_at_once() -> None:
     assert not matches(Rule("a", "*a" * 120 + "b", 1), "a", "a" * 255)

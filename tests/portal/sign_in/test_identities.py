@@ -1,4 +1,4 @@
-"""Accounts at providers and the rules of their groups, with the provider's word played."""
+"""Accounts at identity providers and rules for their groups; what a provider says is simulated."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def account(uid: str = "1", provider: str = "keycloak", **claims: Any) -> Social
 def rule(
     root: Actor, department: Department | None, pattern: str = "gpu", role: str = "member", **more: Any
 ) -> GroupRule:
-    made = group_rules.checked(**{"provider": "keycloak", **more}, pattern=pattern, department=department, role=role)
-    return group_rules.add_rule(actor=root, rule=made)
+    checked = group_rules.checked(**{"provider": "keycloak", **more}, pattern=pattern, department=department, role=role)
+    return group_rules.add_rule(actor=root, rule=checked)
 
 
-def come(account: SocialAccount, *groups: str, at: dt.datetime = NOW) -> User:
-    """Signs in with these groups."""
+def log_in_with(account: SocialAccount, *groups: str, at: dt.datetime = NOW) -> User:
+    """Logs in with the account, for which the provider reports these groups."""
     if account.pk is None:
         identities.create(account)
     group_rules.signed_in(account, list(groups), at)
@@ -78,34 +78,34 @@ def roles(user: User) -> dict[str, str]:
 
 
 class TestAccounts:
-    def test_a_taken_name_gets_the_providers_and_nobody_is_taken_over(self) -> None:
+    def test_taken_name_gets_the_providers_as_suffix_and_no_account_is_taken_over(self) -> None:
         alice = make.user("alice", email="alice@example.org")
-        made = [
+        created = [
             identities.create(account(str(n), preferred_username=name, email="alice@example.org"))
             for n, name in enumerate(["alice", "Alice@corp.example", "alice", "álice", "аlice"])
         ]
-        assert [user.username for user in made[:3]] == ["alice-keycloak", "Alice-keycloak-2", "alice-keycloak-3"]
-        assert len({user.pk for user in [alice, *made]}) == 6
+        assert [user.username for user in created[:3]] == ["alice-keycloak", "Alice-keycloak-2", "alice-keycloak-3"]
+        assert len({user.pk for user in [alice, *created]}) == 6
         assert not SocialAccount.objects.filter(user=alice).exists()
-        assert all(not user.has_usable_password() for user in made)
+        assert all(not user.has_usable_password() for user in created)
         assert AuditEntry.objects.filter(action="user.created").count() == 5
 
     @pytest.mark.parametrize(
         "name", ["", "  ", "@", "a" * 300, "../../x", "名字", "a b", "\u202eroot", "root\x00", "a\ud800", "<b>"]
     )
-    def test_whatever_a_provider_calls_somebody_they_get_a_name(self, name: str) -> None:
+    def test_any_name_from_a_provider_results_in_a_valid_login_name(self, name: str) -> None:
         user = identities.create(account(preferred_username=name, email="no address", given_name="\u202e", name=name))
         user.full_clean(exclude=["password"])
         assert user.email == ""
 
-    def test_two_first_logins_at_once_make_one_account(self) -> None:
-        made: list[Any] = []
+    def test_concurrent_first_logins_create_one_account(self) -> None:
+        results: list[Any] = []
 
         def first() -> None:
             try:
-                made.append(identities.create(account(preferred_username="mia")))
+                results.append(identities.create(account(preferred_username="mia")))
             except Exception as error:
-                made.append(error)
+                results.append(error)
             finally:
                 connection.close()
 
@@ -115,9 +115,9 @@ class TestAccounts:
         for thread in threads:
             thread.join()
         assert SocialAccount.objects.count() == 1
-        assert made == [User.objects.get()] * 4
+        assert results == [User.objects.get()] * 4
 
-    def test_linking_is_the_persons_own_or_an_operators_and_never_takes_an_account(self, root: Actor) -> None:
+    def test_only_the_person_or_an_operator_can_link_an_unlinked_account(self, root: Actor) -> None:
         mia, eve = make.user("mia"), make.user("eve")
         identities.link(actor=Actor(mia), user=mia, account=account())
         identities.link(actor=Actor(mia), user=mia, account=account())
@@ -128,12 +128,12 @@ class TestAccounts:
         identities.link(actor=root, user=eve, account=account("2"))
         assert AuditEntry.objects.filter(action="user.linked").count() == 2
 
-    def test_nobody_locks_themselves_out_and_what_groups_gave_ends_with_the_link(
+    def test_last_login_method_cannot_be_unlinked_and_unlinking_ends_memberships_by_groups(
         self, root: Actor, vision: Department
     ) -> None:
         rule(root, vision)
         row = account()
-        mia = come(row, "gpu")
+        mia = log_in_with(row, "gpu")
         with pytest.raises(identities.LastWayIn):
             identities.unlink(actor=Actor(mia), user=mia, account=row.pk)
         assert roles(mia) == {"vision": "member"}
@@ -145,12 +145,10 @@ class TestAccounts:
         assert roles(mia) == {}
         assert AuditEntry.objects.filter(action="user.unlinked").count() == 1
 
-    def test_unlinking_ends_the_sessions_of_what_was_lost_but_the_one_it_was_done_in(
-        self, root: Actor, vision: Department
-    ) -> None:
+    def test_unlinking_ends_all_other_sessions_of_the_person(self, root: Actor, vision: Department) -> None:
         rule(root, vision)
-        come(account(), "gpu")
-        mia = come(account("2", preferred_username="mia"), "gpu")
+        log_in_with(account(), "gpu")
+        mia = log_in_with(account("2", preferred_username="mia"), "gpu")
         identities.link(actor=Actor(mia), user=mia, account=account("3", provider="other"))
         here, elsewhere = person(mia), person(mia)
         row = SocialAccount.objects.get(user=mia, provider="keycloak")
@@ -161,24 +159,24 @@ class TestAccounts:
 
 
 class TestRules:
-    def test_groups_give_the_highest_role_and_losing_them_ends_tokens_and_sessions_and_tells_the_owner(
+    def test_groups_give_the_highest_role_and_losing_them_ends_tokens_and_sessions(
         self, root: Actor, vision: Department
     ) -> None:
         olga = make.member(vision, Role.OWNER, "olga")
         rule(root, vision, "gpu-*")
         rule(root, vision, "gpu-lead", "owner")
         row = account(preferred_username="mia")
-        mia = come(row, "gpu-users", "gpu-lead")
+        mia = log_in_with(row, "gpu-users", "gpu-lead")
         assert roles(mia) == {"vision": "owner"}
         client, browser = program(mia, vision), person(mia)
         pool = make.pool("a100")
         make.claim(vision, pool, user=mia, workload="w1", name="train-1", state="holding")
         assert client.get("/api/v1/departments/vision/").status_code == 200
-        come(row, "gpu-users", at=NOW + dt.timedelta(1))
+        log_in_with(row, "gpu-users", at=NOW + dt.timedelta(1))
         assert roles(mia) == {"vision": "member"}
         assert client.get("/api/v1/departments/vision/").status_code == 200
         assert browser.get("/profile/").status_code == 200, "a lower role ends no session"
-        come(row, at=NOW + dt.timedelta(2))
+        log_in_with(row, at=NOW + dt.timedelta(2))
         assert roles(mia) == {}
         assert client.get("/api/v1/departments/vision/").status_code == 401
         assert browser.get("/profile/").status_code == 302, "to the login"
@@ -187,39 +185,39 @@ class TestRules:
         assert InboxItem.objects.get(user=olga).data["work"] == "train-1"
         assert "train-1" in person(olga).get("/inbox/").content.decode()
 
-    def test_what_was_given_by_hand_stays(self, root: Actor, vision: Department) -> None:
+    def test_role_given_by_hand_is_not_changed_by_groups(self, root: Actor, vision: Department) -> None:
         nlp = make.department("nlp")
         rule(root, vision, role="owner")
         rule(root, nlp)
         row = account()
         mia = identities.create(row)
         Membership.objects.create(user=mia, department=vision, role=Role.VIEWER)
-        come(row, "gpu")
+        log_in_with(row, "gpu")
         assert roles(mia) == {"vision": "viewer", "nlp": "member"}
         changed = Membership.objects.get(user=mia, department=nlp)
         members.change_role(actor=root, membership=changed, role="owner")
-        come(row, at=NOW + dt.timedelta(1))
-        assert roles(mia) == {"vision": "viewer", "nlp": "owner"}, "somebody decided, and groups do not change it back"
+        log_in_with(row, at=NOW + dt.timedelta(1))
+        assert roles(mia) == {"vision": "viewer", "nlp": "owner"}, "groups do not change what an operator decided"
 
-    def test_operators_by_a_group_and_the_last_one_stays(self, root: Actor) -> None:
+    def test_group_gives_and_takes_operator_rights_except_from_the_last_operator(self, root: Actor) -> None:
         rule(root, None, "admins", "operator")
         row = account()
-        mia = come(row, "admins")
+        mia = log_in_with(row, "admins")
         assert mia.is_operator
-        come(row, at=NOW + dt.timedelta(1))
+        log_in_with(row, at=NOW + dt.timedelta(1))
         assert not User.objects.get(pk=mia.pk).is_operator
-        mia = come(row, "admins", at=NOW + dt.timedelta(2))
+        mia = log_in_with(row, "admins", at=NOW + dt.timedelta(2))
         User.objects.filter(username="root").update(is_active=False)
-        assert come(row, at=NOW + dt.timedelta(3)).is_operator
+        assert log_in_with(row, at=NOW + dt.timedelta(3)).is_operator
         User.objects.filter(username="root").update(is_active=True)
         users.set_operator(actor=root, user=mia, operator=True)
-        come(row, at=NOW + dt.timedelta(4))
+        log_in_with(row, at=NOW + dt.timedelta(4))
         assert roles(mia) == {}
 
-    def test_a_rule_that_comes_or_goes_is_applied_at_once_to_the_groups_seen_last(
+    def test_added_or_removed_rule_is_applied_at_once_to_the_groups_last_seen(
         self, root: Actor, vision: Department
     ) -> None:
-        mia = come(account(), "gpu")
+        mia = log_in_with(account(), "gpu")
         assert roles(mia) == {}
         first, second = rule(root, vision), rule(root, vision, "g*", "owner")
         assert roles(mia) == {"vision": "owner"}
@@ -233,29 +231,31 @@ class TestRules:
         actions = AuditEntry.objects.filter(action__startswith="group_rule").values_list("action", flat=True)
         assert sorted(actions) == ["group_rule.added"] * 2 + ["group_rule.removed"] * 2
 
-    def test_two_providers_of_one_person_count_together(self, root: Actor, vision: Department, settings: Any) -> None:
+    def test_groups_of_two_providers_of_one_person_are_combined(
+        self, root: Actor, vision: Department, settings: Any
+    ) -> None:
         rule(root, vision)
         rule(root, vision, provider="other")
         one = account()
-        mia = come(one, "gpu")
+        mia = log_in_with(one, "gpu")
         two = identities.link(actor=Actor(mia), user=mia, account=account(provider="other"))
         group_rules.signed_in(two, ["gpu"], NOW)
-        come(one, at=NOW + dt.timedelta(1))
+        log_in_with(one, at=NOW + dt.timedelta(1))
         assert roles(mia) == {"vision": "member"}, "the other provider still gives it"
         settings.IDENTITY_PROVIDERS = PROVIDERS[:1]
         directory_job.read_all()
-        assert roles(mia) == {"vision": "member"}, "a process may have other settings than the rest"
-        told = InboxItem.objects.get(kind="provider.missing")
-        assert (told.user, told.data["provider"]) == (root.user, "other")
+        assert roles(mia) == {"vision": "member"}, "a process can have other settings than the rest"
+        item = InboxItem.objects.get(kind="provider.missing")
+        assert (item.user, item.data["provider"]) == (root.user, "other")
         MissingProvider.objects.update(since=timezone.now() - dt.timedelta(days=1))
         directory_job.read_all()
         assert roles(mia) == {}, "a provider that stays missing gives nothing"
 
-    def test_a_provider_that_comes_back_within_a_day_keeps_what_it_gave(
+    def test_memberships_stay_when_their_provider_returns_within_a_day(
         self, root: Actor, vision: Department, settings: Any
     ) -> None:
         rule(root, vision)
-        mia = come(account(), "gpu")
+        mia = log_in_with(account(), "gpu")
         settings.IDENTITY_PROVIDERS = PROVIDERS[1:]
         directory_job.read_all()
         settings.IDENTITY_PROVIDERS = PROVIDERS
@@ -263,19 +263,17 @@ class TestRules:
         assert not MissingProvider.objects.exists()
         assert roles(mia) == {"vision": "member"}
 
-    def test_an_older_word_of_the_provider_never_replaces_a_newer_one(self, root: Actor, vision: Department) -> None:
+    def test_older_groups_of_a_provider_never_replace_newer_ones(self, root: Actor, vision: Department) -> None:
         rule(root, vision)
         row = account()
-        mia = come(row, at=NOW)
-        come(row, "gpu", at=NOW - dt.timedelta(seconds=1))
+        mia = log_in_with(row, at=NOW)
+        log_in_with(row, "gpu", at=NOW - dt.timedelta(seconds=1))
         assert roles(mia) == {}
         assert SeenGroups.objects.get().groups == []
 
     @pytest.mark.concurrency
     @pytest.mark.parametrize("newer_first", [True, False])
-    def test_of_two_sign_ins_at_once_the_newer_word_counts(
-        self, root: Actor, vision: Department, newer_first: bool
-    ) -> None:
+    def test_concurrent_logins_keep_the_newer_groups(self, root: Actor, vision: Department, newer_first: bool) -> None:
         rule(root, vision)
         row = account()
         mia = identities.create(row)
@@ -310,14 +308,16 @@ class TestRules:
             ({"pattern": "a" * 256}, "pattern"), ({"pattern": "a\nb"}, "pattern"), ({"role": "king"}, "role"),
         ],
     )  # fmt: skip
-    def test_a_wrong_rule_is_refused_at_its_field(self, vision: Department, fields: dict[str, str], field: str) -> None:
+    def test_invalid_rule_is_refused_with_the_field_at_fault(
+        self, vision: Department, fields: dict[str, str], field: str
+    ) -> None:
         with pytest.raises(Invalid) as error:
             group_rules.checked(
                 **{"provider": "keycloak", "pattern": "x", "role": "member", "department": vision, **fields}
             )
         assert error.value.field == field
 
-    def test_the_same_rule_twice_is_refused(self, root: Actor, vision: Department) -> None:
+    def test_duplicate_rule_is_refused(self, root: Actor, vision: Department) -> None:
         for department, role in ((vision, "member"), (None, "operator")):
             rule(root, department, role=role)
             with pytest.raises(Invalid):
@@ -332,11 +332,13 @@ class TestClaims:
         assert groups_of(keycloak, {"userinfo": {}, "id_token": {"groups": "one"}}) == ["one"]
         assert groups_of(nested, {"id_token": {"realm_access": {"roles": ["r"]}}}) == ["r"]
         assert groups_of(nested, {"userinfo": {"realm_access": ["no"]}}) == []
-        assert groups_of(keycloak, {"userinfo": {}}) == [], "left out for those who have none"
-        assert groups_of(keycloak, {"id_token": {"_claim_names": {"groups": "src1"}}}) is None, "too many to be told"
+        assert groups_of(keycloak, {"userinfo": {}}) == [], "the claim is left out for people without groups"
+        assert groups_of(keycloak, {"id_token": {"_claim_names": {"groups": "src1"}}}) is None, (
+            "too many groups for the claim"
+        )
         assert groups_of(keycloak, {"userinfo": "nonsense", "id_token": None}) == []
 
-    def test_when_it_was_said_is_never_in_the_future(self) -> None:
+    def test_issue_time_of_claims_is_never_in_the_future(self) -> None:
         before = timezone.now()
         for wrong in (None, "x", -1, True, 10**12):
             assert said_at({"id_token": {"iat": wrong}}) >= before
@@ -345,59 +347,61 @@ class TestClaims:
 
 
 class TestPages:
-    def test_operators_keep_rules_with_a_preview_and_a_confirmation(self, root: Actor, vision: Department) -> None:
-        mia = come(account(preferred_username="mia", name="Mia Example"), "gpu")
-        desk = person(root.user)  # type: ignore[arg-type]
+    def test_operators_manage_rules_with_a_preview_and_a_confirmation(self, root: Actor, vision: Department) -> None:
+        mia = log_in_with(account(preferred_username="mia", name="Mia Example"), "gpu")
+        operator = person(root.user)  # type: ignore[arg-type]
         form = {"provider": "keycloak", "pattern": "gpu", "role": "member", "department": str(vision.pk)}
-        shown = desk.get("/operator/groups/preview/", form).content.decode()
+        shown = operator.get("/operator/groups/preview/", form).content.decode()
         assert "Mia Example" in shown
         assert "Vision" in shown
         assert roles(mia) == {}
-        assert desk.post("/operator/groups/", form | {"pattern": "*"}, format="multipart").status_code == 422
-        assert desk.post("/operator/groups/", form | {"department": ""}, format="multipart").status_code == 422
-        assert desk.post("/operator/groups/", form, format="multipart").status_code == 302
+        assert operator.post("/operator/groups/", form | {"pattern": "*"}, format="multipart").status_code == 422
+        assert operator.post("/operator/groups/", form | {"department": ""}, format="multipart").status_code == 422
+        assert operator.post("/operator/groups/", form, format="multipart").status_code == 302
         assert roles(mia) == {"vision": "member"}
-        assert "Mia Example" in desk.get("/operator/groups/").content.decode()
+        assert "Mia Example" in operator.get("/operator/groups/").content.decode()
         address = f"/operator/groups/{GroupRule.objects.get().pk}/remove/"
-        asked = desk.post(address, {}, format="multipart")
-        assert "Mia Example is no longer a member of Vision" in asked.content.decode()
+        confirmation = operator.post(address, {}, format="multipart")
+        assert "Mia Example is no longer a member of Vision" in confirmation.content.decode()
         assert GroupRule.objects.exists()
-        mark = asked.content.decode().split('name="confirmed" value="')[1].split('"')[0]
-        assert desk.post(address, {"confirmed": mark}, format="multipart").status_code == 302
+        mark = confirmation.content.decode().split('name="confirmed" value="')[1].split('"')[0]
+        assert operator.post(address, {"confirmed": mark}, format="multipart").status_code == 302
         assert roles(mia) == {}
 
-    def test_operators_link_and_unlink_on_the_page_of_the_account(self, root: Actor, vision: Department) -> None:
+    def test_operators_link_and_unlink_accounts_on_the_page_of_the_user(self, root: Actor, vision: Department) -> None:
         mia, row = make.user("mia"), account("7")
         make.user("eve")
-        desk = person(root.user)  # type: ignore[arg-type]
+        operator = person(root.user)  # type: ignore[arg-type]
         address, form = "/operator/users/mia/accounts/", {"provider": "keycloak", "subject": "7"}
         for wrong in (form | {"provider": "x"}, form | {"subject": " "}, form | {"subject": "a" * 192}):
-            assert desk.post(address, wrong, format="multipart").status_code == 422
-        assert desk.post(address, form, format="multipart").status_code == 302
-        assert desk.post("/operator/users/eve/accounts/", form, format="multipart").status_code == 409
+            assert operator.post(address, wrong, format="multipart").status_code == 422
+        assert operator.post(address, form, format="multipart").status_code == 302
+        assert operator.post("/operator/users/eve/accounts/", form, format="multipart").status_code == 409
         linked = SocialAccount.objects.get(uid=row.uid)
         assert linked.user == mia
-        assert "Keycloak" in desk.get("/operator/users/mia/").content.decode()
+        assert "Keycloak" in operator.get("/operator/users/mia/").content.decode()
         for unlink in (str(linked.pk), str(linked.pk), "x", "9" * 30):
-            assert desk.post(address, {"unlink": unlink}, format="multipart").status_code == 302
+            assert operator.post(address, {"unlink": unlink}, format="multipart").status_code == 302
         assert not SocialAccount.objects.exists()
         assert person(mia).post(address, form, format="multipart").status_code == 404
 
-    def test_the_api_does_the_same(self, root: Actor, vision: Department) -> None:
-        mia = come(account(preferred_username="mia"), "gpu")
-        desk = person(root.user)  # type: ignore[arg-type]
+    def test_operators_manage_rules_in_the_api_with_a_dry_run_and_a_confirmation(
+        self, root: Actor, vision: Department
+    ) -> None:
+        mia = log_in_with(account(preferred_username="mia"), "gpu")
+        operator = person(root.user)  # type: ignore[arg-type]
         body = {"provider": "keycloak", "pattern": "gpu", "role": "member", "department": "vision"}
-        dry = desk.post("/api/v1/group_rules/?dry_run=1", body)
+        dry = operator.post("/api/v1/group_rules/?dry_run=1", body)
         assert [each["username"] for each in dry.json()["effects"]] == ["mia"]
         assert not GroupRule.objects.exists()
-        made = desk.post("/api/v1/group_rules/", body)
-        assert (made.status_code, roles(mia)) == (201, {"vision": "member"})
-        address = made.headers["Location"]
-        assert desk.get(address).json() == {"id": made.json()["id"], **body}
-        asked = desk.delete(address)
-        assert (asked.status_code, asked.json()["code"]) == (409, "needs_confirmation")
-        assert desk.delete(f"{address}?confirm={asked.json()['confirm']}").status_code == 204
+        created = operator.post("/api/v1/group_rules/", body)
+        assert (created.status_code, roles(mia)) == (201, {"vision": "member"})
+        address = created.headers["Location"]
+        assert operator.get(address).json() == {"id": created.json()["id"], **body}
+        confirmation = operator.delete(address)
+        assert (confirmation.status_code, confirmation.json()["code"]) == (409, "needs_confirmation")
+        assert operator.delete(f"{address}?confirm={confirmation.json()['confirm']}").status_code == 204
         assert roles(mia) == {}
         for wrong in (body | {"role": "operator"}, body | {"department": None}, body | {"provider": "x"}):
-            assert desk.post("/api/v1/group_rules/", wrong).status_code == 422
+            assert operator.post("/api/v1/group_rules/", wrong).status_code == 422
         assert person(User.objects.get(pk=mia.pk)).get("/api/v1/group_rules/").status_code == 404

@@ -1,4 +1,4 @@
-"""What a login by a passkey refuses; that one works is shown by a browser (tests/e2e/test_passkeys.py)."""
+"""What a login by passkey refuses; one that succeeds is tested in a browser (tests/e2e/test_passkeys.py)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def credential(origin: Any) -> dict[str, Any]:
         "https://gpu.example.org.", "", None, 7, ["https://gpu.example.org"],
     ],
 )  # fmt: skip
-def test_a_page_of_another_host_as_a_notebook_may_be_cannot_use_the_portals_passkeys(
-    settings: Any, origin: Any
-) -> None:
+def test_page_of_another_host_cannot_use_the_portals_passkeys(settings: Any, origin: Any) -> None:
+    """Such as the page of a notebook."""
     settings.ALLOWED_HOSTS = ["gpu.example.org"]
     request = RequestFactory().get("/login/", secure=True, HTTP_HOST="gpu.example.org")
     with context.request_context(request):
@@ -55,16 +54,16 @@ def test_a_page_of_another_host_as_a_notebook_may_be_cannot_use_the_portals_pass
         json.dumps({"id": "x", "rawId": "eA", "type": "public-key", **credential("http://testserver")}),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_at_every_door(alice: User, text: str) -> None:
+def test_malformed_credential_is_refused_everywhere(alice: User, text: str) -> None:
     client = Client()
     assert client.get("/login/passkey/").json()["request_options"]["publicKey"]["userVerification"] == "required"
     answer = client.post("/login/passkey/", {"credential": text})
     assert (answer.status_code, answer.headers["Location"]) == (302, "/login/")
     assert client.get("/session/").status_code == 401
     assert client.post("/login/", {"username": "alice", "password": PASSWORD}).status_code == 302
-    asked = client.get("/profile/second-factor/passkeys/add/")
-    assert asked.headers["Location"].startswith("/profile/confirm/?next=")
-    client.post(asked.headers["Location"], {"password": PASSWORD})
+    redirect = client.get("/profile/second-factor/passkeys/add/")
+    assert redirect.headers["Location"].startswith("/profile/confirm/?next=")
+    client.post(redirect.headers["Location"], {"password": PASSWORD})
     options = client.get("/profile/second-factor/passkeys/add/").content.decode()
     assert '"residentKey": "required"' in options
     assert '"userVerification": "required"' in options
@@ -78,7 +77,7 @@ def test_nonsense_is_refused_at_every_door(alice: User, text: str) -> None:
     assert other.get("/session/").status_code == 401
 
 
-def test_others_passkeys_are_not_removed(alice: User) -> None:
+def test_passkeys_of_other_users_cannot_be_removed(alice: User) -> None:
     row = Authenticator.objects.create(user=make.user("eve"), type="webauthn", data={"name": "x", "credential": {}})
     client = Client()
     client.post("/login/", {"username": "alice", "password": PASSWORD})
@@ -87,14 +86,14 @@ def test_others_passkeys_are_not_removed(alice: User) -> None:
     assert Authenticator.objects.exists()
 
 
-def test_a_passkey_is_renamed_by_its_owner_alone(alice: User) -> None:
+def test_only_the_owner_can_rename_a_passkey(alice: User) -> None:
     own = Authenticator.objects.create(user=alice, type="webauthn", data={"name": "x", "credential": {}})
     others = Authenticator.objects.create(user=make.user("eve"), type="webauthn", data={"name": "x", "credential": {}})
     client = Client()
     client.force_login(alice, backend="django.contrib.auth.backends.ModelBackend")
     url = f"/profile/second-factor/passkeys/{own.pk}/rename/"
-    asked = client.post(url, {"name": "stolen"})
-    assert asked.headers["Location"].startswith("/profile/confirm/")
+    redirect = client.post(url, {"name": "stolen"})
+    assert redirect.headers["Location"].startswith("/profile/confirm/")
     client.post("/profile/confirm/", {"password": PASSWORD})
     assert 'value="x"' in client.get(url).content.decode()
     for wrong in ("", "  ", "a" * 61, "a\u202eb"):
@@ -106,7 +105,7 @@ def test_a_passkey_is_renamed_by_its_owner_alone(alice: User) -> None:
     assert others.data["name"] == "x"
 
 
-def test_a_passkey_opens_the_account_for_as_long_as_the_password_beside_it_would(settings: Any, alice: User) -> None:
+def test_passkey_login_is_refused_whenever_a_password_login_would_be(settings: Any, alice: User) -> None:
     check = passkeys.LoginForm()._require_still_admitted
     check(alice)
     settings.PASSWORD_SIGN_IN = False

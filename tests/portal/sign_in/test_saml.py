@@ -1,4 +1,4 @@
-"""SAML at the portal's doors without a provider; with a real one: tests/e2e/test_saml.py."""
+"""The portal's SAML addresses without a provider; with a real one: tests/e2e/test_saml.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sso(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "<html>", "<a/>", "not XML", None])
-def test_a_provider_whose_metadata_are_away_or_nonsense_is_told(
+def test_unreachable_or_malformed_metadata_of_a_provider_give_502(
     monkeypatch: pytest.MonkeyPatch, metadata: str | None
 ) -> None:
     from onelogin.saml2.idp_metadata_parser import OneLogin_Saml2_IdPMetadataParser as Parser
@@ -41,17 +41,17 @@ def test_a_provider_whose_metadata_are_away_or_nonsense_is_told(
     assert "Company login did not confirm who you are." in answer.content.decode()
 
 
-def test_our_own_metadata_say_where_answers_go_and_of_no_logout() -> None:
+def test_portals_metadata_name_the_address_for_responses_and_no_logout() -> None:
     text = Client().get(f"{HERE}metadata/").content.decode()
     assert f'Location="http://testserver{HERE}"' in text
     assert "SingleLogoutService" not in text
 
 
-def test_our_own_metadata_have_the_certificate_that_assertions_are_encrypted_for(settings: Any, tmp_path: Path) -> None:
+def test_portals_metadata_have_its_encryption_certificate(settings: Any, tmp_path: Path) -> None:
     assert "X509Certificate" not in Client().get(f"{HERE}metadata/").content.decode()
     files = [*("-keyout", str(tmp_path / "own.key")), *("-out", str(tmp_path / "own.pem"))]
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=portal", *files]
-    subprocess.run(made, check=True, capture_output=True)
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=portal", *files]
+    subprocess.run(command, check=True, capture_output=True)
     own = f'own_certificate_file = "{tmp_path}/own.pem"\nown_key_file = "{tmp_path}/own.key"\n'
     settings.IDENTITY_PROVIDERS = saml.read(SAML + own)
     text = Client().get(f"{HERE}metadata/").content.decode()
@@ -59,17 +59,17 @@ def test_our_own_metadata_have_the_certificate_that_assertions_are_encrypted_for
     assert "".join((tmp_path / "own.pem").read_text().split("\n")[1:-2]) in "".join(text.split())
 
 
-def test_each_address_is_of_its_own_kind_of_provider() -> None:
+def test_each_address_accepts_only_its_own_kind_of_provider() -> None:
     client = Client()
     assert client.get("/login/with/sso/callback/").status_code == 404
     for address in ("/login/with/other/saml/metadata/", "/login/with/other/saml/finish/", f"{HERE}logout/"):
         assert client.get(address).status_code == 404
     assert client.post("/login/with/other/saml/", {}).status_code == 404
     assert client.get(HERE).status_code == 405
-    assert client.get(f"{HERE}finish/").status_code == 502, "nothing was kept for this browser"
+    assert client.get(f"{HERE}finish/").status_code == 502, "no login was started in this browser"
 
 
-def test_the_button_stands_on_the_login_page_and_links_on_the_profile() -> None:
+def test_login_page_offers_the_provider_and_the_profile_linking_it() -> None:
     page = Client().get("/login/").content.decode()
     assert 'action="/login/with/sso/"' in page
     mia = Client()

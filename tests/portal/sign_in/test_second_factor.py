@@ -1,4 +1,4 @@
-"""An authenticator app beside the password, recovery codes, and operators who must have one."""
+"""A second factor: the authenticator app, recovery codes, and operators who must set one up."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def code_of(secret: str) -> str:
 
 
 def confirm(client: Client, page: str) -> None:
-    """Gives the password once more, as the page asks before something is changed."""
-    asked = client.get(page).headers["Location"]
-    assert asked.startswith("/profile/confirm/?next=")
-    assert client.post(asked, {"password": PASSWORD}).headers["Location"] == page
+    """Enters the password again, as the page requires before a change."""
+    address = client.get(page).headers["Location"]
+    assert address.startswith("/profile/confirm/?next=")
+    assert client.post(address, {"password": PASSWORD}).headers["Location"] == page
 
 
 def set_up(client: Client) -> str:
@@ -62,7 +62,7 @@ def codes_of(client: Client) -> list[str]:
     return listed[1].split()
 
 
-def test_the_password_alone_opens_nothing_and_a_code_works_once(alice: User) -> None:
+def test_password_alone_does_not_log_in_and_a_code_works_once(alice: User) -> None:
     first = Client()
     sign_in(first)
     secret = set_up(first)
@@ -83,7 +83,7 @@ def test_the_password_alone_opens_nothing_and_a_code_works_once(alice: User) -> 
     assert AuditEntry.objects.filter(action="user.second_factor_added", actor=alice).count() == 1
 
 
-def test_a_recovery_code_works_once_and_guesses_come_to_an_end() -> None:
+def test_recovery_code_works_once_and_guesses_are_limited() -> None:
     first = Client()
     sign_in(first)
     set_up(first)
@@ -100,28 +100,28 @@ def test_a_recovery_code_works_once_and_guesses_come_to_an_end() -> None:
     assert client.get("/profile/").status_code == 302
 
 
-def test_before_a_change_the_password_is_asked_for_again() -> None:
+def test_password_is_required_again_before_a_change() -> None:
     client = Client()
     sign_in(client)
     set_up(client)
     with time_machine.travel(timezone.now() + dt.timedelta(hours=1), tick=True):
-        asked = client.get(f"{HOME}app/remove/")
-        assert asked.headers["Location"].startswith("/profile/confirm/?next=")
-        assert client.post(asked.headers["Location"], {"password": "wrong"}).status_code == 422
-        answer = client.post(asked.headers["Location"], {"password": PASSWORD})
+        redirect = client.get(f"{HOME}app/remove/")
+        assert redirect.headers["Location"].startswith("/profile/confirm/?next=")
+        assert client.post(redirect.headers["Location"], {"password": "wrong"}).status_code == 422
+        answer = client.post(redirect.headers["Location"], {"password": PASSWORD})
         assert answer.headers["Location"] == f"{HOME}app/remove/"
         assert client.post(f"{HOME}app/remove/").headers["Location"] == HOME
     assert not Authenticator.objects.filter(type="totp").exists()
     assert sign_in(Client()).headers["Location"] == "/"
 
 
-def test_an_operator_takes_it_away_from_somebody_who_has_lost_it(alice: User) -> None:
+def test_operator_can_remove_the_second_factor_of_a_user(alice: User) -> None:
     client = Client()
     sign_in(client)
     set_up(client)
-    desk = person(make.user("root", is_operator=True))
-    assert "Remove second factor" in desk.get("/operator/users/alice/").content.decode()
-    assert desk.post("/operator/users/alice/", {"change": "second_factor"}, format="multipart").status_code == 302
+    operator = person(make.user("root", is_operator=True))
+    assert "Remove second factor" in operator.get("/operator/users/alice/").content.decode()
+    assert operator.post("/operator/users/alice/", {"change": "second_factor"}, format="multipart").status_code == 302
     assert client.get("/profile/").status_code == 302, "sessions end"
     assert sign_in(Client()).headers["Location"] == "/"
     assert AuditEntry.objects.filter(action="user.second_factor_removed").count() == 1
@@ -133,7 +133,7 @@ class TestOperators:
         settings.SECOND_FACTOR_FOR_OPERATORS = True
         User.objects.filter(pk=alice.pk).update(is_operator=True)
 
-    def test_set_one_up_before_anything_else(self, alice: User) -> None:
+    def test_operators_must_set_up_a_second_factor_before_anything_else(self, alice: User) -> None:
         client = Client()
         sign_in(client)
         for page in ("/", "/operator/", "/admin/", "/profile/", "/d/vision/"):
@@ -145,7 +145,7 @@ class TestOperators:
         set_up(client)
         assert client.get("/operator/").status_code == 200
 
-    def test_others_tokens_and_people_of_a_provider_are_not_concerned(self, alice: User) -> None:
+    def test_other_users_tokens_and_logins_by_a_provider_are_exempt(self, alice: User) -> None:
         bob = Client()
         bob.force_login(make.user("bob"), backend="django.contrib.auth.backends.ModelBackend")
         assert bob.get("/inbox/").status_code == 200
@@ -159,14 +159,14 @@ class TestOperators:
         assert client.get("/operator/").status_code == 200
 
 
-def test_a_new_key_encrypts_second_factors_too(settings: Any) -> None:
+def test_reencryption_with_a_new_key_includes_second_factors(settings: Any) -> None:
     client = Client()
     sign_in(client)
     secret = set_up(client)
     settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode(), *site.ENCRYPTION_KEYS]
-    said = io.StringIO()
-    call_command("reencrypt", stdout=said)
-    assert "mfa.Authenticator.data: 2 encrypted" in said.getvalue()
+    output = io.StringIO()
+    call_command("reencrypt", stdout=output)
+    assert "mfa.Authenticator.data: 2 encrypted" in output.getvalue()
     settings.ENCRYPTION_KEYS = settings.ENCRYPTION_KEYS[:1]
     assert codes_of(client)
     with time_machine.travel(timezone.now() + dt.timedelta(minutes=5), tick=True):

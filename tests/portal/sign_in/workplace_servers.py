@@ -16,7 +16,7 @@ Answer = dict[str, Any]
 
 
 @dataclass
-class Played:
+class Simulation:
     """The person who returns with the code, and the organisation's departments. `tree`: id → (name, parent)."""
 
     url: str = ""
@@ -49,8 +49,8 @@ class Played:
             token = {"code": 0, "access_token": "u-1", "token_type": "Bearer", "expires_in": 7200}
             return (200, token) if good else (400, {"code": 20003, "error": "invalid_grant"})
         if path == "authen/v1/user_info" and bearer == "Bearer u-1":
-            who = {"name": self.name, "open_id": "ou_1", "union_id": self.person, "enterprise_email": self.email}
-            return 200, {"code": 0, "data": {**who, "tenant_key": "other" if self.outsider else "ours"}}
+            profile = {"name": self.name, "open_id": "ou_1", "union_id": self.person, "enterprise_email": self.email}
+            return 200, {"code": 0, "data": {**profile, "tenant_key": "other" if self.outsider else "ours"}}
         if path == "auth/v3/tenant_access_token/internal" and body == {"app_id": APP, "app_secret": SECRET}:
             return 200, {"code": 0, "tenant_access_token": "t-1", "expire": 7200}
         if bearer == "Bearer t-1" and path == "contact/v3/users/ou_1":
@@ -104,17 +104,17 @@ class Played:
 
 
 @contextmanager
-def playing() -> Iterator[Played]:
-    played = Played()
+def simulated() -> Iterator[Simulation]:
+    simulation = Simulation()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            played.asked.append(parts.path)
+            simulation.asked.append(parts.path)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            status, answer = played.answer(parts.path, query, json.loads(body or b"{}"), headers)
+            status, answer = simulation.answer(parts.path, query, json.loads(body or b"{}"), headers)
             text = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -128,11 +128,11 @@ def playing() -> Iterator[Played]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    played.url = f"http://127.0.0.1:{server.server_address[1]}"
+    simulation.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield played
+        yield simulation
     finally:
         server.shutdown()
         server.server_close()

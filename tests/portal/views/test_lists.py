@@ -1,4 +1,4 @@
-"""Every list of the portal works alike: searched, of some days, sorted, with chosen columns, saved, as a sheet."""
+"""All lists of the portal work the same way: search, dates, order, choice of columns and export as CSV."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 GARBAGE = "sort=-nothing&columns=nothing,user&from=2026-02-31&to=soon&page=-7&q=%ED%A0%80%25_'\"&department='&format=xls&state=0"
 
 
-def as_(who: User) -> Client:
+def logged_in(user: User) -> Client:
     client = Client()
-    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     return client
 
 
 def lines(client: Client, path: str, **query: str) -> list[dict[str, str]]:
-    """The rows of the list's sheet."""
+    """The rows of the list's CSV file."""
     answer: Any = client.get(path, {**query, "format": "csv"})
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     return list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode("utf-8-sig"))))
@@ -52,26 +52,26 @@ def vision() -> Department:
 
 @pytest.fixture
 def operator(vision: Department) -> Client:
-    """Of four people: root, who runs it, and ada, ben and cy."""
+    """The operator root; the other users are ada, ben and cy."""
     now = timezone.now()
     for name, days, fields in (
         ("ada", 9, {"first_name": "Ada", "last_name": "Lovelace"}),
         ("ben", 2, {"email": "ben@bio.example"}),
         ("cy", 1, {"is_active": False}),
     ):
-        made = make.member(vision, Role.MEMBER, name) if name != "ben" else make.user(name)
+        user = make.member(vision, Role.MEMBER, name) if name != "ben" else make.user(name)
         joined = now - dt.timedelta(days=days)
-        User.objects.filter(pk=made.pk).update(
+        User.objects.filter(pk=user.pk).update(
             date_joined=joined, last_login=joined if name != "cy" else None, **fields
         )
-    return as_(make.user("root", is_operator=True, date_joined=now - dt.timedelta(days=30), last_login=now))
+    return logged_in(make.user("root", is_operator=True, date_joined=now - dt.timedelta(days=30), last_login=now))
 
 
 def people(client: Client, **query: str) -> list[str]:
     page = client.get("/operator/users/", query)
     assert page.status_code == 200
     names = [each.username for each in page.context["page"]]
-    assert [row["username"] for row in lines(client, "/operator/users/", **query)] == names  # always the page's rows
+    assert [row["username"] for row in lines(client, "/operator/users/", **query)] == names  # as on the page
     return names
 
 
@@ -80,10 +80,10 @@ def people(client: Client, **query: str) -> list[str]:
     [
         ("", "ada ben cy root"),
         ("-user", "root cy ben ada"),
-        ("-login", "root ben ada cy"),  # who never came stands last, whichever way
+        ("-login", "root ben ada cy"),  # users who never logged in are last in both orders
         ("login", "ada ben root cy"),
         ("created", "root ada ben cy"),
-        ("departments", "ada ben cy root"),  # cannot be sorted by
+        ("departments", "ada ben cy root"),  # not a column to sort by
     ],
 )
 def test_users_are_sorted(operator: Client, sort: str, names: str) -> None:
@@ -93,7 +93,7 @@ def test_users_are_sorted(operator: Client, sort: str, names: str) -> None:
 @pytest.mark.parametrize(
     ("query", "names"),
     [
-        ({"q": "lovelace ada"}, "ada"),  # each word, wherever it stands
+        ({"q": "lovelace ada"}, "ada"),  # each word, in any column
         ({"q": "BIO.example"}, "ben"),
         ({"q": "%"}, ""),
         ({"department": "vision"}, "ada cy"),
@@ -106,7 +106,7 @@ def test_users_are_searched_and_filtered(operator: Client, query: dict[str, str]
     assert people(operator, **query) == names.split()
 
 
-def test_days_are_the_readers(operator: Client) -> None:
+def test_dates_are_in_the_readers_time_zone(operator: Client) -> None:
     """Midnight in Auckland is noon of the day before in UTC."""
     moment = dt.datetime(2026, 7, 1, 12, 30, tzinfo=dt.UTC)
     User.objects.filter(username="ada").update(date_joined=moment)
@@ -116,19 +116,19 @@ def test_days_are_the_readers(operator: Client) -> None:
     assert people(operator, **days) == ["ada"]
 
 
-def test_columns_of_users_are_chosen(operator: Client) -> None:
+def test_columns_of_the_list_of_users_can_be_chosen(operator: Client) -> None:
     assert columns_of(operator, "/operator/users/") == ["user", "email", "departments", "login"]
     assert columns_of(operator, "/operator/users/", columns="created") == ["user", "created"]
     assert "ben@bio.example" not in operator.get("/operator/users/?columns=created").content.decode()
 
 
-def test_nobody_but_operators_has_the_list_of_users(operator: Client) -> None:
-    stranger = as_(User.objects.get(username="ada"))
+def test_only_operators_can_list_users(operator: Client) -> None:
+    stranger = logged_in(User.objects.get(username="ada"))
     for path in ("/operator/users/", "/operator/users/?format=csv", "/operator/users/?q=ben"):
         assert stranger.get(path).status_code == 404
 
 
-def test_ten_thousand_users_cost_no_more_queries(operator: Client, django_assert_max_num_queries: Any) -> None:
+def test_ten_thousand_users_are_listed_in_few_queries(operator: Client, django_assert_max_num_queries: Any) -> None:
     User.objects.bulk_create(
         [User(username=f"u{number:05}", password="!") for number in range(10_000)], batch_size=1000
     )
@@ -142,7 +142,7 @@ def test_ten_thousand_users_cost_no_more_queries(operator: Client, django_assert
 
 @pytest.fixture
 def ada(vision: Department) -> User:
-    """With four messages: fish failed 9 days ago, fish succeeded 2 days ago, bird succeeded now, she is a member since 30."""
+    """A user with four messages: invited 30 days ago, fish failed 9 days ago and succeeded 2 days ago, bird succeeded now."""
     ada, now = make.member(vision, Role.MEMBER, "ada"), timezone.now()
     for kind, days, data, department in (
         ("member.invited", 30, {"role": "member", "department": "Vision"}, None),
@@ -177,18 +177,18 @@ def messages(client: Client, **query: str) -> list[str]:
     ],
 )
 def test_messages_are_searched_and_sorted(ada: User, query: dict[str, str], names: str) -> None:
-    assert messages(as_(ada), **query) == names.split()
+    assert messages(logged_in(ada), **query) == names.split()
 
 
 def test_messages_are_searched_and_written_in_the_readers_language(ada: User) -> None:
     User.objects.update(language="zh-hans")
-    client = as_(ada)
+    client = logged_in(ada)
     assert messages(client, q="成功") == ["bird.succeeded", "fish.succeeded"]
     assert "fish" in lines(client, "/inbox/", q="失败")[0]["message"]
 
 
-def test_all_that_match_are_marked_as_read_and_nothing_that_came_since(ada: User) -> None:
-    client = as_(ada)
+def test_all_matching_messages_except_newer_ones_are_marked_as_read(ada: User) -> None:
+    client = logged_in(ada)
     page = client.get("/inbox/?q=fish&sort=time")
     assert b"Mark all that match as read" in page.content
     late = InboxItem.objects.create(user=ada, kind="workload.succeeded", data={"name": "fish"})
@@ -201,25 +201,25 @@ def test_all_that_match_are_marked_as_read_and_nothing_that_came_since(ada: User
     assert messages(client, show="read") == ["fish.succeeded", "fish.failed"]
 
 
-def test_selected_messages_are_marked_as_read_and_never_those_of_others(ada: User) -> None:
+def test_selected_messages_are_marked_as_read_only_by_their_recipient(ada: User) -> None:
     first, second, *_rest = InboxItem.objects.all()
     stranger = make.user("stranger")
     for sent in ({"item": [first.pk]}, {"up_to": first.pk}, {"item": ["x", ""]}, {"up_to": "9" * 40}):
-        assert as_(stranger).post("/inbox/read/", sent).status_code == 302
+        assert logged_in(stranger).post("/inbox/read/", sent).status_code == 302
     assert not InboxItem.objects.exclude(read_at=None).exists()
-    assert messages(as_(stranger)) == []
-    assert "No activity yet" in as_(stranger).get("/inbox/").content.decode()
-    as_(ada).post("/inbox/read/", {"item": [first.pk, second.pk]})
+    assert messages(logged_in(stranger)) == []
+    assert "No activity yet" in logged_in(stranger).get("/inbox/").content.decode()
+    logged_in(ada).post("/inbox/read/", {"item": [first.pk, second.pk]})
     assert set(InboxItem.objects.exclude(read_at=None)) == {first, second}
 
 
-def test_ten_thousand_messages_cost_no_more_queries(ada: User, django_assert_max_num_queries: Any) -> None:
+def test_ten_thousand_messages_are_listed_in_few_queries(ada: User, django_assert_max_num_queries: Any) -> None:
     row = InboxItem.objects.first()
     assert row is not None
     InboxItem.objects.bulk_create(
         [InboxItem(user=ada, kind=row.kind, data=row.data, department=row.department) for _number in range(10_000)]
     )
-    client = as_(ada)
+    client = logged_in(ada)
     for query in ({}, {"sort": "department"}, {"q": "bird"}, {"page": "150"}):
         with django_assert_max_num_queries(24):
             assert client.get("/inbox/", query).status_code == 200
@@ -230,7 +230,7 @@ def test_ten_thousand_messages_cost_no_more_queries(ada: User, django_assert_max
 
 @pytest.fixture
 def owner(vision: Department) -> Client:
-    """Of vision with olga, its owner for 9 days, mia for 2, and the service account vision.ci since now."""
+    """Olga, owner of vision for 9 days; its other members are mia, for 2 days, and the new service account vision.ci."""
     now = timezone.now()
     olga = make.member(vision, Role.OWNER, "olga")
     make.member(vision, Role.MEMBER, "mia", first_name="Mia", last_name="Wallace", last_login=now)
@@ -240,7 +240,7 @@ def owner(vision: Department) -> Client:
         Membership.objects.filter(user__username=name).update(created_at=now - dt.timedelta(days=days))
     token_of(olga, vision)
     token_of(olga, vision, revoked_at=now)
-    return as_(olga)
+    return logged_in(olga)
 
 
 MEMBERS = "/d/vision/members/"
@@ -272,12 +272,12 @@ def test_members_are_searched_and_sorted(owner: Client, query: dict[str, str], n
     assert members(owner, **query) == names
 
 
-def test_members_are_those_of_the_department_and_strangers_have_no_list(owner: Client) -> None:
+def test_list_has_only_members_of_the_department_and_is_hidden_from_strangers(owner: Client) -> None:
     stranger = make.member(make.department("biology"), Role.OWNER, "sam")
     assert "sam" not in members(owner)
     for query in ({}, {"format": "csv"}):
-        assert as_(stranger).get(MEMBERS, query).status_code == 404
-        assert as_(stranger).get(f"{MEMBERS}olga/tokens/", query).status_code == 404
+        assert logged_in(stranger).get(MEMBERS, query).status_code == 404
+        assert logged_in(stranger).get(f"{MEMBERS}olga/tokens/", query).status_code == 404
     counts = {row["username"]: row["active_tokens"] for row in lines(owner, MEMBERS)}
     assert counts == {"mia": "0", "olga": "1", "vision.ci": "0"}
     assert columns_of(owner, MEMBERS, columns="role") == ["user", "role"]
@@ -285,7 +285,7 @@ def test_members_are_those_of_the_department_and_strangers_have_no_list(owner: C
 
 @pytest.fixture
 def holder(owner: Client) -> Client:
-    """Olga with tokens of every status, from the oldest: live, dead, late, child of dead, and one she may use no more."""
+    """Olga with tokens of every status, oldest first: live, revoked, expired, child of the revoked one, and no longer valid."""
     ApiToken.objects.all().delete()
     olga, vision, now = User.objects.get(username="olga"), Department.objects.get(), timezone.now()
     token_of(olga, vision, name="live", last_used_at=now, created_at=now - dt.timedelta(days=9))
@@ -293,7 +293,7 @@ def holder(owner: Client) -> Client:
     token_of(olga, vision, name="late", expires_at=now - dt.timedelta(days=1))
     token_of(olga, vision, name="child", parent=dead)
     token_of(olga, vision, name="whole", scopes=["read"])
-    ApiToken.objects.filter(name="whole").update(department=None)  # she is no operator
+    ApiToken.objects.filter(name="whole").update(department=None)  # she is not an operator
     return owner
 
 
@@ -325,10 +325,10 @@ def test_tokens_are_searched_and_sorted(holder: Client, query: dict[str, str], n
     assert tokens(holder, **query) == names
 
 
-def test_the_status_of_a_token_is_whether_it_may_be_used(holder: Client, vision: Department) -> None:
+def test_status_of_a_token_says_whether_it_can_be_used(holder: Client, vision: Department) -> None:
     account, mia = User.objects.get(username="vision.ci"), User.objects.get(username="mia")
     token_of(account, vision, name="by-olga", made_by=User.objects.get(username="olga"))
-    token_of(account, vision, name="by-mia", made_by=mia)  # who may not manage it
+    token_of(account, vision, name="by-mia", made_by=mia)  # who cannot manage the account
     rows = list(with_status(ApiToken.objects.all()))
     assert len(rows) == 7
     assert [row.name for row in rows if (row.status == "active") != may_be_used(row)] == []
@@ -337,11 +337,11 @@ def test_the_status_of_a_token_is_whether_it_may_be_used(holder: Client, vision:
 
 
 def test_tokens_of_others_are_not_listed(holder: Client) -> None:
-    assert tokens(as_(User.objects.get(username="mia"))) == ""
-    assert as_(User.objects.get(username="mia")).get(f"{MEMBERS}olga/tokens/").status_code == 403
+    assert tokens(logged_in(User.objects.get(username="mia"))) == ""
+    assert logged_in(User.objects.get(username="mia")).get(f"{MEMBERS}olga/tokens/").status_code == 403
 
 
-def test_many_members_and_tokens_cost_no_more_queries(
+def test_many_members_and_tokens_are_listed_in_few_queries(
     holder: Client, vision: Department, django_assert_max_num_queries: Any
 ) -> None:
     people = User.objects.bulk_create([User(username=f"u{number:04}", password="!") for number in range(2_000)])
@@ -358,7 +358,7 @@ def test_many_members_and_tokens_cost_no_more_queries(
 
 
 @pytest.mark.parametrize("path", ["/operator/users/", "/inbox/", "/tokens/", MEMBERS])
-def test_what_matches_nothing_says_so_and_garbage_is_as_if_it_were_not_there(operator: Client, path: str) -> None:
+def test_search_without_matches_says_so_and_malformed_parameters_are_ignored(operator: Client, path: str) -> None:
     token_of(User.objects.get(username="root"), Department.objects.get())
     notices.send("member.invited", to=[User.objects.get(username="root")], department=None)
     page = operator.get(path, {"q": "nobody-is-called-so"}).content.decode()

@@ -1,4 +1,4 @@
-"""The hints behind live pages: told at once, only to those who may see, and nothing of what happened in them."""
+"""The hints behind live pages: sent at once, only to readers with access, and without details of what happened."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ async def hint_after(
         await stream.aclose()  # type: ignore[attr-defined]
 
 
-def test_a_member_is_told_at_once_what_kind_and_which_workload_and_no_more() -> None:
+def test_member_gets_a_hint_with_kind_and_workload_only() -> None:
     vision = make.department("vision")
-    told = hint_after(make.member(vision), vision, "w1")
-    assert told == {"kinds": ["workload.running"], "workloads": ["w1"]}
+    hint = hint_after(make.member(vision), vision, "w1")
+    assert hint == {"kinds": ["workload.running"], "workloads": ["w1"]}
 
 
-def test_a_stranger_hears_nothing() -> None:
+def test_stranger_gets_no_hint() -> None:
     vision = make.department("vision")
     stranger = make.member(make.department("nlp"))
     assert hint_after(stranger, vision, "w1", narrowed="w1") is None
 
 
-def test_a_stream_of_one_workload_says_nothing_of_others() -> None:
+def test_stream_of_one_workload_has_no_hints_about_others() -> None:
     vision = make.department("vision")
     assert hint_after(make.member(vision), vision, "w1", narrowed="w2") is None
 
 
-def test_a_stream_of_one_workload_tells_that_the_line_it_stands_in_has_moved() -> None:
+def test_stream_of_one_workload_has_hints_about_moves_of_the_queue() -> None:
     vision = make.department("vision")
     assert hint_after(make.member(vision), vision, narrowed="w2", kind=QUEUE_MOVED) == {
         "kinds": [QUEUE_MOVED], "workloads": [],
@@ -70,31 +70,31 @@ def test_a_stream_of_one_workload_tells_that_the_line_it_stands_in_has_moved() -
     assert hint_after(make.member(make.department("nlp")), vision, narrowed="w2", kind=QUEUE_MOVED) is None
 
 
-def test_a_stream_without_news_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an event, which the page can see: it opens a stream again that says nothing for longer (static/portal.js)."""
+def test_quiet_stream_sends_keep_alive_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As events, which the page can see: it reopens a stream that is silent for longer (static/portal.js)."""
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.1)
     monkeypatch.setattr(streams, "LOOK_EVERY", 0.05)
 
     reader = make.user()
 
     @async_to_sync
-    async def heard() -> list[bytes]:
+    async def receive() -> list[bytes]:
         stream: AsyncIterator[bytes] = hints(feed_of(Actor(reader), ""))
         try:
             return [await asyncio.wait_for(anext(stream), 5) for _ in range(3)]  # type: ignore[arg-type]
         finally:
             await stream.aclose()  # type: ignore[attr-defined]
 
-    opening, *quiet = heard()
+    opening, *quiet = receive()
     assert b"event: open" in opening
     assert all(message.startswith(b"event: still\n") for message in quiet)
 
 
-def test_without_a_login_there_is_no_stream() -> None:
+def test_stream_requires_a_login() -> None:
     assert Client().get("/events/").headers["Location"].startswith("/login/")
 
 
-def test_where_nothing_can_be_held_open_the_answer_ends_and_says_when_to_come_back() -> None:
+def test_server_that_cannot_hold_streams_ends_the_response_with_a_retry_time() -> None:
     client = Client()
     client.force_login(make.member(make.department("vision")))
     response = client.get("/events/")

@@ -1,4 +1,4 @@
-"""Members, invitations, inbox and webhooks, as a browser gets them."""
+"""The pages of members, invitations, the inbox and webhooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def text(response, status=200):
     return response.content.decode()
 
 
-def test_members_see_each_other_owners_see_buttons_strangers_nothing(client, world):
+def test_members_see_each_other_owners_see_buttons_and_strangers_get_404(client, world):
     client.force_login(world["mia"])
     page = text(client.get("/d/vision/members/"))
     assert "olga" in page
@@ -41,18 +41,18 @@ def test_members_see_each_other_owners_see_buttons_strangers_nothing(client, wor
     text(client.get("/d/vision/members/"), 404)
 
 
-@pytest.mark.parametrize("who", ["mia", "sam"])
+@pytest.mark.parametrize("username", ["mia", "sam"])
 @pytest.mark.parametrize("path", ["add/", "invite/", "service/", "mia/role/", "mia/remove/"])
-def test_only_owners_change_members(client, world, who, path):
-    client.force_login(world[who])
+def test_only_owners_can_change_members(client, world, username, path):
+    client.force_login(world[username])
     before = list(Membership.objects.values_list("user", "role"))
     answer = client.post(f"/d/vision/members/{path}", {"role": "owner", "add-username": "sam", "add-role": "owner"})
-    assert answer.status_code == (403 if who == "mia" else 404)
+    assert answer.status_code == (403 if username == "mia" else 404)
     assert list(Membership.objects.values_list("user", "role")) == before
     assert not Invitation.objects.exists()
 
 
-def test_a_link_is_shown_once_mailed_and_opens_the_door(client, world, mailoutbox):
+def test_invitation_link_is_shown_once_mailed_and_creates_an_account(client, world, mailoutbox):
     client.force_login(world["olga"])
     form = {"invite-email": "nina@example.org", "invite-role": "member"}
     page = text(client.post("/d/vision/members/invite/", form, follow=True))
@@ -70,7 +70,7 @@ def test_a_link_is_shown_once_mailed_and_opens_the_door(client, world, mailoutbo
     assert "was used or withdrawn, or has expired" in text(client.get(link), 410)
 
 
-def test_somebody_with_an_account_joins_with_one_click(client, world):
+def test_user_with_an_account_joins_with_one_click(client, world):
     client.force_login(world["olga"])
     page = text(client.post("/d/vision/members/invite/", {"invite-email": "", "invite-role": "viewer"}, follow=True))
     link = re.search(r"/invite/[\w-]+/", page).group()
@@ -81,7 +81,7 @@ def test_somebody_with_an_account_joins_with_one_click(client, world):
     assert text(client.get("/invite/nonsense/"), 404)
 
 
-def test_a_withdrawn_link_is_dead(client, world):
+def test_withdrawn_invitation_link_gets_404(client, world):
     client.force_login(world["olga"])
     page = text(client.post("/d/vision/members/invite/", {"invite-email": "", "invite-role": "viewer"}, follow=True))
     link = re.search(r"/invite/[\w-]+/", page).group()
@@ -89,7 +89,7 @@ def test_a_withdrawn_link_is_dead(client, world):
     assert text(client.get(link), 404)
 
 
-def test_wrong_input_comes_back_beside_its_field(client, world):
+def test_invalid_input_is_shown_again_with_an_error(client, world):
     client.force_login(world["olga"])
     page = text(client.post("/d/vision/members/add/", {"add-username": "nobody", "add-role": "member"}), 422)
     assert "There is no user nobody" in page
@@ -98,7 +98,7 @@ def test_wrong_input_comes_back_beside_its_field(client, world):
     assert text(client.post("/d/vision/members/mia/role/", {"role": "king"}), 422)
 
 
-def test_a_member_is_added_changed_and_removed_and_told_so(client, world):
+def test_member_is_added_changed_and_removed_and_notified(client, world):
     client.force_login(world["olga"])
     assert client.post("/d/vision/members/add/", {"add-username": "sam", "add-role": "viewer"}).status_code == 302
     client.post("/d/vision/members/sam/role/", {"role": "member"})
@@ -113,7 +113,7 @@ def test_a_member_is_added_changed_and_removed_and_told_so(client, world):
     assert "2 unread" in page
 
 
-def test_a_service_account_is_made_and_removed(client, world):
+def test_service_account_is_created_and_removed(client, world):
     client.force_login(world["olga"])
     assert (
         client.post("/d/vision/members/service/", {"service-name": "ci", "service-role": "member"}).status_code == 302
@@ -123,7 +123,7 @@ def test_a_service_account_is_made_and_removed(client, world):
     assert not User.objects.get(username="vision.ci").is_active
 
 
-def test_an_owner_pauses_the_department(client, world):
+def test_owner_pauses_and_resumes_the_department(client, world):
     client.force_login(world["olga"])
     assert client.post("/d/vision/pause/", {"paused": "1", "version": "1"}).headers["Location"] == "/d/vision/"
     world["vision"].refresh_from_db()
@@ -134,7 +134,7 @@ def test_an_owner_pauses_the_department(client, world):
     assert not world["vision"].paused
 
 
-def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
+def test_marking_as_read_affects_only_the_readers_own_messages(client, world):
     for user in ("mia", "olga"):
         notices.send(
             "workload.succeeded", to=[world[user]], department=world["vision"], workload="w1", name=f"of-{user}"
@@ -152,7 +152,7 @@ def test_reading_the_inbox_marks_only_ones_own_lines(client, world):
     assert "No unread messages" in text(client.get("/inbox/?show=unread"))
 
 
-def test_what_to_be_told_is_chosen_by_kind(client, world):
+def test_notices_are_chosen_by_kind(client, world):
     client.force_login(world["mia"])
     page = text(client.get("/inbox/settings/"))
     order = ["A workload failed", "Quotas and budgets", "A quota was changed", "Added to a department"]
@@ -164,7 +164,7 @@ def test_what_to_be_told_is_chosen_by_kind(client, world):
     assert not InboxItem.objects.exists()
 
 
-def test_each_person_chooses_among_what_they_can_be_told(client, world):
+def test_each_user_chooses_among_the_notices_they_can_get(client, world):
     operators = {kind for kind, known in notices.KINDS.items() if known.audience is notices.Audience.OPERATORS}
     for user, expected in ((world["mia"], set()), (make.user("root", is_operator=True), operators)):
         client.force_login(user)
@@ -179,7 +179,7 @@ def test_each_person_chooses_among_what_they_can_be_told(client, world):
     assert InboxItem.objects.filter(user=world["mia"], kind="node.quarantined").exists()
 
 
-def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
+def test_only_owners_can_add_webhooks_and_only_for_allowed_hosts(client, world):
     client.force_login(world["mia"])
     text(client.get("/d/vision/webhooks/"), 403)
     client.force_login(world["olga"])
@@ -200,7 +200,7 @@ def test_webhooks_are_for_owners_and_only_to_allowed_hosts(client, world):
     assert not Webhook.objects.exists()
 
 
-def test_signed_json_without_a_secret_has_one_made_and_shown_once(client, world):
+def test_signed_json_webhook_without_a_secret_gets_one_shown_once(client, world):
     client.force_login(world["olga"])
     form = {"name": "ci", "url": "https://open.feishu.cn/x", "shape": "generic", "language": "en"}
     shown = client.post("/d/vision/webhooks/", form)["Location"]
@@ -212,7 +212,7 @@ def test_signed_json_without_a_secret_has_one_made_and_shown_once(client, world)
     assert Webhook.objects.get(shape="slack").secret == ""
 
 
-def test_a_webhook_is_edited_without_showing_what_is_secret(client, world):
+def test_editing_a_webhook_shows_neither_address_nor_secret(client, world):
     client.force_login(world["olga"])
     form = {"name": "ci", "url": "https://open.feishu.cn/hook/abc", "shape": "generic", "language": "en"}
     client.post("/d/vision/webhooks/", form)

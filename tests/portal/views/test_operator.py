@@ -1,4 +1,4 @@
-"""The operator's pages: who may see them, and what they change."""
+"""The operator's pages: who can see them, and what they change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def text(response, status=200):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("url", PAGES)
-def test_operators_see_it_others_find_nothing_and_anonymous_log_in(client, operator, url):
+def test_operators_see_the_page_others_get_404_and_anonymous_users_the_login(client, operator, url):
     response = client.get(url)
     assert response.status_code == 200, getattr(response, "content", b"").decode()[:3000]
     client.force_login(User.objects.get(username="olga"))
@@ -70,7 +70,7 @@ def test_operators_see_it_others_find_nothing_and_anonymous_log_in(client, opera
     assert client.get(url).headers["Location"].startswith("/login/")
 
 
-def test_the_overview_tells_of_jobs_processes_and_the_system(client, operator):
+def test_overview_shows_the_state_of_jobs_and_processes(client, operator):
     now = timezone.now()
     JobRun.objects.create(job="quotas.plan_all", slot=int(now.timestamp()), started_at=now, finished_at=now)
     assert "overdue" not in text(client.get("/operator/"))  # the beat has only just begun
@@ -92,8 +92,8 @@ def test_the_overview_tells_of_jobs_processes_and_the_system(client, operator):
 
 
 @pytest.mark.parametrize("slot_began", [0, 2, 17, 29])
-def test_a_job_that_ran_two_seconds_ago_is_next_due_an_interval_after_that(client, operator, slot_began):
-    """Wherever in its slot the run began, as the clock of the beat is not that of the slots."""
+def test_next_run_of_a_job_is_due_an_interval_after_its_last(client, operator, slot_began):
+    """Wherever in its slot the run began, as the scheduler's clock is not that of the slots."""
     with time_machine.travel(NOON, tick=False):
         began = NOON - dt.timedelta(seconds=2)
         slot = int(began.timestamp()) - slot_began
@@ -121,7 +121,7 @@ def scheduled(client, job):
     return {label: html.unescape(re.sub("<[^>]+>", "", cell)).strip() for label, cell in cells}
 
 
-def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
+def test_system_page_reports_broken_invariants_and_short_pools(client, operator):
     vision, pool = Department.objects.get(), Pool.objects.get()
     make.claim(vision, pool, 3, "holding")  # without a ledger entry
     Pool.objects.update(nominal=2)
@@ -132,7 +132,7 @@ def test_broken_invariants_and_short_pools_stand_on_top(client, operator):
     assert "short, 4 cards less than guaranteed" in system
 
 
-def test_policies_change_with_the_version_that_was_seen(client, operator):
+def test_policies_can_only_be_changed_with_the_current_version(client, operator):
     form = {"form": "rules", "notice": "1min", "grace": "30s", "min_runtime": "0s", "max_reclaims": 3, "version": 1}
     assert client.post("/operator/pools/a100/", form).status_code == 302
     pool = Pool.objects.get()
@@ -144,7 +144,7 @@ def test_policies_change_with_the_version_that_was_seen(client, operator):
     assert text(client.post("/operator/pools/a100/", {"form": "nonsense"}))
 
 
-def test_a_node_is_drained_after_it_is_said_who_is_on_it(client, operator):
+def test_draining_a_node_shows_the_workloads_on_it_first(client, operator):
     vision, pool, node = Department.objects.get(), Pool.objects.get(), Node.objects.get()
     make.holding(vision, pool, own=1, name="train-cats", placement=[{"pod": 0, "node": node.name, "cards": [0]}])
     assert "train-cats" in text(client.get(f"/operator/nodes/{node.pk}/"))
@@ -156,7 +156,7 @@ def test_a_node_is_drained_after_it_is_said_who_is_on_it(client, operator):
     assert not node.drained
 
 
-def test_a_department_is_made_moved_and_renamed(client, operator):
+def test_department_is_created_moved_and_renamed(client, operator):
     data = {"slug": "nlp", "name": "Language", "parent": "", "weight": 1}
     assert client.post("/operator/departments/", data).status_code == 302
     assert "already" in text(client.post("/operator/departments/", data), 422)
@@ -167,14 +167,14 @@ def test_a_department_is_made_moved_and_renamed(client, operator):
     assert "somebody else" in text(client.post("/operator/departments/vision/", change), 409)
 
 
-def test_an_account_is_made_locked_and_unlocked(client, operator):
+def test_account_is_created_locked_and_unlocked(client, operator):
     page = text(client.post("/operator/users/", {"username": "nina", "email": ""}, follow=True))
     nina = User.objects.get(username="nina")
     shown = page.split('id="password">')[1].split("<")[0]
     assert nina.check_password(shown)
     assert "taken" in text(client.post("/operator/users/", {"username": "NINA"}), 422)
-    asked = text(client.post("/operator/users/nina/", {"change": "lock"}), 409)
-    mark = asked.split('name="confirmed" value="')[1].split('"')[0]
+    confirmation = text(client.post("/operator/users/nina/", {"change": "lock"}), 409)
+    mark = confirmation.split('name="confirmed" value="')[1].split('"')[0]
     assert client.post("/operator/users/nina/", {"change": "lock", "confirmed": mark}).status_code == 302
     nina.refresh_from_db()
     assert not nina.is_active
@@ -185,9 +185,9 @@ def test_an_account_is_made_locked_and_unlocked(client, operator):
     assert nina.check_password(new.split('id="password">')[1].split("<")[0])
 
 
-def test_the_last_operator_stays(client, operator):
-    asked = text(client.post("/operator/users/root/", {"change": "lock"}), 409)
-    mark = asked.split('name="confirmed" value="')[1].split('"')[0]
+def test_last_operator_can_be_neither_locked_nor_demoted(client, operator):
+    confirmation = text(client.post("/operator/users/root/", {"change": "lock"}), 409)
+    mark = confirmation.split('name="confirmed" value="')[1].split('"')[0]
     for change in ("lock", "no_operator"):
         sent = {"change": change, "confirmed": mark}
         assert "last operator" in text(client.post("/operator/users/root/", sent), 409)
@@ -223,7 +223,7 @@ def test_the_audit_log_is_filtered_and_exported_without_formulas(client, operato
         ("demo", None, {"options": {"nodes": [{"name": "n" * 900}]}}, ["…"], ["n" * 400]),
     ],
 )  # fmt: skip
-def test_the_audit_log_speaks_in_the_readers_words(client, operator, target, before, after, says, hides):
+def test_audit_log_shows_values_in_plain_words(client, operator, target, before, after, says, hides):
     make.pool("t4", cards=4, unit="MiB", units_per_card=16384, card_mib=16384, sharing="gpushare", name="T4 shared")
     make.department("lab", name="Vision Lab")
     AuditEntry.objects.create(actor_name="root", action="x.y", target=target, before=before, after=after)
@@ -234,7 +234,7 @@ def test_the_audit_log_speaks_in_the_readers_words(client, operator, target, bef
     assert "options" not in row or len(row) < 1000
 
 
-def test_the_audit_log_names_what_was_changed_and_finds_it_by_its_name(client, operator):
+def test_audit_log_shows_and_finds_what_was_changed_by_its_name(client, operator):
     vision = Department.objects.get(slug="vision")
     image = Image.objects.create(name="py", title="Python")
     work = Workload.objects.create(
@@ -256,7 +256,7 @@ def test_the_audit_log_names_what_was_changed_and_finds_it_by_its_name(client, o
         assert ("nightly-train" in found, "olga" in found) == (True, False)
 
 
-def test_a_cluster_that_does_not_answer_is_not_added(client, operator):
+def test_unreachable_cluster_is_not_added(client, operator):
     config = """
 apiVersion: v1
 kind: Config
@@ -276,7 +276,7 @@ current-context: c
     assert not AuditEntry.objects.filter(action="cluster.added").exists()
 
 
-def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(client, operator):
+def test_image_known_only_from_external_work_can_be_added_as_new(client, operator):
     hidden = Image.objects.create(name="demo/train:1", title="demo/train:1", kinds=["external"], active=False)
     assert client.get(f"/operator/images/{hidden.pk}/").status_code == 404
     preset = text(client.get("/operator/presets/new/"))
@@ -291,7 +291,7 @@ def test_an_image_that_work_from_elsewhere_runs_in_is_entered_as_a_new_one(clien
     assert "already exists" in text(client.post("/operator/images/new/", data | {"kinds": ["job"]}), 422)
 
 
-def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
+def test_changes_to_images_and_presets_write_audit_entries(client, operator):
     data = {"name": "demo/train:1", "title": "Training", "kinds": ["job"], "active": "on"}
     assert client.post("/operator/images/new/", data).status_code == 302
     image = Image.objects.get()
@@ -301,11 +301,11 @@ def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
         "memory_mib": 1024, "order": 1, "active": "on",
     }  # fmt: skip
     assert client.post("/operator/presets/new/", preset).status_code == 302
-    made = Preset.objects.get()
-    assert made.command == ["python", "my train.py", "--epochs", "3"]
-    assert "&#x27;my train.py&#x27;" in text(client.get(f"/operator/presets/{made.pk}/"))
+    stored = Preset.objects.get()
+    assert stored.command == ["python", "my train.py", "--epochs", "3"]
+    assert "&#x27;my train.py&#x27;" in text(client.get(f"/operator/presets/{stored.pk}/"))
     broken = {**preset, "command": "python 'oops"}
-    assert "quotation mark" in text(client.post(f"/operator/presets/{made.pk}/", broken), 422)
+    assert "quotation mark" in text(client.post(f"/operator/presets/{stored.pk}/", broken), 422)
     client.post(f"/operator/images/{image.pk}/", {**data, "title": "Training 2"})
     actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
     assert actions == ["image.added", "preset.added", "image.changed"]
@@ -313,7 +313,7 @@ def test_images_and_presets_are_kept_with_an_audit_row(client, operator):
 
 def test_the_audit_log_names_quota_requests_and_budgets_and_links_to_them(client, operator):
     vision, pool, actor = Department.objects.get(), Pool.objects.get(), Actor(operator)
-    asked = requests.ask_for_quota(
+    quota_request = requests.ask_for_quota(
         actor=actor, department=vision, pool=pool, wanted="guaranteed", units=6, why="A paper is due."
     )
     budgets = [
@@ -322,7 +322,7 @@ def test_the_audit_log_names_quota_requests_and_budgets_and_links_to_them(client
     ]
     page = text(client.get("/operator/audit/"))
     names = dict(re.findall(r'<a href="(/d/[^"]+)"[^>]*>([^<]+)</a>', page))
-    assert names[f"/d/vision/requests/{asked.public_id}/"] == "Vision / A100 cards"
+    assert names[f"/d/vision/requests/{quota_request.public_id}/"] == "Vision / A100 cards"
     assert [names[f"/d/vision/budgets/{each.public_id}/"] for each in budgets] == [
         "Vision / A100 cards", "Vision / all pools"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The page of one's own API tokens."""
+"""The pages of one's own API tokens and of those of service accounts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_new_token_is_shown_once_and_works() -> None:
     assert token.prefix in again
 
 
-def test_a_scope_beyond_the_role_is_refused_beside_its_field_and_the_form_kept() -> None:
+def test_scope_beyond_the_role_is_refused_and_the_form_keeps_its_input() -> None:
     department = make.department("vision")
     client = Client()
     client.force_login(make.member(department, Role.VIEWER, username="vera"))
@@ -52,16 +52,16 @@ TOKENS = "/d/vision/members/vision.ci/tokens/"
 
 @pytest.fixture
 def owner() -> Client:
-    """Of vision, which has the service account vision.ci."""
+    """The owner of vision, which has the service account vision.ci."""
     department = make.department("vision")
     client = Client()
     client.force_login(make.member(department, Role.OWNER, username="olivia"))
-    made = client.post("/d/vision/members/service/", {"service-name": "ci", "service-role": "member"})
-    assert (made.status_code, made.headers["Location"]) == (302, TOKENS)
+    created = client.post("/d/vision/members/service/", {"service-name": "ci", "service-role": "member"})
+    assert (created.status_code, created.headers["Location"]) == (302, TOKENS)
     return client
 
 
-def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(owner: Client) -> None:
+def test_owner_creates_a_token_of_a_service_account_in_the_browser(owner: Client) -> None:
     form = {"name": "nightly", "scopes": ["read", "submit"], "days": "30", "addresses": "10.0.0.0/8"}
     page = owner.get(TOKENS).content.decode()
     assert [scope for scope in ("read", "submit", "quota", "admin") if f'value="{scope}"' in page] == ["read", "submit"]
@@ -85,7 +85,7 @@ def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"scopes": []}, "This field is required."),
         ({"scopes": ["quota"]}, "quota is not one of the available choices."),
@@ -94,16 +94,16 @@ def test_a_service_account_gets_its_token_in_the_browser_with_expiry_and_scopes(
         ({"addresses": "everywhere"}, "everywhere is not an IP address or network."),
     ],
 )
-def test_a_wrong_request_for_an_account_s_token_comes_back_as_it_was(
-    owner: Client, wrong: dict[str, Any], told: str
+def test_invalid_request_for_a_token_of_a_service_account_is_refused(
+    owner: Client, wrong: dict[str, Any], message: str
 ) -> None:
     response = owner.post(TOKENS, FORM | wrong)
     assert response.status_code == 422
-    assert told in response.content.decode()
+    assert message in response.content.decode()
     assert not ApiToken.objects.exists()
 
 
-def test_everything_that_is_wrong_is_said_in_one_round(owner: Client) -> None:
+def test_all_errors_of_a_form_are_shown_at_once(owner: Client) -> None:
     wrong = {"name": "", "scopes": ["read", "submit"], "days": "9999", "addresses": "10.0.0.0/8 nowhere"}
     Membership.objects.filter(user__username="vision.ci").update(role=Role.VIEWER)
     own = make.member(Department.objects.get(slug="vision"), Role.VIEWER, "vera")
@@ -111,21 +111,21 @@ def test_everything_that_is_wrong_is_said_in_one_round(owner: Client) -> None:
     vera.force_login(own)
     for client, address, more in ((vera, "/tokens/", {"department": "vision"}), (owner, TOKENS, {})):
         text = client.post(address, wrong | more).content.decode()
-        for told in ("This field is required.", "9999 is not one", "nowhere is not an IP address or network."):
-            assert told in text, address
+        for message in ("This field is required.", "9999 is not one", "nowhere is not an IP address or network."):
+            assert message in text, address
         assert "does not have these scopes" in text or "submit is not one of the available choices" in text
 
 
-def test_only_owners_see_and_make_the_tokens_of_others_and_people_make_their_own(owner: Client) -> None:
+def test_only_owners_see_tokens_of_others_and_create_them_for_service_accounts(owner: Client) -> None:
     vision = Department.objects.get(slug="vision")
     alice = make.member(vision, username="alice")
-    for who in (
+    for user in (
         alice,
         make.member(vision, Role.VIEWER, "vera"),
         make.member(make.department("nlp"), Role.OWNER, "nora"),
     ):
         client = Client()
-        client.force_login(who)
+        client.force_login(user)
         assert client.get(TOKENS).status_code in {403, 404}
         assert client.post(TOKENS, FORM).status_code in {403, 404}
     row, _secret = token_of(alice, vision, ["read"])
@@ -140,7 +140,7 @@ def test_only_owners_see_and_make_the_tokens_of_others_and_people_make_their_own
     assert ApiToken.objects.filter(revoked_at=None).get() == elsewhere
 
 
-def test_revoking_ends_only_ones_own_tokens() -> None:
+def test_members_can_revoke_only_their_own_tokens() -> None:
     department = make.department("vision")
     alice, carol = make.member(department), make.member(department)
     client = Client()

@@ -37,9 +37,9 @@ class Forms(HTMLParser):
             self.inside = False
 
 
-def forms_of(world: World, who: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(page, action, fields) of every form on every page of this person."""
-    client = world.client(who)
+def forms_of(world: World, person: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """(page, action, fields) of every form on every page that this person can open."""
+    client = world.client(person)
     for door in all_doors(world):
         if door.is_api or door.name in {"events", "portal:events", "account_logout", "account_login"}:
             continue

@@ -1,4 +1,4 @@
-"""What a POST answers with can be looked at again: switches of language and theme, and loading again, lead to a page."""
+"""From a page that responds to a POST, switching the language or theme, or reloading, leads to a page again."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def world(settings: object, tmp_path: Path) -> World:
     return build()
 
 
-@pytest.mark.parametrize("who", ["owner", "operator"])
-def test_the_switches_lead_from_every_page_that_answers_a_post_to_a_page(world: World, who: str) -> None:
-    client, stuck, seen = world.client(who), [], 0
+@pytest.mark.parametrize("role", ["owner", "operator"])
+def test_language_switch_works_on_every_page_that_responds_to_a_post(world: World, role: str) -> None:
+    client, failed, count = world.client(role), [], 0
     for door in all_doors(world):
         if door.is_api or str(door) == "account_logout":
             continue
@@ -35,15 +35,15 @@ def test_the_switches_lead_from_every_page_that_answers_a_post_to_a_page(world: 
             answer = client.post(door.path, body, headers={"Referer": came_from})
             page = answer.content.decode(errors="replace") if not answer.streaming else ""
             for back in set(re.findall(r'name="next" value="([^"]*)"', page)):
-                seen += 1
+                count += 1
                 switched = client.post(
                     "/preferences/", {"language": "zh-hans", "next": html.unescape(back)}, follow=True
                 )
                 if switched.status_code != 200 or 'lang="zh-hans"' not in switched.content.decode():
-                    stuck.append(f"{door} → {back}: {switched.status_code}")
+                    failed.append(f"{door} → {back}: {switched.status_code}")
                 client.post("/preferences/", {"language": "en", "next": "/"})
-    assert stuck == []
-    assert seen > 10
+    assert failed == []
+    assert count > 10
 
 
 SHOWN = re.compile(r'(?:id="secret"[^>]*>|id="password">|id="invitation-link" readonly value=")([^<"]+)')
@@ -64,7 +64,7 @@ def secret_of(answer: Any) -> str:
         ("/operator/users/oscar/", {"change": "password"}),
     ],
 )
-def test_what_is_shown_once_survives_a_switch_of_language_and_nothing_else(
+def test_secret_shown_once_survives_only_a_switch_of_language(
     path: str, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vision = make.department("vision")
@@ -83,7 +83,7 @@ def test_what_is_shown_once_survives_a_switch_of_language_and_nothing_else(
     back = html.unescape(re.findall(r'name="next" value="([^"]*)"', first.content.decode())[0])
     switched = client.post("/preferences/", {"language": "zh-hans", "next": back}, follow=True)
     assert secret_of(switched) == secret
-    assert secret not in str(client.session.items()), "sealed where it is kept"
+    assert secret not in str(client.session.items()), "it is encrypted in the session"
     assert secret not in client.get(address.partition("?")[0]).content.decode()
     assert secret not in other.get(address, follow=True).content.decode()
     moment = one_time_secrets.time.time()

@@ -1,4 +1,4 @@
-"""Pages leave compressed; what streams and the API do not."""
+"""Pages are sent compressed; streams and the API are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 TAKES_GZIP = {"Accept-Encoding": "gzip, br"}
 
 
-def test_a_page_is_compressed_for_who_takes_it(client):
+def test_page_is_compressed_for_clients_that_accept_gzip(client):
     client.force_login(make.member(make.department()))
     page = client.get("/pools/", headers=TAKES_GZIP)
     assert page.headers["Content-Encoding"] == "gzip"
@@ -22,7 +22,7 @@ def test_a_page_is_compressed_for_who_takes_it(client):
     assert "Content-Encoding" not in client.get("/pools/").headers
 
 
-def test_the_api_and_what_streams_are_not(client):
+def test_api_and_streams_are_not_compressed(client):
     client.force_login(make.member(make.department()))
     for address in ("/api/v1/pools/", "/events/"):
         response = client.get(address, headers=TAKES_GZIP)

@@ -1,4 +1,4 @@
-"""Colours can be read by everybody: AA contrast in both themes, counted from the style sheets."""
+"""Colours are legible for everybody: AA contrast in both themes, computed from the style sheets."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 from portal.web.design_tokens import DRAWING, MEANINGS, TEXT, THEMES, UNITS, colour, contrast, rgb
 from tests.architecture.sources import ROOT
 
-WRITTEN = (*UNITS, *MEANINGS, "tblr-secondary", "tblr-body-color")  # tokens that text has somewhere
-DRAWN = tuple(f"dep-{number}" for number in range(10))
+FOR_TEXT = (*UNITS, *MEANINGS, "tblr-secondary", "tblr-body-color")  # tokens used for text
+FOR_DRAWINGS = tuple(f"dep-{number}" for number in range(10))
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_what_is_written_and_drawn_has_the_contrast_it_needs(theme: str) -> None:
-    pale = {name: colour(name, theme).contrast for name in WRITTEN if colour(name, theme).contrast < TEXT}
-    pale |= {name: colour(name, theme).contrast for name in DRAWN if colour(name, theme).contrast < DRAWING}
+def test_text_and_drawings_have_the_required_contrast(theme: str) -> None:
+    pale = {name: colour(name, theme).contrast for name in FOR_TEXT if colour(name, theme).contrast < TEXT}
+    pale |= {name: colour(name, theme).contrast for name in FOR_DRAWINGS if colour(name, theme).contrast < DRAWING}
     assert pale == {}
 
 
-def test_contrast_is_that_of_the_guidelines() -> None:
+def test_contrast_is_computed_as_the_guidelines_define_it() -> None:
     assert contrast((1, 1, 1), (0, 0, 0)) == pytest.approx(21)
     assert contrast((1, 1, 1), (119 / 255, 119 / 255, 119 / 255)) == pytest.approx(4.48, abs=0.01)
     assert rgb("tblr-gray-800", "dark") == pytest.approx((38 / 255,) * 3, abs=0.002)
@@ -38,7 +38,7 @@ FULL = ("own", "borrowed", "outside")  # drawn as areas, beside each other; the 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("sight", SEEN_BY)
-def test_areas_are_told_apart_with_every_common_colour_blindness(theme: str, sight: str) -> None:
+def test_areas_can_be_distinguished_with_every_common_colour_blindness(theme: str, sight: str) -> None:
     def lab(name: str) -> tuple[float, ...]:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb(name, theme)]
         red, green, blue = (sum(a * b for a, b in zip(row, linear, strict=True)) for row in SEEN_BY[sight])
@@ -54,15 +54,15 @@ def test_areas_are_told_apart_with_every_common_colour_blindness(theme: str, sig
     assert {pair: apart for pair, apart in near.items() if apart < 20} == {}
 
 
-def test_no_size_of_text_is_outside_the_scale() -> None:
+def test_style_sheets_use_only_text_sizes_of_the_scale() -> None:
     sheets = {name: (ROOT / "static" / name).read_text() for name in ("portal.css", "quotas.css", "map.css")}
     assert {
         name: sizes for name, text in sheets.items() if (sizes := re.findall(r"font-size:(?!\s*var)[^;}]+", text))
     } == {}
 
 
-def test_every_token_that_a_sheet_reads_has_a_value() -> None:
-    """A size that is not defined is inherited: nothing is broken, and every page is drawn in one size of text."""
+def test_every_token_that_a_style_sheet_uses_is_defined() -> None:
+    """An undefined size is inherited: nothing fails, but every page is shown in one size of text."""
     own = [(ROOT / "static" / name).read_text() for name in ("portal.css", "quotas.css", "map.css")]
     vendored = [(ROOT / "static" / "vendor" / name).read_text() for name in ("tabler.min.css", "uPlot.min.css")]
     defined = set(re.findall(r"(--[\w-]+)\s*:", "".join([*own, *vendored])))

@@ -44,9 +44,9 @@ def test_an_empty_list_leads_to_the_next_step(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/requests/", "/inbox/", "/decisions/", "/tokens/", "/d/vision/workloads/", "/operator/audit/"]
 )
-def test_nothing_is_filtered_where_there_is_nothing(path: str) -> None:
+def test_empty_list_has_no_filters_unless_one_is_set(path: str) -> None:
     make.department("vision")
     client = Client(headers={"Accept-Language": "en"})
     client.force_login(make.user("oscar", is_operator=True), backend="django.contrib.auth.backends.ModelBackend")
     assert 'class="list-tools' not in client.get(path).content.decode()
-    assert 'class="list-tools' in client.get(f"{path}?q=word").content.decode(), "what was asked can be taken back"
+    assert 'class="list-tools' in client.get(f"{path}?q=word").content.decode(), "a filter that was set can be removed"

@@ -1,4 +1,4 @@
-"""What people see when something is not there, not allowed or broken, in the demo as in an installation."""
+"""What people see when something is missing, forbidden or broken, in the demo and in an installation."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ handler400, handler404, handler500 = bad_request, not_found, server_error
 
 @pytest.fixture(params=[True, False], ids=["demo", "installation"])
 def client(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """Whoever looks has an account; the server runs as the demo does, or as an installation."""
+    """A browser with a session; the server runs as the demo or as an installation."""
     for name in ("technical_404_response", "technical_500_response"):
-        monkeypatch.setattr(debug, name, getattr(debug, name))  # put back afterwards
+        monkeypatch.setattr(debug, name, getattr(debug, name))  # restored afterwards
     with override_settings(DEBUG=request.param, EMBEDDED=request.param, ROOT_URLCONF=__name__):
         error_pages.replace_technical_pages()
-        made = Client(raise_request_exception=False)
-        made.force_login(make.user("alice"))
-        yield made
+        browser = Client(raise_request_exception=False)
+        browser.force_login(make.user("alice"))
+        yield browser
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def client(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         ("/broken/", 500, "Something broke on our side"),
     ],
 )
-def test_each_error_has_a_page_of_ours(client: Client, address: str, status: int, words: str) -> None:
+def test_every_error_has_a_page_of_the_portal(client: Client, address: str, status: int, words: str) -> None:
     answer = client.get(address)
     text = answer.content.decode()
     assert (answer.status_code, words in text) == (status, True), text[:500]
@@ -77,24 +77,24 @@ def test_each_error_has_a_page_of_ours(client: Client, address: str, status: int
         assert 'lang="zh-hans"' in client.get(address, headers={"Accept-Language": "zh-CN"}).content.decode()
 
 
-def test_programs_get_a_problem_instead(client: Client) -> None:
+def test_programs_get_a_problem_document_instead(client: Client) -> None:
     answer = client.get("/api/v1/no-such-thing/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
 
 
-def test_a_foreign_host_name_is_told_so_and_no_more(client: Client) -> None:
+def test_unknown_host_name_gets_400_without_internal_details(client: Client) -> None:
     for address in ("/", "/api/v1/workloads/"):
         answer = client.get(address, headers={"Host": "evil.example"})
         assert answer.status_code == 400
         assert "ALLOWED_HOSTS" not in answer.content.decode()
 
 
-def test_a_slash_that_is_missing_is_added(client: Client) -> None:
+def test_missing_trailing_slash_is_added(client: Client) -> None:
     answer = client.get("/profile")
     assert (answer.status_code, answer.headers["Location"]) == (301, "/profile/")
 
 
-def test_there_is_an_icon_where_browsers_look_for_one() -> None:
+def test_icon_is_served_where_browsers_look_for_it() -> None:
     answer = Client().get("/favicon.ico")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/x-icon")
     assert answer.content[:4] == b"\0\0\1\0"

@@ -37,21 +37,21 @@ def text(response: Any) -> str:
     return str(response.content.decode())
 
 
-def test_a_page_needs_a_login_and_comes_back_to_where_one_wanted_to_go(client: Client, alice: User) -> None:
+def test_page_requires_a_login_that_leads_back_to_it(client: Client, alice: User) -> None:
     response = client.get("/profile/")
     assert response.headers["Location"] == "/login/?next=/profile/"
     form = {"username": "alice", "password": "correct horse battery", "next": "/profile/"}
     assert client.post("/login/", form).headers["Location"] == "/profile/"
 
 
-def test_a_part_that_asks_after_the_session_has_ended_gets_401_and_the_page_stays(client: Client) -> None:
+def test_htmx_request_without_a_session_gets_401_and_no_redirect(client: Client) -> None:
     for method in (client.get, client.post):
         response = method("/search/", headers={"HX-Request": "true"}, follow=True)
         assert (response.status_code, response.content) == (401, b"")
         assert "HX-Redirect" not in response.headers
 
 
-def test_a_page_can_ask_whose_session_it_is_and_which_form_token_counts(alice: User) -> None:
+def test_session_endpoint_returns_the_user_and_the_valid_csrf_token(alice: User) -> None:
     client = Client(enforce_csrf_checks=True)
     before = client.get("/session/")
     assert (before.status_code, before.json()["user"]) == (401, "")
@@ -66,12 +66,12 @@ def test_a_page_can_ask_whose_session_it_is_and_which_form_token_counts(alice: U
     assert client.post("/preferences/", save | {"csrfmiddlewaretoken": now.json()["csrf"]}).status_code == 302
 
 
-def test_login_never_leads_to_another_site(client: Client, alice: User) -> None:
+def test_login_never_redirects_to_another_site(client: Client, alice: User) -> None:
     form = {"username": "alice", "password": "correct horse battery", "next": "https://evil.example/"}
     assert client.post("/login/", form).headers["Location"] == "/"
 
 
-def test_a_wrong_password_gives_the_form_again_and_too_many_lock_it(client: Client, alice: User) -> None:
+def test_wrong_password_shows_the_form_again_and_too_many_are_blocked(client: Client, alice: User) -> None:
     form = {"username": "alice", "password": "wrong"}
     answers = [client.post("/login/", form).status_code for _i in range(9)]
     assert answers == [422] * 8 + [429]
@@ -98,7 +98,7 @@ def test_no_template_or_script_uses_inline_handlers_styles_or_eval() -> None:
         assert not re.search(r"\beval\(|new Function|hx-on", source), path
 
 
-def test_vendored_files_point_to_no_map_and_every_icon_used_is_in_the_sprite() -> None:
+def test_vendored_files_name_no_source_map_and_every_used_icon_exists() -> None:
     sprite = set(re.findall(r'<symbol id="([^"]+)"', (STATIC / "vendor/icons.svg").read_text()))
     for path in (STATIC / "vendor").iterdir():
         assert "sourceMappingURL" not in path.read_text(), path
@@ -116,7 +116,7 @@ def test_the_frame_follows_the_users_language_and_theme(page: Client, alice: Use
     assert 'data-bs-theme="dark"' in html
 
 
-def test_language_can_be_chosen_before_login_and_never_leads_away(client: Client) -> None:
+def test_language_can_be_chosen_before_login_and_never_redirects_to_another_site(client: Client) -> None:
     response = client.post("/preferences/", {"language": "zh-hans", "next": "//evil.example/"})
     assert response.headers["Location"] == "/"
     assert '<html lang="zh-hans"' in text(client.get("/login/"))
@@ -132,7 +132,7 @@ def test_the_inbox_count_is_the_readers_own(page: Client, alice: User) -> None:
     assert Shell(request).unread == 2
 
 
-def test_whoever_has_no_department_is_told_whom_to_ask(client: Client, alice: User) -> None:
+def test_user_without_a_department_sees_whom_to_ask(client: Client, alice: User) -> None:
     owner = User.objects.create_user("olivia", first_name="Olivia", last_name="Owner", email="olivia@example.org")
     Membership.objects.create(user=owner, department=Department.objects.get(), role=Role.OWNER)
     client.force_login(User.objects.create_user("newcomer"))
@@ -141,7 +141,7 @@ def test_whoever_has_no_department_is_told_whom_to_ask(client: Client, alice: Us
     assert "olivia@example.org" in html
 
 
-def test_a_profile_with_a_bad_address_comes_back_with_what_was_typed(page: Client, alice: User) -> None:
+def test_profile_with_an_invalid_address_is_refused_and_keeps_the_input(page: Client, alice: User) -> None:
     response = page.post("/profile/", {"first_name": "Alice", "email": "no-address"})
     assert response.status_code == 422
     assert 'value="no-address"' in text(response)
@@ -149,7 +149,7 @@ def test_a_profile_with_a_bad_address_comes_back_with_what_was_typed(page: Clien
     assert alice.first_name == ""
 
 
-def test_a_saved_profile_leaves_an_audit_row_and_a_known_time_zone(page: Client, alice: User) -> None:
+def test_saving_a_profile_stores_the_time_zone_and_an_audit_entry(page: Client, alice: User) -> None:
     from portal.models import AuditEntry
 
     form = {"first_name": "Alice", "language": "", "theme": "", "time_zone": "Asia/Shanghai"}
@@ -159,7 +159,7 @@ def test_a_saved_profile_leaves_an_audit_row_and_a_known_time_zone(page: Client,
     assert AuditEntry.objects.get().action == "user.changed"
 
 
-def test_times_are_in_the_zone_that_the_browser_told_unless_another_was_chosen(page: Client, alice: User) -> None:
+def test_times_are_in_the_browsers_zone_unless_the_user_chose_another(page: Client, alice: User) -> None:
     ends = dt.datetime(2066, 1, 31, 20, 0, tzinfo=dt.UTC)
     ApiToken.objects.create(
         holder=alice,
@@ -177,11 +177,11 @@ def test_times_are_in_the_zone_that_the_browser_told_unless_another_was_chosen(p
         assert found is not None, html
         return "1 Feb" if "02-01" in found[1] or "1 Feb" in found[1] else "31 Jan"
 
-    here = day()
-    for told, shown in (("Asia/Shanghai", "1 Feb"), ("America/New_York", "31 Jan"), ("../../etc", here), ("Asia", here),
-                        ("Nowhere/City", here), ("", here)):  # fmt: skip
-        page.cookies["zone"] = told
-        assert (told, day()) == (told, shown)
+    default = day()
+    for zone, shown in (("Asia/Shanghai", "1 Feb"), ("America/New_York", "31 Jan"), ("../../etc", default), ("Asia", default),
+                        ("Nowhere/City", default), ("", default)):  # fmt: skip
+        page.cookies["zone"] = zone
+        assert (zone, day()) == (zone, shown)
     User.objects.update(time_zone="Asia/Shanghai")
     page.cookies["zone"] = "America/New_York"
     assert day() == "1 Feb"
@@ -193,24 +193,24 @@ def test_search_finds_only_departments_of_the_reader(page: Client) -> None:
     assert "Secret" not in html
 
 
-def test_an_unknown_address_is_a_page_in_the_frame(page: Client) -> None:
+def test_unknown_address_gets_an_error_page_in_the_frame(page: Client) -> None:
     response = page.get("/no/such/page/")
     assert response.status_code == 404
     assert "Not found, or you do not have access." in text(response)
 
 
-def test_an_address_that_only_takes_forms_says_so_when_it_is_looked_at(page: Client) -> None:
+def test_get_of_an_address_that_only_accepts_forms_is_explained(page: Client) -> None:
     response = page.get("/inbox/read/")
     assert (response.status_code, response["Allow"]) == (405, "POST")
     assert "only accepts form submissions" in text(response)
     assert '<a class="btn btn-primary" href="../">Return to the page</a>' in text(response)
     assert 'href="/">Go home</a>' in text(page.get("/preferences/"))
-    told = page.put("/api/v1/departments/")
-    assert (told.status_code, told["Content-Type"]) == (405, "application/problem+json")
+    problem = page.put("/api/v1/departments/")
+    assert (problem.status_code, problem["Content-Type"]) == (405, "application/problem+json")
 
 
 @override_settings(DEBUG=False)
-def test_an_expired_form_is_a_page_that_says_so(alice: User) -> None:
+def test_expired_form_gets_a_page_that_says_so(alice: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
     response = client.post("/preferences/", {"theme": "dark"})

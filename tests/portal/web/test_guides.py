@@ -1,4 +1,4 @@
-"""The documents inside the portal: every link between them leads somewhere, nothing of them runs, a search finds them."""
+"""The documents inside the portal: links between them work, they contain no scripts, and a search finds them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def anchors(html: str) -> set[str]:
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there(language: str) -> None:
+def test_links_between_guides_lead_to_existing_guides_and_anchors(language: str) -> None:
     with translation.override(language):
         broken, ids = broken_links()
     assert len(ids) > 60
@@ -41,7 +41,7 @@ def test_links_between_guides_lead_to_guides_and_to_paragraphs_that_are_there(la
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_a_link_that_names_a_file_shows_the_title_of_the_document_in_the_language_of_the_guide(language: str) -> None:
+def test_link_to_a_file_shows_the_documents_title_in_the_guides_language(language: str) -> None:
     with translation.override(language):
         found = {name: guides.guide(name) for name in guides.names()}
         titles = {name: each.document.title for name, each in found.items() if each}
@@ -96,7 +96,7 @@ def test_a_translation_has_the_anchors_of_its_original() -> None:
         assert english_ids <= chinese_ids
 
 
-def test_headings_of_a_translation_have_its_own_anchors_too_as_on_github() -> None:
+def test_translated_headings_also_have_their_own_anchors_as_on_github() -> None:
     original = render("# T\n\n## One `x`\n\n## What counts (rules 2–3)\n\n2. a\n", str)
     document = render("# 题\n\n## 一 `x`\n\n## 计量（规则 2–3）\n\n2. 甲\n\n见[上](#一-x)。\n", str, original.sections)
     assert [section.anchor for section in document.sections] == ["t", "one-x", "what-counts-rules-23"]
@@ -104,7 +104,7 @@ def test_headings_of_a_translation_have_its_own_anchors_too_as_on_github() -> No
     assert '<span id="一-x"></span>一' in document.html
 
 
-def test_the_help_shows_guides_and_says_so_where_there_is_no_translation(client: Client) -> None:
+def test_help_shows_guides_and_says_which_are_not_translated(client: Client) -> None:
     index = client.get("/help/").content.decode()
     assert reverse("portal:help_page", args=["quota-rules"]) in index
     assert reverse("portal:help_page", args=["runbooks"]) not in index  # for operators
@@ -118,7 +118,7 @@ def test_the_help_shows_guides_and_says_so_where_there_is_no_translation(client:
     assert client.get("/help/nothing/").status_code == client.get("/help/../secret/").status_code == 404
 
 
-def test_a_translation_is_shown_to_who_reads_that_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guide_is_shown_in_the_readers_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zh").mkdir()
     (tmp_path / "first.md").write_text("# First\n")
     (tmp_path / "zh" / "first.md").write_text("# 第一\n")
@@ -139,7 +139,7 @@ def test_a_translation_is_shown_to_who_reads_that_language(tmp_path: Path, monke
         guides._rendered.cache_clear()
 
 
-def test_a_search_finds_paragraphs_headings_first(client: Client) -> None:
+def test_search_finds_paragraphs_with_headings_first(client: Client) -> None:
     with translation.override("en"):
         hits = guides.search("lending windows")
     assert hits[0].section == "Lending windows"
@@ -149,7 +149,7 @@ def test_a_search_finds_paragraphs_headings_first(client: Client) -> None:
     assert client.get("/help/?q=<script>").status_code == 200
 
 
-def test_a_search_finds_chinese_words_that_have_no_spaces_between_them() -> None:
+def test_search_finds_chinese_words_without_spaces_between_them() -> None:
     with translation.override("zh-hans"):
         assert "用户指南" in {hit.guide for hit in guides.search("借出时段")}
         assert guides.search("预算限额GPU小时的") == guides.search("预算 限额 gpu 小时") != []
@@ -157,7 +157,7 @@ def test_a_search_finds_chinese_words_that_have_no_spaces_between_them() -> None
         assert guides.search("预算香蕉") == guides.search("的") == []
 
 
-def test_what_is_new_is_the_changelog(client: Client) -> None:
+def test_whats_new_page_shows_the_changelog(client: Client) -> None:
     page = client.get("/help/whats-new/", headers={"Accept-Language": "en"}).content.decode()
     assert "0.1.0" in page
     numbers = [int(number) for number in re.findall(r"(\d+) changes?<", page)]
@@ -174,7 +174,7 @@ def test_a_table_without_headings_has_no_head() -> None:
     )
 
 
-def test_nothing_of_a_document_runs() -> None:
+def test_rendered_document_has_no_scripts_images_or_unsafe_links() -> None:
     source = "# T\n\n<script>alert(1)</script> [a](javascript:alert(1)) ![p](x.png) <img src=x onerror=y>\n\n## B\n\n[l](b.md)\n"
     document = render(source, lambda link: "" if link.endswith(".md") else link)
     assert "a<br>b" in render("| h |\n|---|\n| a<br>b |\n", str).html
@@ -185,7 +185,7 @@ def test_nothing_of_a_document_runs() -> None:
     assert [section.anchor for section in document.sections] == ["t", "b"]
 
 
-def test_changes_are_grouped_short_and_complete() -> None:
+def test_changelog_is_complete_grouped_and_has_short_headlines() -> None:
     source = (settings.BASE_DIR / "CHANGELOG.md").read_text()
     versions = guides.changes()
     assert [each.name for each in versions] == re.findall(r"^## \[([^]]+)\]", source, re.M)
@@ -202,7 +202,7 @@ def test_changes_are_grouped_short_and_complete() -> None:
             assert order == sorted(order)
 
 
-def test_a_headline_ends_with_its_sentence_and_never_inside_code_or_brackets() -> None:
+def test_headline_ends_with_its_sentence_but_not_inside_code_or_brackets() -> None:
     entries = read(
         "# C\n\n## [1.0.0] - 2026-01-02\n\n### Added\n\n- One thing. `a. B` more.\n- Two (x. Y) things\n  go on. Then `z`.\n"
         "\n### Fixed\n\n- <script>x</script> is [there](docs/operations.md).\n"
@@ -214,7 +214,7 @@ def test_a_headline_ends_with_its_sentence_and_never_inside_code_or_brackets() -
     assert entries[1].entries[0].headline == "&lt;script&gt;x&lt;/script&gt; is there"
 
 
-def test_changes_are_marked_until_they_are_opened_once_for_each_version(client: Client) -> None:
+def test_new_changes_of_a_version_are_marked_until_they_are_opened(client: Client) -> None:
     mark = "There are changes you have not read"
     assert mark in client.get("/help/").content.decode()
     assert mark not in client.get("/help/whats-new/").content.decode()
@@ -224,7 +224,7 @@ def test_changes_are_marked_until_they_are_opened_once_for_each_version(client: 
     assert client.post("/help/whats-new/").status_code == 405
 
 
-def test_the_list_of_guides_marks_those_that_are_not_in_the_language_of_the_reader(client: Client) -> None:
+def test_list_marks_guides_that_are_not_in_the_readers_language(client: Client) -> None:
     marked = re.compile(r"<strong>([^<]+)</strong> <span class=\"tag\" lang=\"en\">English</span>")
     assert marked.findall(client.get("/help/").content.decode()) == []
     chinese = client.get("/help/", headers={"Accept-Language": "zh-hans"}).content.decode()

@@ -26,7 +26,7 @@ def world(settings: Any, tmp_path: Path) -> World:
 
 
 def refused_forms(answer: Any) -> Iterator[forms.BaseForm]:
-    """The forms with errors that a page was made of."""
+    """The forms with errors in the context of a page."""
     found = [value for layer in answer.context or () for values in layer.dicts for value in values.values()]
     for value in found:
         for form in value if isinstance(value, forms.BaseFormSet) else [value]:

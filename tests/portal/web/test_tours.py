@@ -1,4 +1,4 @@
-"""Guided tours: offered once, gone through step by step, closed for good, begun again from Help."""
+"""Guided tours: offered once, followed step by step, closed for good, and started again from Help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def post(client: Client, tour: str, step: str, **more: str) -> str:
     return answer.headers.get("Location", "") if answer.status_code == 302 else str(answer.status_code)
 
 
-def test_every_step_has_its_place_in_a_template_and_every_place_its_step() -> None:
+def test_steps_and_their_places_in_templates_match() -> None:
     """The walk through real pages is tests/e2e/one_demo/test_tours.py."""
     placed, elements = set(), set()
     for path in (Path(settings.BASE_DIR) / "templates").rglob("*.html"):
@@ -45,7 +45,7 @@ def test_every_step_has_its_place_in_a_template_and_every_place_its_step() -> No
     assert set(steps) == placed == elements
 
 
-def test_who_logs_in_is_offered_the_tour_of_their_role_until_they_close_it() -> None:
+def test_user_is_offered_the_tour_of_their_role_until_they_close_it() -> None:
     department = make.department("vision")
     alice, olivia = person("alice", department), person("olivia", department, Role.OWNER)
     oscar = person("oscar", None, is_operator=True)
@@ -60,13 +60,13 @@ def test_who_logs_in_is_offered_the_tour_of_their_role_until_they_close_it() -> 
             assert 'name="tour"' not in client.get(path).content.decode()
 
 
-def test_nobody_is_offered_a_tour_who_has_no_page_to_see() -> None:
+def test_user_without_a_department_is_not_offered_a_tour() -> None:
     stranger = person("nobody", None)
     assert OFFER not in stranger.get("/").content.decode()
     assert post(stranger, "researcher", "start") == post(stranger, "operator", "start") == "404"
 
 
-def test_a_tour_goes_from_page_to_page_and_on_after_a_break() -> None:
+def test_tour_leads_from_page_to_page_and_continues_after_a_break() -> None:
     alice = person("alice", make.department("vision"))
     assert post(alice, "researcher", "start") == "/#tour"
     assert post(alice, "researcher", "presets") == "/d/vision/workloads/new/#tour"
@@ -85,7 +85,7 @@ def test_a_tour_goes_from_page_to_page_and_on_after_a_break() -> None:
     assert post(alice, "researcher", "start") == "/#tour"  # from Help
 
 
-def test_steps_on_pages_that_the_reader_does_not_have_are_left_out() -> None:
+def test_steps_on_pages_that_the_reader_cannot_open_are_left_out() -> None:
     viewer = person("vera", make.department("vision"), Role.VIEWER)
     assert post(viewer, "researcher", "start") == "/#tour"
     assert "1 of 3" in viewer.get("/").content.decode()
@@ -93,7 +93,7 @@ def test_steps_on_pages_that_the_reader_does_not_have_are_left_out() -> None:
     assert post(viewer, "pipelines", "start") == post(viewer, "owner", "start") == "404"
 
 
-def test_a_step_whose_element_is_not_there_today_stands_at_the_end_of_its_page() -> None:
+def test_step_whose_element_is_missing_is_shown_at_the_end_of_its_page() -> None:
     alice = person("alice", make.department("vision"))  # without quota anywhere: no presets, no preview
     post(alice, "researcher", "presets")
     page = alice.get("/d/vision/workloads/new/").content.decode()
@@ -104,13 +104,13 @@ def test_a_step_whose_element_is_not_there_today_stands_at_the_end_of_its_page()
 @pytest.mark.parametrize(
     ("tour", "step"), [("", ""), ("nonsense", "start"), ("researcher", "health"), ("researcher", "x" * 999)]
 )
-def test_what_is_no_tour_or_no_step_of_it_is_not_found_and_changes_nothing(tour: str, step: str) -> None:
+def test_unknown_tour_or_step_gets_404_and_changes_nothing(tour: str, step: str) -> None:
     alice = person("alice", make.department("vision"))
     assert post(alice, tour, step) == "404"
     assert User.objects.get(username="alice").tour == ""
 
 
-def test_closing_leads_back_to_the_page_and_never_away_from_the_portal() -> None:
+def test_closing_a_tour_leads_back_to_its_page_within_the_portal() -> None:
     alice = person("alice", make.department("vision"))
     for referer, target in (
         ("http://testserver/pools/?a=1", "/pools/?a=1"),
@@ -120,7 +120,7 @@ def test_closing_leads_back_to_the_page_and_never_away_from_the_portal() -> None
         assert post(alice, "researcher", "", headers={"Referer": referer}) == target
 
 
-def test_the_next_workload_page_is_the_readers_own_newest() -> None:
+def test_address_of_the_latest_workload_leads_to_the_readers_own_newest() -> None:
     department = make.department("vision")
     alice = person("alice", department)
     pool, image = make.pool("a100"), Image.objects.create(name="py", title="Python")

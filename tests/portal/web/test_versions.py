@@ -1,4 +1,4 @@
-"""Two tabs change the same thing: every form that edits something stored says what it has seen, and the second is told."""
+"""Two tabs edit the same record: every form sends the version it was opened with, and the second edit gets a conflict."""
 
 from __future__ import annotations
 
@@ -55,12 +55,10 @@ ADDS_OR_ACTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("who", ["owner", "operator"])
-def test_every_form_that_edits_something_carries_what_was_seen_and_is_told_when_that_is_old(
-    world: World, who: str
-) -> None:
-    client, without, wrong, tried = world.client(who), set(), set(), set()
-    for page, action, fields in forms_of(world, who):
+@pytest.mark.parametrize("role", ["owner", "operator"])
+def test_every_edit_form_sends_its_version_and_gets_409_if_it_is_stale(world: World, role: str) -> None:
+    client, without, wrong, tried = world.client(role), set(), set(), set()
+    for page, action, fields in forms_of(world, role):
         marks = [name for name in fields if name.split("-")[-1] in ("seen", "version")]
         if not marks:
             known = action.endswith(tuple(end for end, _why in ADDS_OR_ACTS))
@@ -69,26 +67,26 @@ def test_every_form_that_edits_something_carries_what_was_seen_and_is_told_when_
             continue
         old = {name: "0123456789abcdef" if name.endswith("seen") else "99999" for name in marks if fields[name]}
         if not old:
-            continue  # about something that is not there yet
+            continue  # about a record that does not exist yet
         answer = client.post(action, fields | old)
         tried.add(action)
         if answer.status_code != 409 or ("data-conflict" not in answer.content.decode() and "version" not in marks):
             wrong.add(f"{page} → {action}: {answer.status_code}")
     assert without == set()
     assert wrong == set()
-    assert len(tried) > (4 if who == "owner" else 12), tried
+    assert len(tried) > (4 if role == "owner" else 12), tried
 
 
 def sent(client: Client, path: str, action: str = "") -> dict[str, str]:
-    """What the form on the page would send as it stands."""
+    """The fields that the form on the page would send unchanged."""
     for to, fields in Forms(client.get(path).content.decode(), path).found:
         if to == (action or path) and any(name.split("-")[-1] in ("seen", "version") for name in fields):
             return fields
     raise AssertionError(f"no form on {path} leads to {action}")
 
 
-def changed(kind: str, world: World) -> Any:
-    """What is stored, to be read again afterwards."""
+def stored_value(kind: str, world: World) -> Any:
+    """The stored value that the form edits."""
     return {
         "image": lambda: Image.objects.get().title, "preset": lambda: Preset.objects.get().title,
         "cluster": lambda: Cluster.objects.get().active, "webhook": lambda: Webhook.objects.get().active,
@@ -110,7 +108,7 @@ def changed(kind: str, world: World) -> Any:
         ("quota", {"lend_limit": "1"}, {"lend_limit": "2"}),
     ],
 )
-def test_the_second_tab_sees_both_and_may_then_replace(
+def test_second_tab_sees_both_values_and_can_then_overwrite(
     world: World, kind: str, first: dict[str, str], second: dict[str, str]
 ) -> None:
     values, client = world.values, world.client("operator")
@@ -125,21 +123,21 @@ def test_the_second_tab_sees_both_and_may_then_replace(
     }[kind]  # fmt: skip
     one, two = sent(client, page, action), sent(client, page, action)
     assert confirmed(client, action, one | first).status_code in (200, 302)
-    kept = changed(kind, world)
+    kept = stored_value(kind, world)
     answer = client.post(action, two | second)
     text = answer.content.decode()
     assert answer.status_code == 409
     assert "data-conflict" in text
-    assert changed(kind, world) == kept
-    if kind in ("image", "preset", "cap", "quota"):  # the form again, with what was typed
+    assert stored_value(kind, world) == kept
+    if kind in ("image", "preset", "cap", "quota"):  # the form is shown again with its input
         again = next(fields for to, fields in Forms(text, page).found if to == action and set(second) <= set(fields))
         assert [again[name] for name in second] == list(second.values())
         assert all(value in text for value in first.values())
         assert client.post(action, again).status_code in (200, 302)
-        assert changed(kind, world) != kept
+        assert stored_value(kind, world) != kept
 
 
-def test_what_one_wants_to_be_told_is_not_overwritten_by_an_older_tab(world: World) -> None:
+def test_notice_preferences_are_not_overwritten_by_an_older_tab(world: World) -> None:
     client, path = world.client("owner"), "/inbox/settings/"
     one, two = sent(client, path), sent(client, path)
     mail = next(name for name in one if name.startswith("mail:"))
@@ -165,7 +163,7 @@ def test_a_member_whose_role_changed_meanwhile_is_not_removed(world: World) -> N
     assert client.post(path, sent(client, path)).status_code == 302
 
 
-def test_a_notebook_that_another_tab_shared_is_not_switched_blindly(world: World) -> None:
+def test_sharing_of_a_notebook_cannot_be_changed_with_a_stale_version(world: World) -> None:
     author, vision, pool = (
         User.objects.get(username="member"),
         Department.objects.get(slug="vision"),
@@ -183,7 +181,7 @@ def test_a_notebook_that_another_tab_shared_is_not_switched_blindly(world: World
     assert book.shared
 
 
-def test_a_pin_that_somebody_set_meanwhile_is_not_overwritten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_product_pin_set_meanwhile_is_not_overwritten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "refresh", lambda cluster: None)
     Cluster.objects.update(kind=ClusterKind.KUBERNETES)
     client, node = world.client("operator"), Node.objects.first()
@@ -207,7 +205,7 @@ def test_marks_differ_when_anything_differs() -> None:
 # Times ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_time_without_zone_is_422_at_every_door_of_the_api() -> None:
+def test_time_without_a_zone_is_422_everywhere_in_the_api() -> None:
     from rest_framework import serializers
 
     from portal.api.base import Strict
@@ -237,11 +235,12 @@ def test_a_time_without_zone_is_422_at_every_door_of_the_api() -> None:
 
 # CSV -----------------------------------------------------------------------------------------------------------------
 
-EVIL = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "  =1", "＝1+1", "＋1", "－1", "＠x", "\u3000=1", "\u00a0+1"]
+FORMULAS = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "  =1", "＝1+1", "＋1", "－1", "＠x",
+            "\u3000=1", "\u00a0+1"]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", EVIL, ids=ascii)
-def test_no_cell_is_a_formula(text: str) -> None:
+@pytest.mark.parametrize("text", FORMULAS, ids=ascii)
+def test_cell_that_looks_like_a_formula_is_quoted(text: str) -> None:
     assert spreadsheets.cell(text) == f"'{text}"
 
 
@@ -252,31 +251,31 @@ def test_a_cell_is_the_text_or_the_text_after_a_quote(text: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_every_csv_of_every_page_has_a_mark_and_no_formula(world: World) -> None:
-    """Found by their addresses: whatever says that it is CSV, and whatever links to itself as a sheet."""
+def test_every_csv_file_has_a_byte_order_mark_and_no_formula(world: World) -> None:
+    """Every address whose response is CSV, and every page that links to itself as CSV."""
     User.objects.filter(username="owner").update(first_name="=cmd", last_name="＝x")
-    client, seen = world.client("operator"), []
+    client, found = world.client("operator"), []
     client.post("/operator/departments/", {"slug": "nlp", "name": "＝HYPERLINK(1)", "parent": "", "weight": 1})
     for door in all_doors(world):
         if door.is_api or door.path.startswith(("/help/", "/operator/design/")):
-            continue  # no sheets, but for the picture of a list
+            continue  # no CSV there but an example of a list
         client = world.client("operator")  # some addresses end a session
         answer = client.get(door.path)
         if not answer.streaming and b'href="?format=csv"' in answer.content:
             answer = client.get(door.path, {"format": "csv"})
             assert answer.headers["Content-Type"].startswith("text/csv"), door
         if answer.headers.get("Content-Type", "").startswith("text/csv"):
-            seen.append(str(door))
+            found.append(str(door))
             whole = b"".join(answer.streaming_content) if answer.streaming else answer.content
             assert whole.startswith(b"\xef\xbb\xbf"), door
             for row in csv.reader(io.StringIO(whole.decode("utf-8-sig"))):
                 assert [text for text in row if text.lstrip().startswith(spreadsheets.FORMULA)] == []
     assert {"portal:operator_audit", "portal:operator_users", "quotas:usage_export", "workloads:everywhere"} <= set(
-        seen
+        found
     )
 
 
-def test_only_one_place_writes_csv() -> None:
+def test_only_the_spreadsheets_module_writes_csv() -> None:
     from tests.architecture.sources import files, imports, name
 
     assert [name(path) for path in files("portal", "quotas", "workloads") if "csv" in set(imports(path))] == [
