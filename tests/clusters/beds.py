@@ -53,9 +53,9 @@ PROGRAMS: dict[str, tuple[str, Life]] = {
     "tells": ("import json, os; print(json.dumps(dict(os.environ)))", Life()),
     "waits_for_notice": (
         "import os, time\npath = os.environ['PORTAL_RECLAIM_AT_FILE']\nprint('up', flush=True)\n"
-        "def told():\n    return open(path).read().strip() if os.path.exists(path) else ''\n"
-        "while not told(): time.sleep(0.05)\nprint(told(), flush=True)\n"
-        "while told(): time.sleep(0.05)\nprint('withdrawn', flush=True)",
+        "def deadline():\n    return open(path).read().strip() if os.path.exists(path) else ''\n"
+        "while not deadline(): time.sleep(0.05)\nprint(deadline(), flush=True)\n"
+        "while deadline(): time.sleep(0.05)\nprint('withdrawn', flush=True)",
         Life(),
     ),
 }  # fmt: skip

@@ -186,7 +186,7 @@ CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gp
 
 
 @pytest.mark.parametrize("way", ["resource claim", "device class"])
-def test_pods_with_dra_devices_are_gated_and_get_a_notice_what_to_do(bed: ExternalBed, way: str) -> None:
+def test_pods_with_dra_devices_are_gated_and_get_a_notice_how_to_proceed(bed: ExternalBed, way: str) -> None:
     dra_pod = pod("dra", FOREVER, cards=0)
     [container] = dra_pod["spec"]["containers"]
     if way == "resource claim":

@@ -235,7 +235,7 @@ class TestLog:
     def test_log_is_read_from_an_offset(self, log: bytes, offset: int, limit: int) -> None:
         with mock.patch.object(kubernetes_api, "PIECE", 3):
             chunk = self.driver(log).logs(RUN, offset=offset, limit=limit)
-        offset = offset if offset <= len(log) else 0  # beyond the end: the log has started anew
+        offset = offset if offset <= len(log) else 0  # beyond the end: the log has been restarted
         assert (chunk.data, chunk.offset) == (log[offset:][:limit], offset)
         assert chunk.end is (offset + limit >= len(log))
 

@@ -41,8 +41,8 @@ class PodBed(Bed):
     def program(self, text: str) -> tuple[str, ...]:
         return ("python3", "-u", "-c", text)
 
-    def told(self) -> object:
-        return super().told(), driver_for(self.cluster).observe()
+    def describe(self) -> object:
+        return super().describe(), driver_for(self.cluster).observe()
 
     def pod(self, workload: Workload) -> str:
         attempt = workload.attempts.latest("number")

@@ -73,11 +73,11 @@ class Bed:
         """Takes turns until the condition holds."""
         end = time.monotonic() + (seconds or self.patience)
         while not condition():
-            assert time.monotonic() < end, self.told()
+            assert time.monotonic() < end, self.describe()
             self.turn()
             time.sleep(0.05)
 
-    def told(self) -> object:
+    def describe(self) -> object:
         """The state of all workloads, for the message of a failed wait."""
         return [
             (w.name, w.state, w.reason, list(w.attempts.values_list("number", "outcome", "reason", "removed_at")))

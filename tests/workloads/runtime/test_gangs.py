@@ -73,11 +73,11 @@ def test_equal_ranks_are_stored_as_equal_json() -> None:
     assert json.loads(json.dumps(rows)) == rows == as_rows([rank(0, F, 3), rank(1, R)])
 
 
-def row(rank: int, phase: str, told: bool, finished: str, code: int | None = 1) -> dict[str, object]:
+def row(rank: int, phase: str, stop_requested: bool, finished: str, code: int | None = 1) -> dict[str, object]:
     return {
         "rank": rank,
         "phase": phase,
-        "stop_requested": told,
+        "stop_requested": stop_requested,
         "finished_at": finished,
         "exit_code": code,
         "reason": "Error",
