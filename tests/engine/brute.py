@@ -1,5 +1,5 @@
-"""The victim sets of a pool that only counts, by trying every one: what the rules page says, written a second time and
-without any cleverness, for departments of any nesting, with and without fair sharing."""
+"""An independent implementation of the rules for victims (rules 1, 2 and 13 to 15 of docs/quota-rules-by-number.md) that
+tries every set: for pools without nodes, departments of any nesting, with and without fair sharing."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -27,7 +27,7 @@ class Brute:
         self.strict = preemptor.own_only or not preemptor.preemptible or preemptor.is_recall
         self.fair, self.notice = snapshot.settings.fair_sharing, snapshot.settings.notice
 
-    # Arithmetic: every line one of the rules page's
+    # The arithmetic: each line is one of "The arithmetic" in docs/quota-rules-reference.md
 
     def quota(self, department: str) -> Quota:
         return self.departments[department].quotas.get("gpu", Quota())  # type: ignore[call-overload,no-any-return]
@@ -61,7 +61,7 @@ class Brute:
         return 0 if node == ROOT else self._kept(node, self.promised[node])
 
     def usage(self, holding: list[Claim], more: int = 0) -> Usage:
-        """Of every node; `more` units are the preemptor's."""
+        """Usage of every node of the tree, with `more` units added for the preemptor."""
         found: Usage = {}
 
         def add(node: str) -> int:
@@ -117,8 +117,9 @@ class Brute:
         return self.departments[self.mine].policy or Policy()
 
     def permitted(self, victims: Victims, fairness: Fairness = Fairness.BEFORE) -> bool:
-        """One after the other, the nearest in the tree first and the largest last, each while its department, and every node up
-        to where the paths meet, still stands where the preemptor's right reaches it."""
+        """Rules 13 and 14. The victims are removed one by one, the nearest in the tree first and the largest last. Each must
+        be permitted in the state that the ones before it leave: at its department, and at every node up to where its path
+        meets the preemptor's."""
         if not all(v.preemptible and (v.started_at or 0) + v.min_runtime <= 0 for v in victims):
             return False
         own = [v for v in victims if v.department == self.mine]
@@ -134,7 +135,7 @@ class Brute:
         return not others or self._needs(own, victims)
 
     def _needs(self, own: list[Claim], victims: Victims) -> bool:
-        """With fair sharing who would borrow stops none of its own work but what it needs to be gone."""
+        """With fair sharing, a borrower preempts work of its own department only where it needs every one of these victims."""
         after = self.usage([claim for claim in self.holding if claim not in own], self.asked)[self.mine]
         if not self.fair or after <= self.promised[self.mine]:
             return True
@@ -142,7 +143,7 @@ class Brute:
 
     @cached_property
     def line(self) -> list[Claim]:
-        """In what order all would start if nobody ran yet and there were room for all."""
+        """The order in which all claims would start if nothing ran yet and there were room for all (rule 13)."""
         order = sorted([*self.holding, self.preemptor], key=lambda c: (-c.priority, c.submitted_at, c.id))
         line: list[Claim] = []
 
@@ -167,11 +168,11 @@ class Brute:
         return [department, *(self.path(self.parent(department)) if department != ROOT else [])]
 
     def meeting(self, victim: Claim) -> str:
-        """The lowest node that is above the preemptor's department, or it, and above the victim's, or it."""
+        """The lowest node of the tree that is, or is above, both the preemptor's department and the victim's."""
         return next(node for node in self.path(self.mine) if node in self.path(victim.department))
 
     def _takeable(self, victim: Claim, before: Usage, after: Usage, fairness: Fairness) -> bool:
-        """`before` and `after` the victim is gone, both with the preemptor."""
+        """Whether the victim may be preempted, by the usage `before` and `after` it is gone; both include the preemptor."""
         common = self.meeting(victim)
         mine = self.path(self.mine)[self.path(self.mine).index(common) - 1] if common != self.mine else self.mine
         *below, top = self.path(victim.department)[: self.path(victim.department).index(common)]
@@ -180,7 +181,7 @@ class Brute:
         if before[mine] <= self.promised[mine]:
             return self._reclaim(victim) and before[top] > self.promised[top]
         if any(before[node] - victim.units < self.promised[node] for node in (*below, top)):
-            return False  # who borrows leaves everybody what is promised
+            return False  # a borrower leaves every other department its guarantee
         if not self.fair:
             return self._borrow(victim)
         if self.line.index(victim) < self.line.index(self.preemptor):
@@ -226,7 +227,8 @@ class Brute:
         )
 
     def lost_seconds(self, victim: Claim) -> int:
-        """From its last checkpoint to SIGTERM, those included that it will save until then if it still saves regularly."""
+        """Seconds of work from the last checkpoint until SIGTERM. If the claim saves regularly, the checkpoints that it will
+        have saved by then count."""
         saved, every, end = victim.started_at or 0, victim.checkpoint_every, self.notice
         if victim.checkpointed_at is not None:
             saved = max(saved, victim.checkpointed_at)
@@ -236,22 +238,23 @@ class Brute:
         return end - saved
 
     def sets(self, fairness: Fairness = Fairness.BEFORE) -> Iterator[Victims]:
-        """Every set of holding claims that is permitted, makes room, and from which nobody can be put back."""
+        """Every set of holding claims that is permitted, makes room, and needs each of its victims."""
         for size in range(1, len(self.holding) + 1):
             for victims in combinations(self.holding, size):
                 if self.fits(victims) and self.permitted(victims, fairness) and self.minimal(victims, fairness):
                     yield victims
 
     def best(self) -> Victims | None:
-        """The best set: the strict way of fair sharing first, the lenient one only where that finds none."""
+        """The best set. With fair sharing, sets permitted by the shares after each victim is gone come first, and those by
+        the shares before only where there are none."""
         flat = not any(department.parent for department in self.departments.values())
-        by_right = not self.fair or (self.inside and flat)  # in a tree it may borrow further up
+        by_right = not self.fair or (self.inside and flat)  # in a tree it may still borrow further up
         ways = [Fairness.BEFORE] if by_right else [Fairness.AFTER, Fairness.BEFORE]
         found = (min(self.sets(way), key=self.cost, default=None) for way in ways)
         return next((victims for victims in found if victims is not None), None)
 
     def kind(self) -> str:
-        """The kind of decision a claim gets that nobody competes with."""
+        """The kind of decision for a claim that has no competitors."""
         if self.impossible:
             return "impossible"
         return "admit" if self.fits(()) else "wait" if self.best() is None else "reclaim"

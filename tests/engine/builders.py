@@ -31,7 +31,7 @@ def a_pool(capacity: int | None = None, **more: Any) -> Pool:
 
 
 def nodes(*cards: int, units: int = 1, cores: int | None = None, **more: Any) -> tuple[Node, ...]:
-    """n1, n2, … with so many cards each."""
+    """Nodes n1, n2, … with the given numbers of cards."""
     return tuple(
         Node(f"n{index}", tuple(Card(units, cores) for _ in range(count)), **more)
         for index, count in enumerate(cards, start=1)
@@ -80,7 +80,7 @@ def answers(snapshot: Snapshot) -> dict[str, Decision]:
 
 
 def is_overdrawn(ledger: Ledger, department: Any) -> bool:
-    """Whether the department, or one above it, uses more than it may."""
+    """Whether the department, or one above it, exceeds what it may use."""
     upwards = ledger[department].upwards()
     return any(ledger.available(each.id) < 0 for each in upwards) or ledger.root.usage > ledger.root.promised
 
@@ -88,17 +88,17 @@ def is_overdrawn(ledger: Ledger, department: Any) -> bool:
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The snapshot after the plan is applied: admitted claims hold, victims are leaving, withdrawn ones stay."""
     decided = {decision.claim: decision for decision in plan.decisions}
-    told = {victim: decision for decision in plan.decisions for victim in decision.victims}
+    preemptors = {victim: decision.claim for decision in plan.decisions for victim in decision.victims}
     pools = {pool.id: pool for pool in snapshot.pools}
     claims = []
     for claim in snapshot.claims:
         pool = pools[claim.pool]
         if claim.id in decided:
             claims.append(_answered(claim, decided[claim.id], snapshot.now))
-        elif claim.id in told:
+        elif claim.id in preemptors:
             notice = next(n for n in (claim.notice, pool.notice, snapshot.settings.notice) if n is not None)
             leave_by = snapshot.now + notice
-            claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=told[claim.id].claim))
+            claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptors[claim.id]))
         elif claim.id in plan.withdrawn:
             claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None))
         else:

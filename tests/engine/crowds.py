@@ -1,5 +1,5 @@
-"""Crowded nodes, made up from a number: more candidates than a search tries whole, and one claim inside its guarantee whose
-pods need places that none of them leaves alone."""
+"""Crowded nodes, generated from a seed: more candidates than the exact search tries, and one claim inside its guarantee whose
+pods mostly find places only if several claims are preempted."""
 
 from dataclasses import replace
 from random import Random
@@ -55,12 +55,13 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], Shapes, Shapes]] = {
         _profiles("2g.20gb", "3g.40gb", "4g.40gb"),
     ),
 }
-"""What a pool is like, its nodes, what those ask who hold, and what the preemptor asks for each pod."""
+"""For each kind of pool: the pool, its nodes, the shapes of holding claims, and those of the preemptor's pods."""
 
 
 def a_crowd(seed: int) -> Snapshot:
-    """`p` of department `t` asks, and is inside its guarantee; all others borrow or are where they may be. Some stand in trees
-    that say the same as no tree: each department is the only one of a parent that is promised nothing itself."""
+    """Claim `p` of department `t` is pending and inside its guarantee; the other claims borrow or are within their
+    guarantees. Some snapshots have a tree that is equivalent to a flat pool: each department is the only child of a parent
+    that has no guarantee of its own."""
     chance = Random(seed)
     more, kind, asks, wants = KINDS[chance.choice(sorted(KINDS))]
     many = chance.randint(3, 5)
@@ -103,7 +104,8 @@ def _preemptor(chance: Random, wants: Shapes, nodes: int, racks: bool) -> Claim:
 
 
 def _departments(chance: Random, pool: Pool, claims: list[Claim]) -> tuple[Department, ...]:
-    """The preemptor is promised what it has and what it asks; the others share the rest, often less than they use."""
+    """The preemptor's department is guaranteed what it uses and requests; the others share the rest, which is often less than
+    they use."""
     capacity = capacity_of(pool, ())
 
     def used(department: str) -> int:

@@ -1,5 +1,5 @@
-"""How many examples a property is tried on: some in every run, many with NIGHTLY=1, few with QUICK=1 (mutation testing,
-where every mutant costs a run)."""
+"""The number of examples of property tests: some in every run, many with NIGHTLY=1, few with QUICK=1 (mutation testing, which
+runs the tests for every mutant)."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""Snapshots played forward: a plan is carried out, who was told goes and queues again, and the next plan is made; nothing else
-changes. And random crowded pools to play, made up from a number."""
+"""Plays snapshots forward: a plan is carried out, its victims leave and are queued again, and the next plan is made; nothing
+else changes. Also generates the crowded pools that are played."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -27,12 +27,13 @@ from tests.engine.builders import carried_out, nodes
 
 GPU = PoolId("gpu")
 LONG = 100_000
-"""Seconds after which no minimum runtime protects anybody in these pools, and whoever waits has waited long."""
+"""Seconds after which every minimum runtime in these pools is over and every waiting borrower is starved."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """How a snapshot went on: the `last` state, how often each claim was told to go, and whether it came to rest."""
+    """The outcome: the `last` state, how often each claim was preempted (`stopped`), and whether the pool came to rest
+    (`settled`)."""
 
     last: Snapshot
     stopped: Counter[ClaimId]
@@ -41,7 +42,7 @@ class Played:
 
 
 def played(snapshot: Snapshot, most: int) -> Played:
-    """Plan and carry out until two passes in a row, the second a long time after the first, change nothing; `most` passes."""
+    """Plan and carry out until two passes in a row, the second one much later, change nothing; at most `most` passes."""
     stopped: Counter[ClaimId] = Counter()
     quiet = passes = 0
     while quiet < 2 and passes < most:
@@ -55,7 +56,7 @@ def played(snapshot: Snapshot, most: int) -> Played:
 
 
 def _queued_again(claims: Iterable[Claim], now: int) -> tuple[Claim, ...]:
-    """Whoever was told has gone, and waits with its original queue time."""
+    """Preempted claims have gone and are queued again with their original time in the queue (rule 19)."""
     return tuple(
         replace(
             claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, placement=None, queued_at=now
@@ -72,7 +73,7 @@ def _standing(claims: Iterable[Claim]) -> dict[ClaimId, object]:
 
 @dataclass(frozen=True)
 class World:
-    """What a made-up pool is like."""
+    """The kind of a generated pool."""
 
     fair: bool
     nested: bool
@@ -80,8 +81,8 @@ class World:
 
 
 def a_crowd(seed: int, world: World) -> Snapshot:
-    """A pool in which more is asked for than there is: departments of mixed weights, limits and policies, claims of mixed sizes
-    and priorities."""
+    """A pool with more demand than capacity: departments of mixed weights, limits and policies, claims of mixed sizes and
+    priorities."""
     chance = Random(f"{seed} {world}")
     tenants = _tenants(chance, world.nested)
     promised = sum(department.quotas[GPU].guaranteed for department in tenants)
@@ -139,7 +140,7 @@ def _size(chance: Random) -> int:
 def _holding(
     chance: Random, pool: Pool, tenants: tuple[Department, ...], leaves: list[DepartmentId], capacity: int
 ) -> list[Claim]:
-    """Claims that stand in the pool, none that could not have started there one after the other."""
+    """Holding claims that could all have started in the pool, one after the other."""
     room, left, claims = Room(Space((pool,), tenants)), capacity, list[Claim]()
     for n in range(chance.randint(2, 12)):
         started = chance.randint(-900, 0)

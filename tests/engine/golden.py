@@ -1,10 +1,10 @@
-"""The plans that the engine makes today, kept as digests: what a change of the engine must not change unseen.
+"""Digests of the plans that the engine makes today, so that no change of the engine alters a plan unnoticed.
 
-    python -m tests.engine.golden            compares all of them; says what changed and whether it got better
-    python -m tests.engine.golden --write    keeps the plans of now
+    python -m tests.engine.golden            compares all of them; lists what changed, with the scores before and after
+    python -m tests.engine.golden --write    stores the current plans
 
-Kept are the recorded cases, the cases from the field, a crowd of each kind that `bench/` measures, and 1,000 made-up towns
-with the state after the plan was carried out. `test_golden.py` compares a tenth of the towns and all the rest in each run.
+Stored are the recorded cases, the cases from the field, a crowd of each kind that `bench/` measures, and 1,000 generated
+towns with the plan of the next pass. `test_golden.py` compares a tenth of the towns and all the rest in each run.
 """
 
 import gzip
@@ -25,14 +25,14 @@ from tests.engine.builders import carried_out
 from tests.engine.towns import a_town, with_checkpoints
 
 CASES = Path(__file__).parent / "cases"
-KEPT = CASES / "golden.txt"
+STORED = CASES / "golden.txt"
 TOWNS = 1000
 CROWDS = [{}, {"fair": True}, {"with_nodes": True}]
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a plan costs and gives. `lost` is work in unit-seconds."""
+    """What a plan costs and achieves. `lost` is work in unit-seconds."""
 
     served: int
     promised: int
@@ -69,7 +69,7 @@ def recorded() -> Iterator[tuple[str, Snapshot]]:
 
 
 def towns(every: int = 1) -> Iterator[tuple[str, Snapshot]]:
-    """Every so many of the made-up towns; in the later half of them claims save checkpoints."""
+    """Every so many of the generated towns; in the later half of them claims save checkpoints."""
     for seed in range(0, TOWNS, every):
         town = a_town(seed)
         yield f"town/{seed}", town if seed < TOWNS // 2 else with_checkpoints(town)
@@ -81,7 +81,7 @@ def digest(plan: Plan) -> str:
 
 
 def planned(name: str, snapshot: Snapshot) -> tuple[str, Score]:
-    """The digest of its plan, of towns also of the plan after it; and what the first one costs and gives."""
+    """The digest of its plan, for towns also of the plan of the next pass; and the score of the first one."""
     plan = decide(snapshot)
     found = digest(plan)
     if name.startswith("town/"):
@@ -89,25 +89,25 @@ def planned(name: str, snapshot: Snapshot) -> tuple[str, Score]:
     return found, Score.of(snapshot, plan)
 
 
-def kept() -> dict[str, tuple[str, str]]:
-    """Name → digest and score as they were written."""
-    lines = (line.split("\t") for line in KEPT.read_text().splitlines())
+def stored() -> dict[str, tuple[str, str]]:
+    """Name → digest and score, as stored."""
+    lines = (line.split("\t") for line in STORED.read_text().splitlines())
     return {name: (found, score) for name, found, score in lines}
 
 
 def main(write: bool) -> int:
     now = {name: planned(name, snapshot) for part in (recorded(), towns()) for name, snapshot in part}
     if write:
-        KEPT.write_text("".join(f"{name}\t{found}\t{score}\n" for name, (found, score) in now.items()))
-        print(f"{len(now)} plans are kept")
+        STORED.write_text("".join(f"{name}\t{found}\t{score}\n" for name, (found, score) in now.items()))
+        print(f"{len(now)} plans are stored")
         return 0
-    before = kept()
+    before = stored()
     changed = [name for name, (found, _score) in now.items() if before.get(name, ("", ""))[0] != found]
     for name in changed:
         print(f"{name}: {before.get(name, ('', 'new'))[1]} → {now[name][1]}")
     sums = [[sum(int(part) for part in column) for column in zip(*(score.split() for score in scores), strict=True)]
             for scores in ([score for _, score in before.values()], [str(score) for _, score in now.values()])]  # fmt: skip
-    print(f"{len(changed)} of {len(now)} plans changed (served, promised, told, withdrawn, lost unit-seconds)")
+    print(f"{len(changed)} of {len(now)} plans changed (served, promised, preempted, withdrawn, lost unit-seconds)")
     print(f"before {sums[0]}\nnow    {sums[1]}")
     return 1 if changed else 0
 

@@ -24,12 +24,12 @@ class Violation:
 
 
 def of_state(snapshot: Snapshot) -> tuple[Violation, ...]:
-    """What is wrong with the claims as they stand. An excess that lost capacity left behind is not counted."""
+    """Violations in the claims of a snapshot. An excess that lost capacity leaves behind does not count."""
     return (*_overfull(snapshot), *_held_twice(snapshot), *_unstoppable(snapshot))
 
 
 def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
-    """What is wrong with a plan for the snapshot."""
+    """Violations of a plan for the snapshot."""
     return (
         *_unanswered(snapshot, plan),
         *_worse_space(snapshot, plan),
@@ -44,7 +44,7 @@ def of_plan(snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
 
 
 def free_space(snapshot: Snapshot, space: Space) -> Row:
-    """What holding and leaving claims leave free of every card, node and pool; negative where they are too many."""
+    """What holding and leaving claims leave free of every card, node and pool; negative where they exceed it."""
     free = [*space.capacity]
     for pool in snapshot.pools:
         occupying = snapshot.claims_of(pool.id, ClaimState.HOLDING, ClaimState.LEAVING)
@@ -72,14 +72,14 @@ def _overfull(snapshot: Snapshot) -> Iterator[Violation]:
     for slot, amount in enumerate(free_space(snapshot, space)):
         lost = slot == NOWHERE or (space.at[slot] != NO_MACHINE and not space.capacity[slot])  # or quarantined
         if amount < 0 and slot not in short and not lost:
-            yield Violation(1, names(space)[slot], f"{-amount} more are occupied than there are")
+            yield Violation(1, names(space)[slot], f"{-amount} more units are occupied than there are")
 
 
 def _held_twice(snapshot: Snapshot) -> Iterator[Violation]:
     """3: a claim holds at most once, and a reservation belongs to exactly one live claim."""
     for id, times in Counter(claim.id for claim in snapshot.claims).items():
         if times > 1:
-            yield Violation(3, id, f"the claim stands {times} times")
+            yield Violation(3, id, f"the claim is in the snapshot {times} times")
     for claim in snapshot.claims:
         pods = Counter(placed.pod for placed in claim.placement or ())
         if any(times > 1 or pod >= claim.pods for pod, times in pods.items()):
@@ -89,7 +89,7 @@ def _held_twice(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
-    """The guard of the arithmetic: work that may not be stopped stays inside the guarantee."""
+    """2: non-preemptible work stays inside the guarantee of its department."""
     for pool in snapshot.pools:
         ledger, held = Ledger(pool, snapshot.departments), Counter[DepartmentId]()
         for claim in snapshot.claims_of(pool.id, ClaimState.HOLDING):
@@ -97,14 +97,14 @@ def _unstoppable(snapshot: Snapshot) -> Iterator[Violation]:
         for department in snapshot.departments:
             units, guaranteed = held[department.id], ledger[department.id].promised
             if units > guaranteed:
-                yield Violation(2, department.id, f"{units} units may not be stopped, {guaranteed} are guaranteed")
+                yield Violation(2, department.id, f"{units} units are non-preemptible, {guaranteed} are guaranteed")
 
 
 # Of a plan ------------------------------------------------------------------------------------------------------------
 
 
 def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """Every pending claim gets exactly one answer, nobody else does, and only holding claims are victims."""
+    """3: every pending claim gets exactly one answer, no other claim gets one, and only holding claims are victims."""
     pending = {claim.id for claim in snapshot.claims if claim.state is ClaimState.PENDING}
     answered = Counter(decision.claim for decision in plan.decisions)
     for claim in pending ^ set(answered) | {claim for claim, times in answered.items() if times > 1}:
@@ -113,11 +113,11 @@ def _unanswered(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     victims = Counter(victim for decision in plan.decisions for victim in decision.victims)
     for claim, times in victims.items():
         if claim not in holding or times > 1:
-            yield Violation(3, claim, "the victim does not hold, or was named twice")
+            yield Violation(3, claim, "the victim does not hold, or is named twice")
 
 
 def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node left."""
+    """1: no decision exceeds a card, node or pool, nor worsens an excess that a lost node leaves behind."""
     space = Space(snapshot.pools, snapshot.departments)
     left = {pool.id: _standing(snapshot, pool).left for pool in snapshot.pools}
     free = free_space(snapshot, space)
@@ -134,7 +134,8 @@ def _worse_space(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 def _drawn(
     snapshot: Snapshot, claim: Claim, decision: Decision, left: dict[DepartmentId, int]
 ) -> dict[DepartmentId, int]:
-    """What the claim draws from the recalls of its department and, once it starts, of those above; it is `left` no more."""
+    """The units that the claim draws from recalls of its department and, once it starts, of those above. They are subtracted
+    from `left`."""
     parents = {department.id: department.parent for department in snapshot.departments}
     wanted, drawn = 0 if claim.is_recall else claim.units, dict[DepartmentId, int]()
     department: DepartmentId | None = claim.department
@@ -147,7 +148,7 @@ def _drawn(
 
 
 def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """2: nobody is admitted above its borrow limit, into what others keep, or – if it must not borrow – to borrowing."""
+    """2: no claim is admitted above a borrow limit, into quota that others keep, or as a borrower if it must stay inside."""
     for pool in snapshot.pools:
         ledger = _ledger_after(snapshot, pool, plan)
         for claim, decision in _decided(snapshot, plan):
@@ -156,7 +157,9 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             account = ledger[claim.department]
             limit = account.quota.borrow_limit
             if limit is not None and decision.borrowed and account.usage - account.guaranteed > limit:
-                yield Violation(2, claim.id, f"{account.id} would stand {account.usage - account.guaranteed} above")
+                yield Violation(
+                    2, claim.id, f"{account.id} would be {account.usage - account.guaranteed} above its guarantee"
+                )
             if ledger.available(claim.department) < 0 and decision.borrowed:
                 yield Violation(2, claim.id, f"{account.id} would use what others keep")
             if sum(decision.from_.values()) != decision.borrowed:
@@ -166,7 +169,7 @@ def _worse_rights(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 
 def _over_budget(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """2: for a claim that a used-up budget holds nothing starts, is reserved or leaves."""
+    """2: a claim that a used-up budget holds back neither starts nor reserves nor preempts."""
     departments = {department.id: department for department in snapshot.departments}
     for claim, decision in _decided(snapshot, plan):
         budget = spent_budget(departments[claim.department], claim)
@@ -178,8 +181,8 @@ def _over_budget(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 
 def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """10: at each time that is promised there are units for all who are promised one by then: nothing that leaves is counted on
-    twice. An excess that lost capacity left behind is not counted."""
+    """10: at each promised time there are enough units for all claims that are promised units by then: no unit that is
+    released is promised twice. An excess that lost capacity leaves behind does not count."""
     space = Space(snapshot.pools, snapshot.departments)
     free, claims = free_space(snapshot, space), {claim.id: claim for claim in snapshot.claims}
     for pool in snapshot.pools:
@@ -195,11 +198,11 @@ def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             if claim.pool == pool.id and decision.decision in (DecisionKind.ADMIT, DecisionKind.RECLAIM):
                 drawn = sum(_drawn(snapshot, claim, decision, left).values())
                 changes.append((max(snapshot.now, decision.by or 0), 2, drawn - claim.units, claim.id))
-        there = 0
+        available = 0
         for when, _order, units, id in sorted(changes):
-            there += units
-            if units < 0 and there < 0 <= free[slot]:
-                yield Violation(10, id, f"{-there} units promised for {when} are promised to others")
+            available += units
+            if units < 0 and available < 0 <= free[slot]:
+                yield Violation(10, id, f"{-available} units promised for {when} are promised to others")
 
 
 def _contradicted(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
@@ -215,7 +218,7 @@ def _contradicted(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 
 def _gone_after(snapshot: Snapshot, plan: Plan) -> set[str]:
-    """Who leaves once the plan is carried out."""
+    """The claims that leave once the plan is carried out."""
     leaving = {claim.id for claim in snapshot.claims if claim.state is ClaimState.LEAVING}
     return leaving - {*plan.withdrawn} | {victim for decision in plan.decisions for victim in decision.victims}
 
@@ -244,17 +247,17 @@ def _decided(snapshot: Snapshot, plan: Plan) -> list[tuple[Claim, Decision]]:
 
 
 def names(space: Space) -> dict[Slot, str]:
-    """What each slot is called in a message, such as card/a100/n1/0."""
-    called = {NOWHERE: "a lost place"} | {slot: f"pool/{pool}" for pool, slot in space.pool.items()}
+    """The names of slots in messages, such as card/a100/n1/0."""
+    result = {NOWHERE: "a lost place"} | {slot: f"pool/{pool}" for pool, slot in space.pool.items()}
     for pool, hosts in space.hosts.items():
         for host in hosts.values():
-            there = {f"{what}/{host.name}": slot for what, slot in host.beside.items()}
-            here = f"{pool}/{host.name}"
-            there |= {f"card/{here}/{card}": slot for card, slot in enumerate(host.cards)}
-            there |= {f"cores/{here}/{card}": slot for card, slot in enumerate(host.cores)}
-            there |= {f"instance/{here}/{profile}": slot for profile, slot in host.instances.items()}
-            there |= {f"media/{here}/{card}": slot for card, slot in enumerate(host.media)}
+            named = {f"{what}/{host.name}": slot for what, slot in host.beside.items()}
+            path = f"{pool}/{host.name}"
+            named |= {f"card/{path}/{card}": slot for card, slot in enumerate(host.cards)}
+            named |= {f"cores/{path}/{card}": slot for card, slot in enumerate(host.cores)}
+            named |= {f"instance/{path}/{profile}": slot for profile, slot in host.instances.items()}
+            named |= {f"media/{path}/{card}": slot for card, slot in enumerate(host.media)}
             for card, part in enumerate(host.slices):
-                there |= {f"slice/{here}/{card}/{n}": slot for n, slot in enumerate(range(part.start, part.stop))}
-            called |= {slot: name for name, slot in there.items() if slot is not None}
-    return called
+                named |= {f"slice/{path}/{card}/{n}": slot for n, slot in enumerate(range(part.start, part.stop))}
+            result |= {slot: name for name, slot in named.items() if slot is not None}
+    return result

@@ -1,8 +1,8 @@
-"""Whether a permitted set of victims exists for a claim that stays inside its guarantee, in a flat pool with nodes: decided
-without any of the engine's code, by going through all subsets of the claims on each node.
+"""Whether a permitted set of victims exists for a claim inside its guarantee, in a flat pool with nodes: decided without any
+of the engine's code, by trying all subsets of the claims on each node.
 
-The rules page in three lines: only claims of departments above their guarantee may go, each while its department still is
-above it, the largest last; its own go as its policy says; and when they are gone every pod must have a place.
+The rules in short: claims of other departments can be preempted while their department is above its guarantee, the largest
+last; claims of the own department as its policy permits; and afterwards every pod must have a place.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,13 +11,13 @@ from itertools import combinations, pairwise, product
 from quotas.engine.types import Claim, ClaimState, Node, Placed, Snapshot
 
 Taken = tuple[tuple[int, int], ...]
-"""Of each other department (units taken, the largest claim taken)."""
+"""For each other department: units taken, and the largest claim taken."""
 STARTS = {"1g.10gb": (1, range(7)), "2g.20gb": (2, range(0, 6, 2)), "3g.40gb": (4, (0, 4)), "4g.40gb": (4, (0,))}
-"""A100-80GB: of each profile its memory slices, and where it may start."""
+"""Of the A100-80GB: each profile's memory slices, and the slices at which it can start."""
 
 
 class Referee:
-    """One snapshot of one pool without reservations or leaving claims, and the one claim that asks."""
+    """One snapshot of one pool without reservations or leaving claims, and the one pending claim."""
 
     def __init__(self, snapshot: Snapshot, preemptor: Claim) -> None:
         self.snapshot, self.preemptor = snapshot, preemptor
@@ -26,15 +26,15 @@ class Referee:
         self.promised = {d.id: d.quotas[self.pool.id].guaranteed for d in snapshot.departments}
         self.others = sorted(self.promised.keys() - {preemptor.department})
         self.used = {d: sum(c.units for c in self.holding if c.department == d) for d in self.promised}
-        self.candidates = [claim for claim in self.holding if self._open(claim)]
+        self.candidates = [claim for claim in self.holding if self._is_candidate(claim)]
 
     @property
     def inside(self) -> bool:
         mine = self.preemptor.department
         return self.used[mine] + self.preemptor.units <= self.promised[mine]
 
-    def _open(self, claim: Claim) -> bool:
-        """Whether the claim may go alone."""
+    def _is_candidate(self, claim: Claim) -> bool:
+        """Whether the claim could be preempted alone."""
         (policy,) = {d.policy for d in self.snapshot.departments if d.id == self.preemptor.department}
         if not claim.preemptible or (claim.started_at or 0) + claim.min_runtime > self.snapshot.now:
             return False
@@ -46,43 +46,43 @@ class Referee:
         reclaim = policy.reclaim if policy else "any"
         return reclaim == "any" or (reclaim == "lower_priority" and lower)
 
-    def finds(self) -> bool:
-        """Whether some permitted set, the empty one included, lets all pods fit."""
+    def victims_exist(self) -> bool:
+        """Whether some permitted set, the empty one included, makes room for all pods."""
         wide = [claim for claim in self.candidates if len({p.node for p in claim.placement or ()}) > 1]
-        return any(self._with(gone) for many in range(len(wide) + 1) for gone in combinations(wide, many))
+        return any(self._victims_exist_with(gone) for many in range(len(wide) + 1) for gone in combinations(wide, many))
 
-    def _with(self, gone: tuple[Claim, ...]) -> bool:
-        """The same, where of the claims on several nodes just these go."""
+    def _victims_exist_with(self, gone: tuple[Claim, ...]) -> bool:
+        """The same, if of the claims on several nodes exactly `gone` are preempted."""
         nodes = self.pool.nodes or ()
         domains: list[tuple[Node, ...]] = [nodes]
         if self.preemptor.same_domain:
             names = {node.domain for node in nodes if node.domain is not None}
             domains = [tuple(node for node in nodes if node.domain == name) for name in names]
         start = self._taken(gone)
-        return self._bears(start) and any(self._on(domain, start, gone) for domain in domains)
+        return self._is_permitted(start) and any(self._room_on(domain, start, gone) for domain in domains)
 
-    def _on(self, nodes: tuple[Node, ...], start: Taken, gone: tuple[Claim, ...]) -> bool:
-        """Node by node: all that can be taken, by the number of pods that get a place."""
+    def _room_on(self, nodes: tuple[Node, ...], start: Taken, gone: tuple[Claim, ...]) -> bool:
+        """Node by node: every combination of victims, as the units taken and the number of pods that get a place."""
         states = {(0, start)}
         for node in nodes:
             ways = self._ways(node, gone)
             sums = {
-                (min(pods + more, self.preemptor.pods), _both(taken, added))
+                (min(pods + more, self.preemptor.pods), _added(taken, added))
                 for pods, taken in states
                 for more, added in ways
             }
-            states = {state for state in sums if self._bears(state[1])}
+            states = {state for state in sums if self._is_permitted(state[1])}
         return any(pods >= self.preemptor.pods for pods, _ in states)
 
     def _ways(self, node: Node, gone: tuple[Claim, ...]) -> set[tuple[int, Taken]]:
-        """Every subset of the claims on this node alone: how many pods fit then, and what is taken."""
+        """Every subset of the candidates on this node alone: how many pods fit without it, and the units taken."""
         here = [c for c in self.holding if any(p.node == node.name for p in c.placement or ()) and c not in gone]
         narrow = [c for c in here if c in self.candidates and len({p.node for p in c.placement or ()}) == 1]
         found = set()
         for many in range(len(narrow) + 1):
             for victims in combinations(narrow, many):
                 taken = self._taken(victims)
-                if self._bears(taken):
+                if self._is_permitted(taken):
                     found.add((self._pods(node, [c for c in here if c not in victims]), taken))
         return found
 
@@ -90,19 +90,19 @@ class Referee:
         units = {d: [v.units for v in victims if v.department == d] for d in self.others}
         return tuple((sum(units[d]), max(units[d], default=0)) for d in self.others)
 
-    def _bears(self, taken: Taken) -> bool:
-        """Each while its department still stands above its guarantee, the largest last."""
+    def _is_permitted(self, taken: Taken) -> bool:
+        """Whether each department is above its guarantee whenever one of its claims is taken, the largest last."""
         return all(
             not units or self.used[d] - (units - largest) > self.promised[d]
             for d, (units, largest) in zip(self.others, taken, strict=True)
         )
 
-    def may_go(self, victims: Iterable[Claim]) -> bool:
+    def permits(self, victims: Iterable[Claim]) -> bool:
         victims = list(victims)
-        return all(victim in self.candidates for victim in victims) and self._bears(self._taken(victims))
+        return all(victim in self.candidates for victim in victims) and self._is_permitted(self._taken(victims))
 
     def fits_without(self, victims: Iterable[Claim]) -> bool:
-        """Whether all pods have a place once these are gone."""
+        """Whether all pods have a place once the victims are gone."""
         ids, nodes = {victim.id for victim in victims}, self.pool.nodes or ()
         staying = [claim for claim in self.holding if claim.id not in ids]
         names = {node.domain for node in nodes if node.domain is not None} if self.preemptor.same_domain else {None}
@@ -146,7 +146,7 @@ class Referee:
         return left.count(whole) // (asked // whole)
 
     def _instances(self, card: int, standing: list[tuple[Claim, Placed]]) -> int:
-        """How many instances of the profile still fit beside those on the card: the most of all choices of starts."""
+        """How many instances of the profile still fit beside those on the card, with the best choice of starts."""
         busy: set[int] = set()
         for claim, placed in standing:
             if placed.cards == (card,) and placed.start is not None:
@@ -164,5 +164,5 @@ def _apart(starts: list[int], size: int) -> Iterator[tuple[int, ...]]:
             yield chosen
 
 
-def _both(one: Taken, other: Taken) -> Taken:
+def _added(one: Taken, other: Taken) -> Taken:
     return tuple((a + b, max(large, larger)) for (a, large), (b, larger) in zip(one, other, strict=True))

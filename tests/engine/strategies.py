@@ -59,7 +59,7 @@ def departments(draw: st.DrawFn, nested: bool = False) -> tuple[Department, ...]
 def snapshots(
     draw: st.DrawFn, *, fair: bool | None = None, nested: bool = False, placed: bool = False, preemptors: int = 4
 ) -> Snapshot:
-    """A pool whose holding claims fit it, and some who ask."""
+    """A pool with holding claims that fit into it, and some pending claims."""
     tenants = draw(departments(nested))
     promised = sum(department.quotas["gpu"].guaranteed for department in tenants)
     rest = draw(st.integers(-1, 4))
@@ -89,7 +89,7 @@ def snapshots(
 
 @st.composite
 def balanced(draw: st.DrawFn, kinds: st.SearchStrategy[Snapshot]) -> Snapshot:
-    """The same pool, where its departments have borrowed and lent lately: small amounts, so that ties happen, and large ones."""
+    """The same pool with balances (fairness over time) of its departments: small ones, so that ties happen, and large ones."""
     snapshot = draw(kinds)
     amounts = st.sampled_from([0, 0, 1000, -1000, 500, -2500]) | st.integers(-(10**6), 10**6)
     balances = draw(st.dictionaries(st.sampled_from([each.id for each in snapshot.departments]), amounts))
@@ -102,7 +102,8 @@ def _split(capacity: int, draw: st.DrawFn) -> list[int]:
 
 
 def checkpoints(started: int) -> st.SearchStrategy[tuple[int | None, int | None]]:
-    """When a claim that started then saved last, and how often it does: none, one, or several that go on or have stopped."""
+    """When a claim that started then saved its last checkpoint, and how often it saves: never, once, or regularly until now
+    or until some time ago."""
     saved = st.integers(started, 0)
     return st.just((None, None)) | st.tuples(saved, st.none()) | st.tuples(saved, st.integers(1, 120))
 
@@ -146,8 +147,8 @@ def _holding(draw: st.DrawFn, tenants: tuple[Department, ...], pool: Pool, capac
 
 @st.composite
 def reclaims(draw: st.DrawFn, *, fair: bool = False, nested: bool = False, candidates: int = 9) -> Snapshot:
-    """A full pool that counts and one claim that needs several victims: of others, of its own department, or of both.
-    Nested, the departments stand in a tree up to four deep."""
+    """A full pool without nodes, and one claim that needs several victims: of others, of its own department, or of both.
+    Nested, the departments form a tree up to four deep."""
     inner = {"x": None, "y": draw(st.sampled_from(["x", None])), "z": draw(st.sampled_from("xy"))} if nested else {}
     tenants = [
         Department(
@@ -217,7 +218,7 @@ MACHINES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, A
         [{"units_per_pod": units, "profile": name} for units, name in ((1, "1g.10gb"), (2, "2g.20gb"), (4, "3g.40gb"))],
     ),
 }
-"""What a pool is like, what kinds of nodes it has, and what its claims ask."""
+"""For each kind of pool: the pool, its kinds of nodes, and the shapes of its claims."""
 CROWDED = MACHINES | {
     "replicas on machines of few pods": (
         {"unit": "replica", "units_per_card": 4},
@@ -225,12 +226,12 @@ CROWDED = MACHINES | {
         [{"units_per_pod": units, "devices": devices} for units in (1, 2, 4) for devices in ({}, {"rdma/hca": 1})],
     ),
 }
-"""The same and others, which the towns (towns.py) must not have: each is what its number makes of these kinds."""
+"""The same and more. The towns (towns.py) do not use them: a new kind would change what each seed generates."""
 
 
 @st.composite
 def crowded(draw: st.DrawFn) -> Snapshot:
-    """A few nodes that several departments share, and one pod that asks for a place there."""
+    """A few nodes that several departments share, and one pending claim of a single pod."""
     more, kinds, asks = CROWDED[draw(st.sampled_from(sorted(CROWDED)))]
     some = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
     machines = tuple(Node(f"n{n}", **kind) for n, kind in enumerate(some))
@@ -263,7 +264,7 @@ def crowded(draw: st.DrawFn) -> Snapshot:
 
 @st.composite
 def gangs(draw: st.DrawFn) -> Snapshot:
-    """Nodes of four cards full of borrowers, and an owner's gang of two or three pods."""
+    """Nodes of four cards full of borrowers, and a gang of two or three pods inside its guarantee."""
     policy = Policy(within="lower_priority")
     tenants = (Department("t", quotas={"gpu": Quota(12)}, policy=policy), Department("b", quotas={"gpu": Quota()}))
     count = draw(st.integers(2, 4))

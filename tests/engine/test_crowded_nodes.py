@@ -28,40 +28,41 @@ STARTS = (ADMIT, RECLAIM)
 
 
 def check(snapshot: Snapshot, asked: str = "p") -> tuple[Referee, Decision]:
-    """Decide, and have the referee say whether the answer is right; of victims, that none can be put back."""
+    """Decide, and let the referee check the answer: whether victims exist, are permitted and are all needed."""
     preemptor = next(claim for claim in snapshot.claims if claim.id == asked)
     plan = decide(snapshot)
     decision = next(decision for decision in plan.decisions if decision.claim == asked)
     referee = Referee(snapshot, preemptor)
     assert invariants.of_plan(snapshot, plan) == ()
     if referee.inside:
-        assert (decision.decision in STARTS) == referee.finds(), snapshot.id
+        assert (decision.decision in STARTS) == referee.victims_exist(), snapshot.id
     victims = [claim for claim in snapshot.claims if claim.id in decision.victims]
     if referee.inside and victims:
-        assert referee.may_go(victims)
+        assert referee.permits(victims)
         assert referee.fits_without(victims)
         for victim in victims:
             rest = [other for other in victims if other is not victim]
-            assert not (referee.may_go(rest) and referee.fits_without(rest)), f"{victim.id} could stay"
+            assert not (referee.permits(rest) and referee.fits_without(rest)), f"{victim.id} could stay"
     return referee, decision
 
 
 @patient
-def test_whoever_can_be_made_room_for_is_made_room_for() -> None:
-    """Single pods, gangs and gangs in one rack; whole cards, shared ones, with compute or CPU beside them, and MIG; flat and
-    nested, with fair sharing and without; among others claims of several pods, and of the preemptor's own department."""
+def test_claim_inside_its_guarantee_reclaims_whenever_a_permitted_set_exists() -> None:
+    """Single pods, gangs and gangs in one rack; whole cards, shared cards, also with compute or CPU, and MIG; flat and
+    nested, with and without fair sharing; some of the candidates have several pods or belong to the preemptor's own
+    department."""
     crowded = reclaimed = waiting = 0
     for seed in range(examples(400, 20_000)):
         referee, decision = check(a_crowd(seed))
         crowded += len(referee.candidates) > MANY
         reclaimed += decision.decision is RECLAIM
         waiting += decision.decision is WAIT
-    assert min(crowded, reclaimed, waiting) * 12 > examples(400, 20_000)  # else it would show nothing
+    assert min(crowded, reclaimed, waiting) * 12 > examples(400, 20_000)  # otherwise the test would prove little
 
 
 def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, asked: Claim, seed: int = 0) -> Snapshot:
-    """Racks of nodes with eight cards, full of jobs of other departments; each of these is promised what it uses but for its
-    part of what is asked."""
+    """Racks of nodes with eight cards, full of jobs of other departments; the guarantee of each is what it uses, less its
+    part of the request."""
     chance = Random(seed)
     machines = tuple(Node(f"n{n:03}", (Card(1),) * 8, domain=f"r{n % racks}") for n in range(racks * each))
     claims: list[Claim] = []
@@ -82,16 +83,16 @@ def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, asked: Clai
 @pytest.mark.parametrize("sizes", [[1], [1, 2, 4]])
 @pytest.mark.parametrize("lenders", [1, 3])
 @pytest.mark.parametrize(("pods", "same_domain"), [(2, False), (2, True), (16, True)])
-def test_of_180_nodes_in_ten_racks_as_many_are_cleared_as_the_gang_needs(
+def test_gang_clears_only_as_many_of_180_nodes_as_it_needs(
     sizes: list[int], lenders: int, pods: int, same_domain: bool
 ) -> None:
     asked = pending("p", "t", 8, pods=pods, same_domain=same_domain)
     snapshot = a_cluster(10, 18, sizes, lenders, asked)
     decision = answers(snapshot)["p"]
-    told = [claim for claim in snapshot.claims if claim.id in decision.victims]
+    victims = [claim for claim in snapshot.claims if claim.id in decision.victims]
     assert decision.decision is RECLAIM
-    assert sum(claim.units for claim in told) == 8 * pods  # the lenders have no more that is borrowed
-    assert {placed.node for claim in told for placed in claim.placement or ()} == {
+    assert sum(claim.units for claim in victims) == 8 * pods  # the other departments borrow no more
+    assert {placed.node for claim in victims for placed in claim.placement or ()} == {
         p.node for p in decision.placement or ()
     }
     domains = {
@@ -104,7 +105,7 @@ def on(node: str, *cards: int) -> tuple[Placed, ...]:
     return (Placed(0, node, cards),)
 
 
-def test_the_node_that_needs_fewest_is_cleared_and_an_empty_one_is_used() -> None:
+def test_gang_uses_an_empty_node_and_clears_the_node_with_fewest_victims() -> None:
     """Twenty-one candidates: n1 is empty, on n2 four jobs of two run, elsewhere eight of one."""
     claims = [holding(f"two{n}", "b", 2, placement=on("n2", 2 * n, 2 * n + 1)) for n in range(4)]
     claims += [
@@ -117,8 +118,8 @@ def test_the_node_that_needs_fewest_is_cleared_and_an_empty_one_is_used() -> Non
     assert [placed.node for placed in decision.placement or ()] == ["n1", "n2"]
 
 
-def test_among_many_lower_priorities_and_less_lost_work_go_first() -> None:
-    """Any two nodes would do: n3 and n4 have the lowest priorities, and of these the gang needs no more than three of a node."""
+def test_lower_priority_and_less_lost_work_are_preempted_first_among_many_candidates() -> None:
+    """Any two nodes would do: n3 and n4 have the lowest priorities, and the gang needs only three cards of each."""
     claims = [
         holding(f"h{node}{card}", "b", 1, placement=on(f"n{node}", card), priority=int(node < 3), checkpointed_at=-card)
         for node in range(1, 5)
@@ -132,8 +133,9 @@ def test_among_many_lower_priorities_and_less_lost_work_go_first() -> None:
     assert decision.victims == ("h30", "h31", "h32", "h40", "h41", "h42")
 
 
-def test_its_own_work_is_stopped_only_where_others_are_not_enough() -> None:
-    """Of the lender only eight may go, which clears one node; the other pod's node must come from its own lower priorities."""
+def test_own_work_is_preempted_only_where_that_of_others_is_not_enough() -> None:
+    """Only eight units of b can be preempted, which clears one node; the other pod's node must come from lower priorities of
+    t itself."""
     claims = [holding(f"b{node}{card}", "b", 1, placement=on(f"n{node}", card)) for node in (1, 2) for card in range(8)]
     claims += [holding(f"t{card}", "t", 1, placement=on("n3", card), priority=-1) for card in range(8)]
     departments = [a_department("t", 24), a_department("b", 8)]
@@ -143,7 +145,7 @@ def test_its_own_work_is_stopped_only_where_others_are_not_enough() -> None:
     assert sorted(v[0] for v in decision.victims) == ["b"] * 8 + ["t"] * 8
 
 
-def test_where_a_narrow_look_finds_none_a_wide_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_search_finds_victims_where_the_narrow_search_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_clearing, "NARROW", 1)
     for seed in range(examples(60, 600)):
         check(a_crowd(seed))

@@ -1,4 +1,4 @@
-"""Plans stay as they are, or somebody says why they changed (tests/engine/golden.py)."""
+"""Plans stay as they are unless a commit renews the golden digests and says why (tests/engine/golden.py)."""
 
 from itertools import chain
 
@@ -9,12 +9,12 @@ pytestmark = patient
 EVERY = 1 if NIGHTLY else 10
 
 
-def test_plans_are_those_that_are_kept() -> None:
-    kept = golden.kept()
+def test_plans_match_the_golden_digests() -> None:
+    stored = golden.stored()
     changed = [
-        f"{name}: {kept.get(name, ('', 'not kept'))[1]} → {score}"
+        f"{name}: {stored.get(name, ('', 'not stored'))[1]} → {score}"
         for name, snapshot in chain(golden.recorded(), golden.towns(EVERY))
         for found, score in [golden.planned(name, snapshot)]
-        if kept.get(name, ("",))[0] != found
+        if stored.get(name, ("",))[0] != found
     ]
-    assert changed == [], "python -m tests.engine.golden compares all; --write keeps them, and the commit says why"
+    assert changed == [], "python -m tests.engine.golden compares all; --write stores them, and the commit says why"

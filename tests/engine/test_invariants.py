@@ -1,4 +1,4 @@
-"""What is wrong is named: a broken state and a broken plan for each invariant."""
+"""The invariant checks report a broken state and a broken plan for each invariant."""
 
 from dataclasses import replace
 
@@ -38,17 +38,17 @@ def on_nodes(*claims: object) -> Snapshot:
         ),
     ],
 )
-def test_what_is_wrong_with_a_state_is_named(state: Snapshot, rule: int, about: str) -> None:
+def test_violation_in_a_state_is_reported(state: Snapshot, rule: int, about: str) -> None:
     assert (rule, about) in {(found.rule, found.about) for found in of_state(state)}
 
 
-def test_a_department_without_a_quota_guarantees_nothing() -> None:
+def test_department_without_a_quota_has_no_guarantee() -> None:
     stranger = replace(a_department("c"), quotas={})
     state = a_snapshot(a_pool(4), [stranger], [holding("h", "c", 1, preemptible=False)])
-    assert [found.sentence for found in of_state(state)] == ["1 units may not be stopped, 0 are guaranteed"]
+    assert [found.sentence for found in of_state(state)] == ["1 units are non-preemptible, 0 are guaranteed"]
 
 
-def test_an_excess_that_lost_capacity_left_is_not_counted() -> None:
+def test_excess_that_lost_capacity_leaves_behind_is_no_violation() -> None:
     assert of_state(a_state(holding("h", "a", 5), nominal=6)) == ()
 
 
@@ -87,23 +87,23 @@ ADMIT, RECLAIM, WAIT = DecisionKind.ADMIT, DecisionKind.RECLAIM, DecisionKind.WA
         (a_state(pending("w", "a", 1, pods=2)), [answered(WAIT, reasons=(WaitingForGang(2, 2),))], 11),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_named(state: Snapshot, decisions: list[Decision], rule: int) -> None:
+def test_violation_of_a_plan_is_reported(state: Snapshot, decisions: list[Decision], rule: int) -> None:
     assert rule in {found.rule for found in of_plan(state, Plan("case", tuple(decisions)))}
 
 
-def test_a_decision_for_nobody_is_named() -> None:
+def test_decision_for_an_unknown_claim_is_reported() -> None:
     assert [found.about for found in of_plan(a_state(), Plan("case", (answered(ADMIT, own=1),)))] == ["w"]
 
 
-def test_a_sound_plan_may_withdraw_and_draw_from_a_recall() -> None:
+def test_valid_plan_can_withdraw_a_notice_and_draw_from_a_recall() -> None:
     recall = holding("r", "a", 2, pods=0, started_at=-900)
     state = a_state(recall, leaving("l", "b", 1, held_for="x"), pending("w", "a", 2))
     plan = Plan("case", (answered(ADMIT, own=2),), withdrawn=("l",))  # type: ignore[arg-type]
     assert of_plan(state, plan) == of_state(state) == ()
 
 
-def test_a_machine_of_which_nothing_is_known_has_plenty() -> None:
-    """But one that is not there has nothing."""
+def test_node_with_unknown_cpu_and_memory_has_no_limit_of_them() -> None:
+    """A node that does not exist, however, has nothing."""
     claim = pending("w", "a", 1, cpu_milli=8, memory_mib=16)
     state = on_nodes(claim)
     assert of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=CARD),))) == ()

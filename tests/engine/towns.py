@@ -1,6 +1,6 @@
-"""Snapshots of middle size, made up from a number: up to fourteen departments and nodes, and everything that claims can be.
+"""Snapshots of medium size, generated from a seed: up to fourteen departments and nodes, and claims of every kind.
 
-Small made-up snapshots (strategies.py) hardly ever have a claim that is looked at again because of another that was; these have.
+Small generated snapshots (strategies.py) hardly ever have a claim that is reviewed because another one was; these do.
 """
 
 from dataclasses import replace
@@ -84,7 +84,7 @@ def a_town(seed: int) -> Snapshot:
 
 
 def with_checkpoints(town: Snapshot) -> Snapshot:
-    """The same town, where some of those who run have saved checkpoints: once, regularly, or no longer."""
+    """The same town, where some of the running claims have saved checkpoints: once, regularly, or no longer."""
     chance, claims = Random(town.id), list[Claim]()
     for claim in town.claims:
         if claim.started_at is not None and chance.random() < 0.4:
