@@ -1,4 +1,4 @@
-"""Who starts, who waits, who is stopped: one sentence a case."""
+"""Admission, waiting, reclaiming and preemption (rules 1 to 20), one case for each rule."""
 
 from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import (
@@ -26,7 +26,7 @@ def test_a_claim_inside_its_guarantee_starts_at_once() -> None:
     assert (decision.decision, decision.own, decision.borrowed, decision.from_) == (ADMIT, 2, 0, {})
 
 
-def test_what_a_department_takes_above_its_guarantee_is_borrowed_from_the_largest_idle_one() -> None:
+def test_units_above_the_guarantee_are_borrowed_from_the_department_with_most_idle_quota() -> None:
     departments = [a_department("vision", 2), a_department("nlp", 4), a_department("speech", 6)]
     decision = answers(a_snapshot(a_pool(12), departments, [pending("w", "vision", 4)]))["w"]
     assert (decision.own, decision.borrowed, decision.from_) == (2, 2, {"speech": 2})
@@ -44,7 +44,7 @@ def test_a_department_gets_many_admissions_in_one_pass() -> None:
     assert [decided[f"w{n}"].decision for n in range(6)] == [ADMIT] * 6
 
 
-def test_inside_the_guarantee_comes_before_borrowing_whatever_the_priority() -> None:
+def test_claims_inside_the_guarantee_come_before_borrowers_of_any_priority() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4, borrow_limit=4)]
     claims = [
         holding("h", "nlp", 4, priority=100),
@@ -55,7 +55,7 @@ def test_inside_the_guarantee_comes_before_borrowing_whatever_the_priority() -> 
     assert (decided["owner"].decision, decided["borrower"].decision) == (ADMIT, WAIT)
 
 
-def test_with_fair_sharing_the_department_that_borrows_least_goes_first() -> None:
+def test_with_fair_sharing_the_department_that_borrows_least_is_served_first() -> None:
     departments = [a_department("a"), a_department("b"), a_department("c", 8)]
     claims = [holding("h", "a", 4), pending("first", "a", 2, submitted_at=-99), pending("second", "b", 4)]
     for fair, expected in ((False, (ADMIT, WAIT)), (True, (WAIT, ADMIT))):
@@ -63,7 +63,7 @@ def test_with_fair_sharing_the_department_that_borrows_least_goes_first() -> Non
         assert (decided["first"].decision, decided["second"].decision) == expected
 
 
-def test_reclaim_names_victims_and_the_time_promised() -> None:
+def test_reclaim_names_its_victims_and_the_promised_time() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("own", "nlp", 4), holding("borrowed", "nlp", 4), pending("w", "vision", 4)]
     decision = answers(a_snapshot(a_pool(8), departments, claims, notice=600, grace=120))["w"]
@@ -71,7 +71,7 @@ def test_reclaim_names_victims_and_the_time_promised() -> None:
     assert decision.victims == decision.waiting_on == ("borrowed",)
 
 
-def test_borrowed_work_that_has_lost_least_goes_first() -> None:
+def test_borrower_that_loses_least_work_is_preempted_first() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
         holding("old", "nlp", 4, started_at=-9000),
@@ -81,7 +81,7 @@ def test_borrowed_work_that_has_lost_least_goes_first() -> None:
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("saved",)
 
 
-def test_a_lower_priority_goes_even_if_more_work_is_lost() -> None:
+def test_lower_priority_is_preempted_first_even_if_more_work_is_lost() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
         holding("low", "nlp", 4, started_at=-9000),
@@ -91,7 +91,7 @@ def test_a_lower_priority_goes_even_if_more_work_is_lost() -> None:
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == ("low",)
 
 
-def test_a_reservation_waits_for_those_who_leave_and_names_nobody_new() -> None:
+def test_reservation_waits_for_its_leavers_without_new_victims() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
         leaving("going", "nlp", 4, held_for="w", leave_by=300),
@@ -102,7 +102,7 @@ def test_a_reservation_waits_for_those_who_leave_and_names_nobody_new() -> None:
     assert (decision.decision, decision.victims, decision.waiting_on, decision.by) == (RECLAIM, (), ("going",), 420)
 
 
-def test_what_is_reserved_cannot_be_borrowed_by_others() -> None:
+def test_reserved_units_cannot_be_borrowed_by_others() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
         leaving("going", "nlp", 2, held_for="w"),
@@ -115,27 +115,27 @@ def test_what_is_reserved_cannot_be_borrowed_by_others() -> None:
     assert decided["w"].decision is RECLAIM
 
 
-def test_the_beneficiary_starts_when_its_victims_are_gone() -> None:
+def test_preemptor_starts_when_its_victims_are_gone() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 4), pending("w", "vision", 4, reserved=Reservation(4))]
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].decision is ADMIT
 
 
-def test_units_that_leave_for_nobody_serve_the_next_claim_before_any_victim() -> None:
+def test_unreserved_leavers_serve_the_next_claim_before_anything_is_preempted() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [leaving("ending", "nlp", 4), holding("h", "nlp", 4), pending("w", "vision", 4)]
     decision = answers(a_snapshot(a_pool(8), departments, claims))["w"]
     assert (decision.decision, decision.victims, decision.waiting_on) == (RECLAIM, (), ("ending",))
 
 
-def test_a_recalled_claim_that_nobody_needs_any_more_may_stay() -> None:
+def test_recall_is_withdrawn_when_the_preemptor_is_cancelled_before_the_deadline() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 4), leaving("recalled", "nlp", 4, held_for="cancelled")]
     assert decide(a_snapshot(a_pool(8), departments, claims)).withdrawn == ("recalled",)
     assert decide(a_snapshot(a_pool(8), departments, claims, now=300)).withdrawn == ()
 
 
-def test_nobody_who_ends_by_himself_is_withdrawn() -> None:
+def test_leaver_without_a_preemptor_is_not_withdrawn() -> None:
     departments = [a_department("nlp", 8)]
     assert decide(a_snapshot(a_pool(8), departments, [leaving("ending", "nlp", 4)])).withdrawn == ()
 
@@ -148,7 +148,7 @@ def test_a_borrower_does_not_reclaim() -> None:
     assert decision.reasons == (NotEnough("gpu", 4),)
 
 
-def test_a_borrower_may_take_from_lower_borrowers_where_the_policy_says_so() -> None:
+def test_borrower_preempts_lower_priority_borrowers_up_to_the_limit_of_its_policy() -> None:
     departments = [
         a_department("vision", policy=a_policy(borrow_preempt=BorrowPreempt(max_priority=3))),
         a_department("nlp", 2),
@@ -164,7 +164,7 @@ def test_a_borrower_may_take_from_lower_borrowers_where_the_policy_says_so() -> 
         assert answers(a_snapshot(a_pool(8), departments, claims))["w"].victims == victims
 
 
-def test_work_inside_another_guarantee_is_never_taken() -> None:
+def test_work_inside_the_guarantee_of_another_department_is_never_preempted() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 4), pending("w", "vision", 4)]
     decision = answers(a_snapshot(a_pool(4, nominal=8), departments, claims))["w"]
@@ -172,26 +172,26 @@ def test_work_inside_another_guarantee_is_never_taken() -> None:
     assert decision.reasons == (NotEnough("gpu", 4), PoolShort(4))
 
 
-def test_a_claim_may_stop_lower_work_of_its_own_department() -> None:
+def test_claim_preempts_lower_priority_work_of_its_own_department() -> None:
     departments = [a_department("vision", 4, borrow_limit=0)]
     claims = [holding("low", "vision", 4), pending("w", "vision", 2, priority=1)]
     assert answers(a_snapshot(a_pool(4), departments, claims))["w"].victims == ("low",)
 
 
-def test_equal_work_goes_only_if_newer_and_the_policy_says_so() -> None:
+def test_own_work_of_equal_priority_is_preempted_only_if_newer_and_permitted() -> None:
     for within, expected in (("lower_priority", WAIT), ("never", WAIT), ("lower_or_newer_equal", RECLAIM)):
         departments = [a_department("vision", 4, policy=a_policy(within=within))]
         claims = [holding("newer", "vision", 4, submitted_at=-5), pending("w", "vision", 4)]
         assert answers(a_snapshot(a_pool(4), departments, claims))["w"].decision is expected
 
 
-def test_work_that_may_not_be_stopped_is_not() -> None:
+def test_non_preemptible_work_is_never_preempted() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 8, preemptible=False), pending("w", "vision", 4)]
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].decision is WAIT
 
 
-def test_young_work_is_protected_and_its_time_is_added_to_the_promise() -> None:
+def test_minimum_runtime_protects_a_borrower_and_delays_the_promised_return() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 8, started_at=-100, min_runtime=400), pending("w", "vision", 4)]
     decision = answers(a_snapshot(a_pool(8), departments, claims, notice=60, grace=10))["w"]
@@ -199,7 +199,7 @@ def test_young_work_is_protected_and_its_time_is_added_to_the_promise() -> None:
     assert decision.reasons[0] == LentOutReturning(("h",), 370)
 
 
-def test_notice_and_grace_frozen_on_a_claim_come_before_those_of_its_pool() -> None:
+def test_notice_and_grace_frozen_at_admission_override_those_of_the_pool() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 8, notice=5, grace=1), pending("w", "vision", 4)]
     assert answers(a_snapshot(a_pool(8, notice=60, grace=10), departments, claims))["w"].by == 6
@@ -210,7 +210,7 @@ def test_a_paused_department_starts_nothing() -> None:
     assert (decision.decision, decision.reasons) == (WAIT, (DepartmentPaused(),))
 
 
-def test_a_user_may_not_pass_the_cap() -> None:
+def test_claim_above_the_user_cap_waits() -> None:
     departments = [a_department("a", 8, user_caps={"gpu": 4})]
     claims = [holding("h", "a", 3, user="alice"), pending("w", "a", 2, user="alice"), pending("v", "a", 2, user="bob")]
     decided = answers(a_snapshot(a_pool(8), departments, claims))
@@ -218,7 +218,7 @@ def test_a_user_may_not_pass_the_cap() -> None:
     assert decided["v"].decision is ADMIT
 
 
-def test_a_recalled_borrower_waits_for_its_back_off_but_an_owner_does_not() -> None:
+def test_backoff_delays_a_borrower_but_not_a_claim_inside_its_guarantee() -> None:
     departments = [a_department("a", 2), a_department("b", 6)]
     claims = [pending("own", "a", 2, backoff_until=60), pending("more", "a", 2, backoff_until=60)]
     decided = answers(a_snapshot(a_pool(8), departments, claims))
@@ -226,14 +226,14 @@ def test_a_recalled_borrower_waits_for_its_back_off_but_an_owner_does_not() -> N
     assert decided["own"].reasons == (BackoffUntil(60),)
 
 
-def test_own_quota_only_waits_rather_than_borrow() -> None:
+def test_own_quota_only_claim_waits_rather_than_borrows() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "a", 2), pending("w", "a", 4, own_only=True)]
     decision = answers(a_snapshot(a_pool(8), departments, claims))["w"]
     assert (decision.decision, decision.reasons) == (WAIT, (OverBorrowLimit(0, 2),))
 
 
-def test_work_that_may_not_be_stopped_needs_guaranteed_quota() -> None:
+def test_non_preemptible_claim_needs_guaranteed_quota() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "a", 2), pending("w", "a", 4, preemptible=False), pending("v", "a", 6, preemptible=False)]
     decided = answers(a_snapshot(a_pool(8), departments, claims))
@@ -241,19 +241,19 @@ def test_work_that_may_not_be_stopped_needs_guaranteed_quota() -> None:
     assert (decided["v"].decision, decided["v"].largest) == (IMPOSSIBLE, 4)
 
 
-def test_a_borrow_limit_is_kept() -> None:
+def test_claim_above_the_borrow_limit_waits() -> None:
     departments = [a_department("a", 2, borrow_limit=2), a_department("b", 6)]
     claims = [holding("h", "a", 2), pending("w", "a", 3)]
     assert answers(a_snapshot(a_pool(8), departments, claims))["w"].reasons == (OverBorrowLimit(2, 3),)
 
 
-def test_above_the_ceiling_is_impossible_and_the_largest_request_is_named() -> None:
+def test_request_above_the_ceiling_is_impossible_and_names_the_largest_that_can_run() -> None:
     departments = [a_department("vision", 8, borrow_limit=4), a_department("b", 12)]
     decision = answers(a_snapshot(a_pool(20), departments, [pending("w", "vision", 16)]))["w"]
     assert (decision.decision, decision.reasons, decision.largest) == (IMPOSSIBLE, (AboveCeiling(12),), 12)
 
 
-def test_what_a_department_keeps_is_not_lent() -> None:
+def test_idle_quota_above_the_lend_limit_is_not_lent() -> None:
     departments = [a_department("a", 2), a_department("b", 6, lend_limit=2)]
     claims = [holding("h", "a", 4), pending("w", "a", 2), pending("big", "a", 6)]
     decided = answers(a_snapshot(a_pool(8), departments, claims))
@@ -261,14 +261,14 @@ def test_what_a_department_keeps_is_not_lent() -> None:
     assert decided["big"].decision is IMPOSSIBLE
 
 
-def test_a_cluster_that_does_not_answer_starts_nothing() -> None:
+def test_nothing_starts_while_the_cluster_is_unreachable() -> None:
     pool = a_pool(8, cluster_unreachable_since=-30)
     assert answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 1)]))["w"].reasons == (
         ClusterUnreachable(-30),
     )
 
 
-def test_a_waiting_owner_holds_what_is_free() -> None:
+def test_waiting_claim_inside_its_guarantee_holds_free_units() -> None:
     departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b", 4)]
     claims = [holding("h", "b", 6), pending("owner", "a", 4), pending("small", "b", 2)]
     decided = answers(a_snapshot(a_pool(8), departments, claims))
@@ -277,7 +277,7 @@ def test_a_waiting_owner_holds_what_is_free() -> None:
     assert (decided["small"].position, decided["small"].ahead) == (2, ("owner",))
 
 
-def test_a_short_claim_may_pass_a_hold_that_ends_later() -> None:
+def test_claim_that_ends_before_the_holder_could_start_passes_the_hold() -> None:
     departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b", 4)]
     claims = [
         holding("h", "b", 6, max_runtime=1600),
@@ -289,7 +289,7 @@ def test_a_short_claim_may_pass_a_hold_that_ends_later() -> None:
     assert (decided["short"].decision, decided["long"].decision) == (ADMIT, WAIT)
 
 
-def test_a_team_above_its_own_guarantee_takes_back_what_its_department_is_promised() -> None:
+def test_team_above_its_own_guarantee_reclaims_the_guarantee_of_its_department() -> None:
     departments = [
         a_department("x", 4),
         a_department("t", 0, parent="x", policy=a_policy(within="never")),
@@ -300,7 +300,7 @@ def test_a_team_above_its_own_guarantee_takes_back_what_its_department_is_promis
     assert (decided["p"].decision, decided["p"].victims) == (RECLAIM, ("stranger",))
 
 
-def test_a_hold_also_ends_with_what_starts_in_the_same_pass() -> None:
+def test_expected_start_of_a_holder_counts_claims_started_in_the_same_pass() -> None:
     departments = [a_department("a"), a_department("b", 4)]
     claims = [
         pending("first", "b", 2, priority=1, max_runtime=50),
@@ -312,7 +312,7 @@ def test_a_hold_also_ends_with_what_starts_in_the_same_pass() -> None:
     assert [decided[id].decision for id in ("first", "owner", "short", "long")] == [ADMIT, WAIT, ADMIT, WAIT]
 
 
-def test_one_starving_borrower_holds_but_never_against_an_owner() -> None:
+def test_starved_borrower_gets_a_hold_that_claims_inside_a_guarantee_pass() -> None:
     departments = [a_department("a", 2), a_department("b"), a_department("c", 6)]
     claims = [
         holding("h", "c", 4),
@@ -327,14 +327,14 @@ def test_one_starving_borrower_holds_but_never_against_an_owner() -> None:
     assert patient["borrower"].decision is ADMIT
 
 
-def test_a_recall_takes_back_units_without_a_workload() -> None:
+def test_recall_reclaims_units_without_a_workload() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "b", 4), holding("borrowed", "b", 4), pending("recall", "a", 3, pods=0)]
     decision = answers(a_snapshot(a_pool(8), departments, claims))["recall"]
     assert (decision.decision, decision.own, decision.victims) == (RECLAIM, 3, ("borrowed",))
 
 
-def test_a_recall_holds_units_for_its_own_department_alone() -> None:
+def test_recalled_units_are_held_for_the_recalling_department_only() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [
         holding("recall", "a", 4, pods=0),
@@ -347,7 +347,7 @@ def test_a_recall_holds_units_for_its_own_department_alone() -> None:
     assert (decided["drawing"].decision, decided["drawing"].own, decided["drawing"].borrowed) == (ADMIT, 4, 0)
 
 
-def test_a_workload_that_draws_from_a_recall_is_nobodys_victim() -> None:
+def test_workload_that_draws_from_a_recall_is_never_preempted() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [
         holding("recall", "a", 4, pods=0, started_at=-700),

@@ -1,4 +1,4 @@
-"""Fairness over time: who lent more than it borrowed lately borrows first, and nothing else changes."""
+"""Fairness over time, an option of a pool: borrowing departments are served by their balance, and only the order changes."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -31,56 +31,56 @@ def started(capacity: int, balances: dict[str, int] | None, *claims: object, **s
     return {claim for claim, decision in answers(snapshot).items() if decision.decision is DecisionKind.ADMIT}
 
 
-def each_asks(units: int, times: int, names: str = "ab") -> list[object]:
+def requests_of_each(units: int, times: int, names: str = "ab") -> list[object]:
     return [pending(f"{name}{n}", name, units) for name, n in product(names, range(times))]
 
 
-def test_who_lent_more_borrows_first() -> None:
-    claims = each_asks(1, 1)
+def test_department_that_lent_more_borrows_first() -> None:
+    claims = requests_of_each(1, 1)
     assert started(1, None, *claims) == {"a0"}
     assert started(1, {"b": -1}, *claims) == {"b0"}
     assert started(1, {"a": -1}, *claims) == {"a0"}
     assert started(1, {}, *claims) == {"a0"}
 
 
-def test_a_balance_is_worth_as_many_units_now_and_not_all_that_is_free() -> None:
-    """b lent three on average lately: it may borrow three before a borrows one, and then they take turns."""
-    assert started(3, {"b": -3000}, *each_asks(1, 8)) == {"b0", "b1", "b2"}
-    assert started(7, {"b": -3000}, *each_asks(1, 8)) == {"b0", "b1", "b2", "b3", "b4", "a0", "a1"}
+def test_balance_gives_precedence_for_as_many_units_and_no_more() -> None:
+    """b lent three units on average lately: it can borrow three before a borrows one, and then they take turns."""
+    assert started(3, {"b": -3000}, *requests_of_each(1, 8)) == {"b0", "b1", "b2"}
+    assert started(7, {"b": -3000}, *requests_of_each(1, 8)) == {"b0", "b1", "b2", "b3", "b4", "a0", "a1"}
 
 
-def test_what_is_borrowed_now_counts_as_with_fair_sharing_where_all_balances_are_zero() -> None:
-    claims = [holding("h", "a", 2), *each_asks(1, 4)]
+def test_zero_balances_serve_departments_as_fair_sharing_does() -> None:
+    claims = [holding("h", "a", 2), *requests_of_each(1, 4)]
     assert started(6, {}, *claims) == {"b0", "b1", "b2", "a0"} == started(6, None, *claims, fair_sharing=True)
 
 
-def test_what_is_lent_comes_back_unit_for_unit_and_beyond_weights_count() -> None:
+def test_lent_units_count_unit_for_unit_and_further_borrowing_by_weight() -> None:
     a, b = a_department("a", weight=2), a_department("b")
     for balances, first in (
         ({"a": -1500, "b": -2000}, "b0"),
         ({"a": 3000, "b": 1500}, "a0"),
         ({"a": 3000, "b": -999}, "b0"),
     ):
-        snapshot = a_snapshot(a_pool(1, balances=balances), [a, b], each_asks(1, 1))  # type: ignore[arg-type]
+        snapshot = a_snapshot(a_pool(1, balances=balances), [a, b], requests_of_each(1, 1))  # type: ignore[arg-type]
         assert answers(snapshot)[first].decision is DecisionKind.ADMIT
 
 
-def test_a_claim_inside_the_guarantee_comes_first_whatever_its_department_has_borrowed() -> None:
+def test_claim_inside_the_guarantee_comes_first_whatever_the_balance() -> None:
     a, b = a_department("a", 1), a_department("b")
-    snapshot = a_snapshot(a_pool(1, balances={"a": 10**6, "b": -(10**6)}), [a, b], each_asks(1, 1))
+    snapshot = a_snapshot(a_pool(1, balances={"a": 10**6, "b": -(10**6)}), [a, b], requests_of_each(1, 1))
     assert answers(snapshot)["a0"].decision is DecisionKind.ADMIT
 
 
-def test_loans_between_the_teams_of_a_department_are_nobody_elses() -> None:
-    """Outside x and z are level; inside x the team that lent comes first."""
+def test_loans_between_teams_cancel_out_in_the_balance_of_their_department() -> None:
+    """The balances of x and z are equal; inside x the team that lent is served first."""
     departments = [a_department("x"), a_department("p", parent="x"), a_department("q", parent="x"), a_department("z")]
     claims = [pending("p", "p", 1), pending("q", "q", 1), pending("z", "z", 1)]
     snapshot = a_snapshot(a_pool(2, balances={"p": 4000, "q": -4000}), departments, claims)
     assert {id for id, answer in answers(snapshot).items() if answer.decision is DecisionKind.ADMIT} == {"q", "z"}
 
 
-def test_nobody_is_preempted_for_a_balance() -> None:
-    """With fair sharing b would take from a what it borrows more; the balance only lets it start first."""
+def test_balances_never_cause_a_preemption() -> None:
+    """With fair sharing b preempts work of a, which borrows more; a balance only lets b start first."""
     departments = [a_department("a"), a_department("b")]
     claims = [holding("h1", "a", 2), holding("h2", "a", 2), pending("w", "b", 2, submitted_at=-2000)]
     assert answers(a_snapshot(a_pool(4), departments, claims, fair_sharing=True))["w"].victims == ("h1",)
@@ -88,7 +88,7 @@ def test_nobody_is_preempted_for_a_balance() -> None:
     assert answers(a_snapshot(pool, departments, claims, fair_sharing=True))["w"].decision is DecisionKind.WAIT
 
 
-def test_a_policy_by_priority_still_holds() -> None:
+def test_borrow_preempt_policy_still_applies_with_balances() -> None:
     policy = a_policy(borrow_preempt=BorrowPreempt())
     departments = [a_department("a"), a_department("b", policy=policy)]
     claims = [holding("h", "a", 2), pending("w", "b", 2, priority=1)]
@@ -98,7 +98,7 @@ def test_a_policy_by_priority_still_holds() -> None:
 
 
 def order(balances: list[int], weights: list[object], used: list[int]) -> list[str]:
-    """In which order one claim of each department gets its turn."""
+    """The order in which one claim of each department is served."""
     departments = [a_department(name, weight=weight) for name, weight in zip(NAMES, weights, strict=True)]
     ledger = Ledger(a_pool(100, balances=dict(zip(NAMES, balances, strict=True))), departments)
     for name, units in zip(NAMES, used, strict=True):
@@ -117,30 +117,30 @@ USED = st.lists(st.integers(0, 6), min_size=4, max_size=4)
 
 @many
 @given(BALANCES, WEIGHTS, USED, st.integers(0, 3), st.integers(1, 9000))
-def test_who_lends_more_and_all_else_equal_never_stands_later(
-    balances: list[int], weights: list[object], used: list[int], who: int, more: int
+def test_lending_more_never_moves_a_department_back_in_the_order(
+    balances: list[int], weights: list[object], used: list[int], index: int, more: int
 ) -> None:
     before = order(balances, weights, used)
     assert sorted(before) == [*NAMES]
-    lent = [balance - more * (n == who) for n, balance in enumerate(balances)]
-    assert order(lent, weights, used).index(NAMES[who]) <= before.index(NAMES[who])
+    lent = [balance - more * (n == index) for n, balance in enumerate(balances)]
+    assert order(lent, weights, used).index(NAMES[index]) <= before.index(NAMES[index])
 
 
 @many
 @given(BALANCES, WEIGHTS, USED, st.integers(0, 3), st.sampled_from([2, 3, 10]))
-def test_a_greater_weight_never_stands_later(
-    balances: list[int], weights: list[object], used: list[int], who: int, times: int
+def test_greater_weight_never_moves_a_department_back_in_the_order(
+    balances: list[int], weights: list[object], used: list[int], index: int, times: int
 ) -> None:
-    heavier = [weight * times if n == who else weight for n, weight in enumerate(weights)]  # type: ignore[operator]
-    assert order(balances, heavier, used).index(NAMES[who]) <= order(balances, weights, used).index(NAMES[who])
+    heavier = [weight * times if n == index else weight for n, weight in enumerate(weights)]  # type: ignore[operator]
+    assert order(balances, heavier, used).index(NAMES[index]) <= order(balances, weights, used).index(NAMES[index])
 
 
 @many
 @given(BALANCES, WEIGHTS, USED, st.integers(2, 50))
-def test_the_order_does_not_depend_on_the_scale(
+def test_order_does_not_depend_on_the_scale_of_balances_and_usage(
     balances: list[int], weights: list[object], used: list[int], times: int
 ) -> None:
-    """All balances and all that is borrowed, multiplied, stand in the same order; one claim then asks as many more."""
+    """Balances and borrowed units, all multiplied by the same factor, give the same order."""
     departments = [a_department(name, weight=weight) for name, weight in zip(NAMES, weights, strict=True)]
     ranks = []
     for factor in (1, times):
@@ -154,15 +154,13 @@ def test_the_order_does_not_depend_on_the_scale(
 
 @many
 @given(snapshots(fair=False), st.integers(-(10**6), 10**6))
-def test_with_equal_weights_and_balances_who_is_served_first_is_who_borrows_least(
-    snapshot: Snapshot, balance: int
-) -> None:
-    """A balance that all have alike says nothing; while nobody may be preempted for a share, fair sharing plans the same."""
+def test_equal_weights_and_balances_plan_as_fair_sharing_without_preemption(snapshot: Snapshot, balance: int) -> None:
+    """Equal balances make no difference; where policies permit no preemption, fair sharing makes the same plan."""
     never = replace(snapshot.departments[0].policy or a_policy(), within="never", reclaim="never", borrow_preempt=None)
     departments = tuple(replace(each, weight=1, policy=never) for each in snapshot.departments)
-    alike = {each.id: abs(balance) for each in departments}
+    equal = {each.id: abs(balance) for each in departments}
     flat = replace(snapshot, departments=departments)
-    over_time = replace(flat, pools=(replace(flat.pools[0], balances=alike),))
+    over_time = replace(flat, pools=(replace(flat.pools[0], balances=equal),))
     fair = replace(flat, settings=replace(flat.settings, fair_sharing=True))
     assert decide(over_time) == decide(fair)
 
@@ -182,11 +180,11 @@ def test_every_snapshot_comes_to_rest_with_balances(world: World) -> None:
 
 
 def hash_of(seed: int, name: str) -> int:
-    """A number below 1000 that is the same in each run."""
+    """A number below 1000 that is the same in every run."""
     return (seed * 7919 + sum(map(ord, name)) * 104_729) % 1000
 
 
-def test_balances_are_read_and_written_and_name_departments_that_are_there() -> None:
+def test_balances_round_trip_as_json_and_reject_unknown_departments() -> None:
     snapshot = a_snapshot(a_pool(1, balances={"a": -5}), [a_department("a")], [])
     assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
     assert snapshot_to_json(snapshot)["pools"][0]["balances"] == {"a": -5}

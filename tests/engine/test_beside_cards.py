@@ -1,5 +1,5 @@
-"""CPU and memory of machines: who asks for more than comes with its cards is charged for more cards, so that nobody's
-guarantee is empty because others took all CPU."""
+"""CPU and memory that come with cards (rule 21): a request for more is charged for more cards, so that no guarantee becomes
+worthless because others took all CPU."""
 
 from dataclasses import replace
 
@@ -43,22 +43,22 @@ def asking(units: int, **more: object) -> Snapshot:
     return parse_snapshot({**ROWS, "claims": [*ROWS["claims"], asked | {"submitted_at": -10} | more]})  # type: ignore[misc]
 
 
-def test_who_takes_the_cpu_of_eight_cards_with_one_card_borrows_and_gives_it_back() -> None:
+def test_one_card_with_the_cpu_of_eight_is_charged_as_eight_and_reclaimed() -> None:
     decision = answers(asking(8, cpu_milli=64_000))["w"]
     assert (decision.decision, decision.own, decision.victims, decision.by) == (RECLAIM, 8, ("g1",), 720)
     many = answers(asking(1, pods=8, cpu_milli=8_000))["w"]
     assert (many.decision, len(many.victims)) == (RECLAIM, 1)
 
 
-def test_as_the_snapshot_was_recorded_nothing_is_charged_anew() -> None:
+def test_recorded_snapshot_keeps_its_charges() -> None:
     recorded = parse_snapshot(ROWS, recorded=True)
     assert {claim.units for claim in recorded.claims} == {1}
     assert {claim.units for claim in parse_snapshot(ROWS).claims} == {8}
 
 
-def test_the_largest_of_all_shares_is_charged_and_rounded_up() -> None:
+def test_charge_is_the_largest_share_rounded_up() -> None:
     pool = a_pool(nodes=nodes(8, 4, cpu_milli=64_000, memory_mib=512_000))
-    assert comes_with_a_card(pool) == (8_000, 64_000), "of the node where it is least"
+    assert comes_with_a_card(pool) == (8_000, 64_000), "of the node where the share is smallest"
     assert resized(pending("w", "a", 0, cpu_milli=8_000), 1, pool).units == 1
     assert resized(pending("w", "a", 0, cpu_milli=8_001), 1, pool).units == 2
     assert resized(pending("w", "a", 0, cpu_milli=8_000, memory_mib=200_000), 2, pool).units == 4
@@ -72,14 +72,14 @@ def test_the_largest_of_all_shares_is_charged_and_rounded_up() -> None:
     assert answers(a_snapshot(cut, [a_department("a", 8)], [claim]))["w"].placement is not None
 
 
-def test_who_must_stay_inside_and_asks_for_too_much_cpu_is_told_the_largest_that_can() -> None:
+def test_non_preemptible_request_with_too_much_cpu_is_impossible_and_names_the_largest() -> None:
     pool = a_pool(nodes=nodes(8, 8, cpu_milli=64_000))
     asked = resized(pending("w", "a", 0, cpu_milli=64_000, preemptible=False), 1, pool)
     decision = answers(a_snapshot(pool, [a_department("a", 4)], [asked]))["w"]
-    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4), "one card with the CPU of four, too"
+    assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4), "one card with the CPU of four is charged as four"
 
 
-def test_more_than_any_node_has_is_refused() -> None:
+def test_request_for_more_cpu_than_any_node_has_is_impossible() -> None:
     pool = a_pool(nodes=nodes(8, 8, cpu_milli=64_000))
     asked = resized(pending("w", "a", 0, cpu_milli=65_000), 1, pool)
     assert answers(a_snapshot(pool, [a_department("a", 16)], [asked]))["w"].decision is IMPOSSIBLE
@@ -87,8 +87,8 @@ def test_more_than_any_node_has_is_refused() -> None:
 
 @st.composite
 def towns(draw: st.DrawFn) -> tuple[Pool, list[int], list[Claim], Claim]:
-    """Nodes that are not alike, what each of three departments is promised, what the second and third ask one after the
-    other, and a small request of the first."""
+    """Nodes of different sizes, the guarantees of three departments, requests of the second and third in turn, and a small
+    request of the first."""
     units = draw(st.sampled_from([1, 1, 4]))
     machines = tuple(
         Node(f"n{n}", (Card(units),) * draw(st.integers(1, 4)), cpu_milli=draw(st.integers(8, 40)),
@@ -117,7 +117,7 @@ def towns(draw: st.DrawFn) -> tuple[Pool, list[int], list[Claim], Claim]:
 
 @settings(max_examples=300, deadline=None)
 @given(towns())
-def test_whatever_cpu_and_memory_others_ask_an_owner_gets_what_comes_with_its_cards(
+def test_guaranteed_cards_come_with_cpu_and_memory_whatever_others_request(
     town: tuple[Pool, list[int], list[Claim], Claim],
 ) -> None:
     pool, guarantees, claims, fair = town
@@ -131,8 +131,8 @@ def test_whatever_cpu_and_memory_others_ask_an_owner_gets_what_comes_with_its_ca
     assert decision.decision in (ADMIT, RECLAIM), decision.reasons
 
 
-def test_without_the_charge_it_would_wait_for_ever() -> None:
-    """What is mended: of sixteen cards fourteen are free, and their owner gets none."""
+def test_without_the_cpu_charge_a_guarantee_would_be_worthless() -> None:
+    """The problem that the charge solves: fourteen of sixteen cards are free, and a claim inside its guarantee gets none."""
     raw = parse_snapshot(ROWS, recorded=True)
     asked = pending("w", "owner", 8, pool="a100", cpu_milli=64_000)
     assert answers(replace(raw, claims=(*raw.claims, asked)))["w"].decision is WAIT

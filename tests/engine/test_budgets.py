@@ -1,4 +1,5 @@
-"""Used-up budgets: who is held, what still starts, and that passes come to rest with them (docs/adr/0050)."""
+"""Used-up budgets (rule 24): which claims they hold back, what still starts, and that pools with them come to rest
+(docs/adr/0050)."""
 
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ from tests.engine.builders import (
 from tests.engine.effort import examples, patient
 from tests.engine.forward import played
 from tests.engine.strategies import snapshots
-from tests.engine.test_properties import news
+from tests.engine.test_properties import changes_of
 
 LATER = 86_400
 
@@ -49,11 +50,11 @@ def spent(department: str = "a", **more: object) -> SpentBudget:
     return SpentBudget(DepartmentId(department), **values)  # type: ignore[arg-type]
 
 
-def held(department: str = "a", **more: object) -> tuple[OverBudget]:
+def over_budget(department: str = "a", **more: object) -> tuple[OverBudget]:
     return (OverBudget(department, 100, 103, LATER, **more),)  # type: ignore[arg-type]
 
 
-# One by one -----------------------------------------------------------------------------------------------------------
+# Case by case -------------------------------------------------------------------------------------------------------
 
 
 def test_with_a_used_up_budget_nothing_new_starts() -> None:
@@ -61,39 +62,39 @@ def test_with_a_used_up_budget_nothing_new_starts() -> None:
     decided = answers(
         a_snapshot(a_pool(8), [vision, a_department("b", 4)], [pending("w", "a", 1), pending("x", "b", 1)])
     )
-    assert (decided["w"].decision, decided["w"].reasons) == (DecisionKind.WAIT, held())
+    assert (decided["w"].decision, decided["w"].reasons) == (DecisionKind.WAIT, over_budget())
     assert decided["x"].decision is DecisionKind.ADMIT
 
 
-def test_a_held_claim_preempts_nobody_and_keeps_nothing() -> None:
-    """Inside its guarantee it would call the borrower back, and hold what is free until then."""
+def test_claim_over_budget_preempts_nothing_and_holds_nothing() -> None:
+    """Without the budget, `w` is inside its guarantee: it would reclaim from the borrower and hold what is free until then."""
     vision = a_department("a", 4, budgets=(spent(),))
     claims = [holding("lent", "b", 3), pending("w", "a", 4), pending("x", "b", 1)]
     decided = answers(a_snapshot(a_pool(4), [vision, a_department("b")], claims))
-    assert (decided["w"].victims, decided["w"].reasons) == ((), held())
+    assert (decided["w"].victims, decided["w"].reasons) == ((), over_budget())
     assert decided["x"].decision is DecisionKind.ADMIT
     without = answers(a_snapshot(a_pool(4), [a_department("a", 4), a_department("b")], claims))
     assert without["w"].victims == ("lent",)
 
 
-def test_work_inside_the_guarantee_starts_where_only_borrowing_is_refused() -> None:
+def test_no_borrowing_budget_lets_work_inside_the_guarantee_start() -> None:
     vision = a_department("a", 4, budgets=(spent(borrowing_only=True),))
     claims = [holding("h", "a", 2), pending("inside", "a", 2, submitted_at=-20), pending("beyond", "a", 1)]
     decided = answers(a_snapshot(a_pool(8), [vision, a_department("b", 4)], claims))
     assert (decided["inside"].decision, decided["inside"].borrowed) == (DecisionKind.ADMIT, 0)
-    assert decided["beyond"].reasons == held(borrowing_only=True)
+    assert decided["beyond"].reasons == over_budget(borrowing_only=True)
 
 
-def test_work_inside_the_guarantee_still_calls_lent_capacity_back() -> None:
+def test_no_borrowing_budget_lets_a_claim_inside_the_guarantee_reclaim() -> None:
     vision = a_department("a", 4, budgets=(spent(borrowing_only=True),))
     decided = answers(a_snapshot(a_pool(4), [vision, a_department("b")], [holding("l", "b", 4), pending("w", "a", 4)]))
     assert (decided["w"].decision, decided["w"].victims, decided["w"].borrowed) == (DecisionKind.RECLAIM, ("l",), 0)
 
 
-def test_a_claim_that_could_only_borrow_waits_for_the_reset_and_is_not_impossible() -> None:
+def test_claim_that_needs_to_borrow_waits_for_the_reset_and_is_not_impossible() -> None:
     vision = a_department("a", 2, budgets=(spent(borrowing_only=True),))
     decided = answers(a_snapshot(a_pool(8), [vision], [pending("w", "a", 5)]))
-    assert (decided["w"].decision, decided["w"].reasons) == (DecisionKind.WAIT, held(borrowing_only=True))
+    assert (decided["w"].decision, decided["w"].reasons) == (DecisionKind.WAIT, over_budget(borrowing_only=True))
 
 
 def test_a_claim_above_the_ceiling_is_impossible_whatever_the_budget() -> None:
@@ -101,23 +102,23 @@ def test_a_claim_above_the_ceiling_is_impossible_whatever_the_budget() -> None:
     assert answers(a_snapshot(a_pool(8), [vision], [pending("w", "a", 5)]))["w"].decision is DecisionKind.IMPOSSIBLE
 
 
-def test_a_persons_budget_holds_that_person_only() -> None:
+def test_personal_budget_holds_back_that_person_only() -> None:
     vision = a_department("a", 4, budgets=(spent(user="7"),))
     claims = [pending("hers", "a", 1, user="7"), pending("his", "a", 1, user="8")]
     decided = answers(a_snapshot(a_pool(4), [vision], claims))
-    assert decided["hers"].reasons == held(personal=True)
+    assert decided["hers"].reasons == over_budget(personal=True)
     assert decided["his"].decision is DecisionKind.ADMIT
 
 
-def test_a_pools_budget_holds_that_pool_only() -> None:
+def test_budget_for_one_pool_holds_back_claims_of_that_pool_only() -> None:
     vision = Department(DepartmentId("a"), budgets=(spent(pool="gpu"),))
     pools = [a_pool(4), a_pool(4, id="other")]
     decided = answers(a_snapshot(pools, [vision], [pending("here", "a", 1), pending("there", "a", 1, pool="other")]))
-    assert decided["here"].reasons == held()
+    assert decided["here"].reasons == over_budget()
     assert decided["there"].decision is DecisionKind.ADMIT
 
 
-def test_what_runs_and_what_leaves_is_left_alone() -> None:
+def test_used_up_budget_does_not_affect_running_and_leaving_work() -> None:
     vision = a_department("a", 2, budgets=(spent(),))
     claims = [holding("h", "a", 2), leaving("l", "a", 1, held_for="gone")]
     plan = decide(a_snapshot(a_pool(4), [vision], claims))
@@ -125,7 +126,7 @@ def test_what_runs_and_what_leaves_is_left_alone() -> None:
 
 
 def test_a_reservation_ends_when_the_budget_is_used_up() -> None:
-    """Who was told to leave for it stays."""
+    """Its victim keeps running."""
     claims = [
         leaving("l", "b", 2, held_for="w", leave_by=50),
         pending("w", "a", 2, reserved=Reservation(2)),
@@ -133,42 +134,42 @@ def test_a_reservation_ends_when_the_budget_is_used_up() -> None:
     snapshot = a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims)
     assert answers(snapshot)["w"].decision is DecisionKind.RECLAIM
     plan = decide(replace(snapshot, departments=(a_department("a", 2, budgets=(spent(),)), a_department("b"))))
-    assert (plan.decisions[0].decision, plan.decisions[0].reasons) == (DecisionKind.WAIT, held())
+    assert (plan.decisions[0].decision, plan.decisions[0].reasons) == (DecisionKind.WAIT, over_budget())
     assert plan.withdrawn == ("l",)
 
 
-def test_a_reservation_that_would_borrow_ends_when_only_borrowing_is_refused() -> None:
+def test_reservation_that_would_borrow_ends_under_a_no_borrowing_budget() -> None:
     claims = [leaving("l", "b", 2, leave_by=50), pending("w", "a", 2, reserved=Reservation(2))]
     vision = a_department("a", 0, budgets=(spent(borrowing_only=True),))
     decided = answers(a_snapshot(a_pool(2), [vision, a_department("b")], claims))
-    assert decided["w"].reasons == held(borrowing_only=True)
+    assert decided["w"].reasons == over_budget(borrowing_only=True)
 
 
-def test_of_several_budgets_the_one_that_forbids_more_is_named_then_the_one_that_lasts_longer() -> None:
+def test_reason_names_the_strictest_budget_and_of_those_the_one_that_resets_last() -> None:
     budgets = (spent(borrowing_only=True, resets_at=9 * LATER), spent(resets_at=LATER), spent("x", resets_at=2 * LATER))
     department, claim = a_department("a", 4, budgets=budgets), pending("w", "a", 1)
     assert spent_budget(department, claim) == budgets[2]
     assert spent_budget(replace(department, budgets=budgets[::-1]), claim) == budgets[2]
 
 
-def test_a_recall_is_held_by_a_budget_that_lets_nothing_start_and_not_by_one_that_refuses_borrowing() -> None:
+def test_recall_is_held_back_by_no_new_work_but_not_by_no_borrowing_budgets() -> None:
     recall = pending("r", "a", 2, pods=0)
     for budget, decision in ((spent(), DecisionKind.WAIT), (spent(borrowing_only=True), DecisionKind.ADMIT)):
         department = a_department("a", 2, budgets=(budget,))
         assert answers(a_snapshot(a_pool(2), [department], [recall]))["r"].decision is decision
 
 
-def test_the_sentence_says_whose_budget_how_much_and_until_when() -> None:
-    (reason,) = held()
+def test_over_budget_sentence_names_the_department_the_hours_and_the_reset() -> None:
+    (reason,) = over_budget()
     assert explain.sentence(reason) == (
         "The budget of a is used up (103 of 100 GPU-hours): nothing new starts until 86400."
     )
     for kind in ({"personal": True}, {"borrowing_only": True}, {"personal": True, "borrowing_only": True}):
-        assert "103 of 100 GPU-hours" in explain.sentence(held(**kind)[0])
+        assert "103 of 100 GPU-hours" in explain.sentence(over_budget(**kind)[0])
 
 
 @pytest.mark.parametrize(
-    ("budget", "named"),
+    ("budget", "key"),
     [
         ({"department": "zoo", "limit": 1, "used": 1, "resets_at": 9}, "departments[0].budgets[0].department"),
         ({"department": "a", "limit": 1, "used": 1, "resets_at": 9, "pool": "zoo"}, "departments[0].budgets[0].pool"),
@@ -176,15 +177,15 @@ def test_the_sentence_says_whose_budget_how_much_and_until_when() -> None:
         ({"department": "a", "limit": 1, "used": 1}, "departments[0].budgets[0].resets_at"),
     ],
 )
-def test_a_budget_that_cannot_be_read_is_named(budget: dict[str, object], named: str) -> None:
+def test_unreadable_budget_is_rejected_with_its_key(budget: dict[str, object], key: str) -> None:
     data = snapshot_to_json(a_snapshot(a_pool(1), [a_department("a", 1)], []))
     data["departments"][0]["budgets"] = [budget]
-    with pytest.raises(SnapshotError) as refused:
+    with pytest.raises(SnapshotError) as error:
         parse_snapshot(data)
-    assert refused.value.key == named
+    assert error.value.key == key
 
 
-# Whatever the pool ----------------------------------------------------------------------------------------------------
+# Properties ---------------------------------------------------------------------------------------------------------
 
 USERS = ["ann", "ben", ""]
 budgets = st.builds(
@@ -222,7 +223,7 @@ def _upwards(known: dict[DepartmentId, Department], department: Department) -> s
 
 
 def binding(snapshot: Snapshot) -> dict[str, SpentBudget]:
-    """The budget that binds each pending claim."""
+    """The budget that holds each pending claim back, if any."""
     departments = {department.id: department for department in snapshot.departments}
     found = {
         claim.id: spent_budget(departments[claim.department], claim)
@@ -238,7 +239,7 @@ many = settings(max_examples=examples(150, 5000), deadline=None)
 
 @many
 @given(with_budgets())
-def test_over_budget_nothing_starts_is_reserved_or_has_victims(snapshot: Snapshot) -> None:
+def test_claims_over_budget_neither_start_nor_reserve_nor_preempt(snapshot: Snapshot) -> None:
     plan, bound = decide(snapshot), binding(snapshot)
     assert invariants.of_plan(snapshot, plan) == ()
     for decision in plan.decisions:
@@ -255,7 +256,7 @@ def test_over_budget_nothing_starts_is_reserved_or_has_victims(snapshot: Snapsho
 
 @many
 @given(with_budgets())
-def test_a_plan_with_budgets_leaves_nothing_to_decide_and_does_not_depend_on_order(snapshot: Snapshot) -> None:
+def test_plan_with_budgets_leaves_nothing_to_decide_in_any_input_order(snapshot: Snapshot) -> None:
     plan = decide(snapshot)
     turned = tuple(replace(each, budgets=each.budgets[::-1]) for each in snapshot.departments[::-1])
     assert decide(replace(snapshot, departments=turned, claims=snapshot.claims[::-1])) == plan
@@ -263,12 +264,12 @@ def test_a_plan_with_budgets_leaves_nothing_to_decide_and_does_not_depend_on_ord
     again = decide(carried_out(snapshot, plan))
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     if not any(started & {*decision.victims} for decision in again.decisions):
-        assert news(again) == []
+        assert changes_of(again) == []
 
 
 @settings(max_examples=examples(60, 3000), deadline=None)
 @given(with_budgets())
-def test_played_forward_it_comes_to_rest(snapshot: Snapshot) -> None:
+def test_pool_with_budgets_comes_to_rest_when_played_forward(snapshot: Snapshot) -> None:
     rest = tuple(replace(each, budgets=()) for each in snapshot.departments)
     most = 60
     if played(replace(snapshot, departments=rest), most).settled:
@@ -277,16 +278,16 @@ def test_played_forward_it_comes_to_rest(snapshot: Snapshot) -> None:
 
 @many
 @given(with_budgets())
-def test_a_budget_in_its_period_changes_nothing_for_those_whom_it_does_not_bind_but_in_their_favour(
+def test_claims_within_budget_are_planned_as_if_held_back_claims_were_not_submitted(
     snapshot: Snapshot,
 ) -> None:
-    """Whoever is bound by nothing starts at the latest with as many as if those who are held had not asked."""
+    """A claim that no budget holds back gets the answer that it would get if those held back had not been submitted."""
     bound = binding(snapshot)
-    everything = {id for id, budget in bound.items() if not budget.borrowing_only}
-    if len(everything) != len(bound):
-        return  # who still starts inside its guarantee competes
-    alone = replace(snapshot, claims=tuple(claim for claim in snapshot.claims if claim.id not in everything))
-    answered = {d.claim: d for d in decide(snapshot).decisions if d.claim not in everything}
+    blocked = {id for id, budget in bound.items() if not budget.borrowing_only}
+    if len(blocked) != len(bound):
+        return  # a claim that may start inside its guarantee competes
+    alone = replace(snapshot, claims=tuple(claim for claim in snapshot.claims if claim.id not in blocked))
+    answered = {d.claim: d for d in decide(snapshot).decisions if d.claim not in blocked}
     for decision in decide(alone).decisions:
         other = answered[decision.claim]
         assert (other.decision, other.placement, other.victims) == (
@@ -298,15 +299,15 @@ def test_a_budget_in_its_period_changes_nothing_for_those_whom_it_does_not_bind_
 
 @many
 @given(with_budgets())
-def test_after_the_reset_all_is_as_without_budgets(snapshot: Snapshot) -> None:
-    """A period that turns is a snapshot without the budget: the pass after it knows nothing of the one before."""
+def test_plan_after_the_reset_is_as_without_budgets(snapshot: Snapshot) -> None:
+    """In the next period the snapshot has no used-up budget, and nothing is left of the passes before."""
     held_back = carried_out(snapshot, decide(snapshot))
     free = replace(held_back, departments=tuple(replace(each, budgets=()) for each in held_back.departments))
     assert invariants.of_plan(free, decide(free)) == ()
     assert not any(isinstance(reason, OverBudget) for d in decide(free).decisions for reason in d.reasons)
 
 
-def test_a_period_that_turns_lets_the_held_start() -> None:
+def test_claims_held_back_by_a_budget_start_in_the_next_period() -> None:
     claims: list[Claim] = [pending("w", "a", 2), pending("x", "a", 2, user="7")]
     pool: Pool = a_pool(nodes=nodes(4))
     over = a_department("a", 4, budgets=(spent(),))

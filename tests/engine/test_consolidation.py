@@ -1,4 +1,4 @@
-"""Which moves would make room, where enough is free but not together."""
+"""Suggested moves: which moves of running pods would make room for a claim where enough units are free, but fragmented."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -41,7 +41,7 @@ def test_one_move_makes_room_for_a_whole_node() -> None:
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == (Move("x", 0, "n1", "n3", (0, 1)),)
 
 
-def test_the_moves_are_said_in_words_and_survive_json() -> None:
+def test_moves_are_named_in_the_sentence_and_round_trip_as_json() -> None:
     [reason] = answers(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4)))["w"].reasons
     assert sentence(reason) == (
         "5 are free but fragmented: the largest request that fits is 2. It would fit after these "
@@ -53,7 +53,7 @@ def test_the_moves_are_said_in_words_and_survive_json() -> None:
     assert reason_to_json(Fragmented(4, 2)) == {"code": "fragmented", "free_units": 4, "largest_fit": 2}
 
 
-def test_nobody_is_moved_who_may_not_be_stopped() -> None:
+def test_non_preemptible_and_protected_claims_are_not_moved() -> None:
     fixed = [replace(claim, preemptible=False) for claim in HALF]
     assert hint(busy(*fixed, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
     young = [replace(claim, min_runtime=9000) for claim in HALF]
@@ -66,7 +66,7 @@ def test_two_small_pods_move_where_one_is_not_enough() -> None:
     assert moves == (Move("h0", 0, "n1", "n2", (2,)), Move("h1", 0, "n1", "n2", (3,)))
 
 
-def test_each_pod_of_a_gang_gets_its_room() -> None:
+def test_moves_make_room_for_every_pod_of_a_gang() -> None:
     claims = [
         holding("h1", "a", 1, placement=(at("n1", 0),)),
         holding("h2", "a", 1, placement=(at("n2", 0),)),
@@ -77,7 +77,7 @@ def test_each_pod_of_a_gang_gets_its_room() -> None:
     assert {(move.claim, move.source, move.target) for move in moves} == {("h1", "n1", "n3"), ("h2", "n2", "n3")}
 
 
-def test_a_gang_in_one_domain_gets_room_in_one_domain() -> None:
+def test_moves_for_a_same_domain_gang_make_room_in_one_domain() -> None:
     machines = tuple(replace(node, domain=domain) for node, domain in zip(nodes(2, 2, 2, 2), "rrss", strict=True))
     claims = [
         holding("h1", "a", 1, placement=(at("n1", 0),)),
@@ -99,7 +99,7 @@ def test_a_mig_instance_moves_to_another_start() -> None:
     assert [(move.source, move.target) for move in moves] == [("n1", "n1")]
 
 
-def test_the_search_is_bounded_and_says_so(monkeypatch: Any) -> None:
+def test_bounded_search_for_moves_distinguishes_not_searched_from_none_found(monkeypatch: Any) -> None:
     monkeypatch.setattr(waiting, "TRIES", 0)
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) is None
     monkeypatch.setattr(waiting, "TRIES", 1)
@@ -107,8 +107,8 @@ def test_the_search_is_bounded_and_says_so(monkeypatch: Any) -> None:
     assert hint(busy(*HALF, pending("w", "a", 4), machines=nodes(4, 4, 4))) == ()
 
 
-def test_the_search_ends_where_its_tries_do(monkeypatch: Any) -> None:
-    """On n1, where least is lacking, x could only move to where it stands; y from n2 to n1 is the second try."""
+def test_search_for_moves_ends_after_its_limit_of_tries(monkeypatch: Any) -> None:
+    """The first try is n1, where least is lacking: x would have to stay on n1. Moving y from n2 to n1 is the second try."""
     claims = [
         holding("x", "a", 2, placement=(at("n1", 0, 1),)),
         holding("y", "a", 2, placement=(at("n2", 0, 1),)),
@@ -121,22 +121,22 @@ def test_the_search_ends_where_its_tries_do(monkeypatch: Any) -> None:
 
 
 def borrowed(*claims: Claim) -> Snapshot:
-    """Asked by a department with nothing of its own, so that nothing is held for it."""
+    """With claims of a department that has no guarantee, so that nothing is held for them."""
     snapshot = busy(*HALF, *claims, machines=nodes(4, 4, 4))
     return replace(snapshot, departments=(*snapshot.departments, a_department("b")))
 
 
-def test_who_borrows_is_helped_though_nothing_is_held_for_it() -> None:
+def test_borrower_without_a_hold_gets_moves_suggested() -> None:
     assert hint(borrowed(pending("w", "b", 4))) == (Move("x", 0, "n1", "n3", (0, 1)),)
 
 
-def test_requests_of_one_shape_are_told_the_same_and_looked_for_once(monkeypatch: Any) -> None:
+def test_requests_of_the_same_shape_share_one_search_for_moves(monkeypatch: Any) -> None:
     monkeypatch.setattr(waiting, "TRIES", 1)
     snapshot = borrowed(pending("v", "b", 4), pending("w", "b", 4))
     assert hint(snapshot, "v") == hint(snapshot, "w") == (Move("x", 0, "n1", "n3", (0, 1)),)
 
 
-def test_a_pod_that_gives_too_little_stays() -> None:
+def test_pod_that_frees_too_little_is_not_moved() -> None:
     claims = [
         holding("small", "a", 1, placement=(at("n1", 0),)),
         holding("large", "a", 2, placement=(at("n1", 1, 2),)),
@@ -146,7 +146,7 @@ def test_a_pod_that_gives_too_little_stays() -> None:
     assert moves == (Move("large", 0, "n1", "n2", (2, 3)),)
 
 
-def test_no_move_helps_where_a_machine_lacks_cpu() -> None:
+def test_no_moves_are_suggested_where_the_node_would_still_lack_cpu() -> None:
     claims = [
         holding("x", "a", 2, cpu_milli=1000, placement=(at("n1", 0, 1),)),
         holding("y", "a", 1, cpu_milli=7000, placement=(at("n1", 2),), preemptible=False),
@@ -159,7 +159,7 @@ def test_no_move_helps_where_a_machine_lacks_cpu() -> None:
     )
 
 
-def test_whom_something_is_held_for_is_helped_too() -> None:
+def test_claim_with_a_hold_gets_moves_suggested_too() -> None:
     held = [*HALF, pending("w", "a", 4), pending("v", "a", 2, submitted_at=-1)]
     assert hint(busy(*held, machines=nodes(4, 4, 4))) is not None
 
@@ -211,7 +211,7 @@ def where(claim: Claim) -> str:
 
 @settings(max_examples=150, deadline=None)
 @given(scattered())
-def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Snapshot) -> None:
+def test_suggested_moves_are_the_fewest_and_lead_to_free_places(snapshot: Snapshot) -> None:
     decision = answers(snapshot)["w"]
     if not any(reason.code == "fragmented" for reason in decision.reasons) or not decision.position:
         return
@@ -225,7 +225,7 @@ def test_the_moves_are_the_fewest_and_lead_to_places_that_are_free(snapshot: Sna
 
 @settings(max_examples=150, deadline=None)
 @given(scattered())
-def test_a_pass_without_hints_gives_the_same_answers_and_looks_for_no_moves(snapshot: Snapshot) -> None:
+def test_pass_without_hints_makes_the_same_decisions_without_moves(snapshot: Snapshot) -> None:
     def unhinted(decision: Decision) -> Decision:
         reasons = [replace(r, moves=None) if isinstance(r, Fragmented) else r for r in decision.reasons]
         return replace(decision, reasons=tuple(reasons))
@@ -234,7 +234,7 @@ def test_a_pass_without_hints_gives_the_same_answers_and_looks_for_no_moves(snap
     assert plain == replace(hinted, decisions=tuple(map(unhinted, hinted.decisions)))
 
 
-def test_what_fits_into_no_empty_pool_is_said_to_and_offered_nothing_to_wait_for() -> None:
+def test_request_that_fits_in_no_empty_pool_is_advised_to_shrink_not_to_wait() -> None:
     reason = Fragmented(16, 8, empty=True)
     assert sentence(reason) == "The nodes have no room for it, even with nothing running: at most 8 of this shape fit."
     assert advices([reason]) == ["Request fewer units per pod."]

@@ -1,4 +1,4 @@
-"""Corners that everyday snapshots do not reach, one sentence each."""
+"""Edge cases that ordinary snapshots do not reach."""
 
 from dataclasses import replace
 
@@ -27,13 +27,13 @@ from tests.engine.builders import (
 from tests.engine.invariants import names
 
 
-def test_a_pool_of_which_nothing_is_said_has_what_is_guaranteed() -> None:
+def test_pool_without_nodes_or_capacity_has_the_sum_of_the_guarantees() -> None:
     stranger = replace(a_department("c"), quotas={})
     snapshot = a_snapshot(a_pool(), [a_department("a", 2), a_department("b", 1), stranger], [pending("w", "a", 3)])
     assert answers(snapshot)["w"].decision == "admit"
 
 
-def test_a_department_paused_while_it_waits_for_others_gives_up_its_reservation() -> None:
+def test_paused_department_gives_up_its_reservation() -> None:
     claims = [
         leaving("l", "b", 2, held_for="w"),
         pending("w", "a", 2, reserved=Reservation(2)),
@@ -45,7 +45,7 @@ def test_a_department_paused_while_it_waits_for_others_gives_up_its_reservation(
     assert decided["v"].waiting_on == ("l",)
 
 
-def test_holds_are_made_anew_once_somebody_is_told() -> None:
+def test_holds_are_computed_again_after_a_preemption() -> None:
     departments = [a_department("a", 4, policy=a_policy(reclaim="never")), a_department("b"), a_department("c", 2)]
     claims = [holding("h", "b", 2), holding("i", "b", 4), pending("w", "a", 4), pending("v", "c", 2)]
     decided = answers(a_snapshot(a_pool(6), departments, claims))
@@ -53,12 +53,12 @@ def test_holds_are_made_anew_once_somebody_is_told() -> None:
     assert decided["v"].victims == ("h",)
 
 
-def test_what_the_present_capacity_cannot_hold_holds_nothing() -> None:
+def test_claim_larger_than_the_present_capacity_gets_no_hold() -> None:
     snapshot = a_snapshot(
         a_pool(2, nominal=4), [a_department("a", 4), a_department("b")], [pending("w", "a", 4), pending("v", "b", 1)]
     )
     decided = answers(snapshot)
-    assert decided["w"].reasons == (NotEnough("gpu", 3), PoolShort(2))  # once all who can have started
+    assert decided["w"].reasons == (NotEnough("gpu", 3), PoolShort(2))  # after all starts of the pass
     assert decided["v"].decision == "admit"
 
 
@@ -67,7 +67,7 @@ def test_a_recall_of_slices_needs_no_profile() -> None:
     assert answers(a_snapshot(pool, [a_department("a", 4)], [pending("r", "a", 3, pods=0)]))["r"].decision == "admit"
 
 
-def test_a_reservation_is_use() -> None:
+def test_reservation_counts_as_usage() -> None:
     claims = [
         holding("h", "a", 1),
         pending("w", "a", 2, reserved=Reservation(2)),
@@ -77,17 +77,17 @@ def test_a_reservation_is_use() -> None:
     assert usage_of(a_snapshot(a_pool(4), [a_department("a", 4)], claims), "gpu")["a"].usage == 3  # type: ignore[arg-type,index]
 
 
-def test_a_policy_alone_is_read() -> None:
+def test_policy_is_parsed_on_its_own() -> None:
     assert policy_from_json({"within": "never"}) == a_policy(within="never")
 
 
-def test_cards_that_mig_cuts_are_read() -> None:
+def test_freely_cut_mig_cards_round_trip_as_json() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4), Card(4))),))
     snapshot = a_snapshot(pool, [a_department("a", 8)], [])
     assert parse_snapshot(snapshot_to_json(snapshot)) == snapshot
 
 
-def test_an_instance_whose_card_was_read_back_counts_once() -> None:
+def test_instance_of_a_fixed_geometry_with_a_known_card_counts_once() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),), instances={"2g.12gb": 2}),))
     claim = holding("h", "a", 2, profile="2g.12gb")
     space = Space((pool,))
@@ -98,30 +98,30 @@ def test_an_instance_whose_card_was_read_back_counts_once() -> None:
     }
 
 
-def test_a_profile_that_the_product_does_not_have_has_no_place() -> None:
+def test_profile_that_the_product_lacks_has_no_place() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=(Node("n1", (Card(4),)),))
     space = Space((pool,))
     assert best_spot(pending("w", "a", 8, profile="7g.80gb"), space.hosts["gpu"].values(), space.capacity) is None
 
 
-def test_who_leaves_for_others_comes_last() -> None:
-    mine, nobodys, others = (leaving(id, "b", 1, leave_by=by) for id, by in (("m", 30), ("n", 20), ("o", 10)))
+def test_leavers_reserved_by_other_claims_come_last() -> None:
+    own, unreserved, others = (leaving(id, "b", 1, leave_by=by) for id, by in (("m", 30), ("n", 20), ("o", 10)))
     me, other = pending("me", "a", 1), pending("other", "a", 1)
     departures = Departures(lambda leaver: leaver.leave_by or 0, {other.id})
-    for leaver in (mine, nobodys, others):
+    for leaver in (own, unreserved, others):
         departures.enter(leaver)
-    departures.wait_for(mine, me)
+    departures.wait_for(own, me)
     departures.wait_for(others, other)
-    departures.wait_for(others, me)  # it does for another already
+    departures.wait_for(others, me)  # another claim reserved it already
     assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m", "n", "o"]
     assert [leaver.id for leaver in departures.in_turn_for(me, {"m", "o"})] == ["m", "o"]  # type: ignore[arg-type]
-    departures.stay(nobodys)
+    departures.stay(unreserved)
     departures.stay(others)
     assert [leaver.id for leaver in departures.in_turn_for(me)] == ["m"]
 
 
-def test_a_victim_is_needed_no_longer_in_the_same_pass_when_a_later_round_finds_better() -> None:
-    """Two owners; what the second one's victim frees beyond need is enough for the first."""
+def test_surplus_of_a_later_victim_replaces_an_earlier_victim_in_the_same_pass() -> None:
+    """Two claims inside their guarantees: the surplus of the second one's victim is enough for the first."""
     claims = [
         holding("s", "c", 1, started_at=-100),
         holding("l", "c", 4, started_at=-900),
@@ -136,7 +136,7 @@ def test_a_victim_is_needed_no_longer_in_the_same_pass_when_a_later_round_finds_
     assert decide(carried_out(snapshot, decide(snapshot))).withdrawn == ()
 
 
-def test_without_a_profile_on_the_node_there_is_no_site() -> None:
+def test_victims_are_sought_only_on_nodes_with_the_profile() -> None:
     fixed = (Node("n1", (Card(4),), instances={"1g.6gb": 4}), Node("n2", (Card(4),), instances={"2g.12gb": 2}))
     pool = a_pool(unit="slice", mig="A30", nodes=fixed)
     claims = [
@@ -150,8 +150,8 @@ def test_without_a_profile_on_the_node_there_is_no_site() -> None:
 
 @pytest.mark.parametrize("kind", ["cpu_milli", "memory_mib"])
 @pytest.mark.parametrize(("asked", "victims"), [(3000, ("h1",)), (7000, ("h1", "h2")), (9000, ())])
-def test_victims_give_the_cpu_and_memory_that_a_node_lacks(kind: str, asked: int, victims: tuple[str, ...]) -> None:
-    """The cards would do: only the machine's own is lacking. A second node is full of work that nobody may stop."""
+def test_victims_free_the_cpu_or_memory_that_a_node_lacks(kind: str, asked: int, victims: tuple[str, ...]) -> None:
+    """There are enough cards: only CPU or memory of the node is lacking. A second node is full of non-preemptible work."""
     machine = {kind: 8000}
     pool = a_pool(nodes=nodes(4, 4, **machine))
     claims = [
@@ -166,7 +166,7 @@ def test_victims_give_the_cpu_and_memory_that_a_node_lacks(kind: str, asked: int
     assert decision.decision == ("reclaim" if victims else "impossible")
 
 
-def test_victims_give_the_compute_that_a_card_lacks() -> None:
+def test_victims_free_the_compute_that_a_card_lacks() -> None:
     card = Node("n1", (Card(8, cores=100),))
     pool = a_pool(unit="MiB", units_per_card=8, nodes=(card,))
     claims = [
@@ -177,7 +177,7 @@ def test_victims_give_the_compute_that_a_card_lacks() -> None:
     assert decision.victims == ("h",)
 
 
-def test_who_needs_nobody_gone_waits_for_nobody() -> None:
+def test_claim_that_fits_beside_the_leavers_waits_for_none_of_them() -> None:
     claims = [leaving("l", "b", 2, placement=(Placed(0, "n1", (0, 1)),)), pending("w", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(4)), [a_department("a", 4), a_department("b")], claims)
     state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
@@ -185,15 +185,17 @@ def test_who_needs_nobody_gone_waits_for_nobody() -> None:
     assert leavers_needed(state, state.pending[0], need, ()) == ()
 
 
-def test_a_claim_waits_for_nobody_whom_a_later_one_makes_needless() -> None:
-    """The small one leaves first, but the large one alone gives all four: withdrawing the small one would delay nobody."""
+def test_claim_does_not_wait_for_a_leaver_that_a_later_one_makes_unnecessary() -> None:
+    """`small` leaves first, but `large` alone releases all four units: withdrawing the notice of `small` would delay no
+    claim."""
     claims = [leaving("small", "b", 1, leave_by=10), leaving("large", "b", 4, leave_by=100), pending("w", "a", 4)]
     decision = answers(a_snapshot(a_pool(5), [a_department("a", 5), a_department("b")], claims))["w"]
     assert (decision.decision, decision.waiting_on, decision.by) == ("reclaim", ("large",), 100)
 
 
-def test_one_starving_borrower_of_a_pool_holds_and_no_second() -> None:
-    """Five are free, apart: the first holds four of them, and the fifth is not kept from a newcomer by the second."""
+def test_only_one_starved_borrower_per_pool_gets_a_hold() -> None:
+    """Five cards are free, on several nodes: `first` holds four of them, and `second` does not keep the fifth from
+    `newcomer`."""
     claims = [
         holding("h", "a", 2, preemptible=False, placement=(Placed(0, "n1", (0, 1)),)),
         holding("i", "a", 3, preemptible=False, placement=(Placed(0, "n2", (0, 1, 2)),)),
@@ -212,7 +214,7 @@ def test_one_starving_borrower_of_a_pool_holds_and_no_second() -> None:
     assert decided["late"].reasons == (HeldFor("first"),)  # type: ignore[arg-type]
 
 
-def test_what_one_inside_its_guarantee_holds_no_other_takes_who_is_inside_too() -> None:
+def test_hold_of_a_claim_inside_its_guarantee_binds_other_claims_inside_theirs() -> None:
     claims = [
         holding("h", "c", 2, preemptible=False),
         pending("first", "a", 3, submitted_at=-20),
@@ -223,8 +225,8 @@ def test_what_one_inside_its_guarantee_holds_no_other_takes_who_is_inside_too() 
     assert [str(decided[id].decision) for id in ("first", "second")] == ["wait", "wait"]
 
 
-def test_who_has_the_right_but_not_the_units_is_told_how_many_are_lacking() -> None:
-    """Someone leaves, so by right there are four for it; but those would not be together even then."""
+def test_reason_of_an_entitled_claim_names_how_many_units_are_missing() -> None:
+    """The leaver counts as gone, so the quotas entitle `w` to four units; but even then no node would have four free."""
     claims = [
         holding("h", "b", 2, preemptible=False, placement=(Placed(0, "n1", (0, 1)),)),
         holding("i", "b", 2, preemptible=False, placement=(Placed(0, "n2", (0, 1)),)),
@@ -235,7 +237,7 @@ def test_who_has_the_right_but_not_the_units_is_told_how_many_are_lacking() -> N
     assert (decided["w"].decision, decided["w"].reasons) == ("wait", (NotEnough("gpu", 2),))
 
 
-def test_who_leaves_elsewhere_is_not_waited_for() -> None:
+def test_claim_does_not_wait_for_a_leaver_on_another_node() -> None:
     claims = [
         leaving("soon", "b", 1, leave_by=10, placement=(Placed(0, "n2", (0,)),)),
         leaving("late", "b", 2, leave_by=100, placement=(Placed(0, "n1", (0, 1)),)),
@@ -246,8 +248,9 @@ def test_who_leaves_elsewhere_is_not_waited_for() -> None:
     assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2, 3)),), ("late",))
 
 
-def test_what_a_later_ones_victim_leaves_over_is_used_once_and_spares_the_dearest() -> None:
-    """`l` must go for `v` and leaves a fourth card: one pod of `w` goes there, so that `r` stays; `x` still needs `q`."""
+def test_surplus_of_a_later_victim_is_used_once_and_spares_the_costliest_victim() -> None:
+    """`l` is preempted for `v` and frees a fourth card: one pod of `w` is placed there, so that `r` stays; `x` still needs
+    `q`."""
     claims = [
         holding("s", "c", 1, placement=(Placed(0, "n1", (0,)),), started_at=-100),
         holding("r", "c", 1, placement=(Placed(0, "n1", (1,)),), started_at=-200),
@@ -263,7 +266,7 @@ def test_what_a_later_ones_victim_leaves_over_is_used_once_and_spares_the_deares
     assert {id: decided[id].victims for id in "wxv"} == {"w": ("s",), "x": ("q",), "v": ("l",)}
 
 
-def test_who_leaves_from_another_card_of_the_node_is_not_waited_for() -> None:
+def test_claim_does_not_wait_for_a_leaver_on_another_card_of_its_node() -> None:
     claims = [
         leaving("soon", "b", 1, leave_by=10, placement=(Placed(0, "n1", (3,)),)),
         leaving("late", "b", 1, leave_by=100, placement=(Placed(0, "n1", (0,)),)),
@@ -274,14 +277,15 @@ def test_who_leaves_from_another_card_of_the_node_is_not_waited_for() -> None:
     assert (decided["w"].placement, decided["w"].waiting_on) == ((Placed(0, "n1", (0, 1, 2)),), ("late",))
 
 
-def test_everybody_is_waited_for_whose_part_the_others_do_not_give() -> None:
+def test_claim_waits_for_every_leaver_whose_units_it_needs() -> None:
     claims = [leaving("l", "b", 2, leave_by=10), leaving("m", "b", 2, leave_by=20), pending("w", "a", 4)]
     decided = answers(a_snapshot(a_pool(4), [a_department("a", 4), a_department("b")], claims))
     assert decided["w"].waiting_on == ("l", "m")
 
 
-def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> None:
-    """The borrower of three starts when `h` ends, at 100, though `i` ends later: who is over by then takes the free one."""
+def test_expected_start_of_a_starved_borrower_is_the_first_end_that_frees_enough() -> None:
+    """The borrower of three units could start when `h` ends, at 100, though `i` ends later: a claim that ends by then may
+    take the free unit."""
     claims = [
         holding("h", "b", 2, preemptible=False, max_runtime=700),
         holding("i", "b", 1, preemptible=False, max_runtime=800),
@@ -296,8 +300,9 @@ def test_who_waits_may_be_passed_until_the_first_end_that_is_enough_for_it() -> 
     assert [newcomer(seconds) for seconds in (99, 100, 101, 200)] == ["admit", "admit", "wait", "wait"]
 
 
-def test_what_a_victim_gives_is_not_counted_again_at_its_end() -> None:
-    """What `h` gives is the owner's. So the three units that `w` waits for are free when `i` ends, at 200, not when `h` would."""
+def test_units_of_a_victim_are_not_counted_again_at_its_maximum_runtime() -> None:
+    """The units of `h` go to `owner`. So the three units that `w` waits for are free when `i` ends, at 200, not when `h`
+    would have ended."""
     claims = [
         holding("h", "b", 2, max_runtime=700),
         holding("i", "c", 2, preemptible=False, max_runtime=800),
@@ -310,8 +315,9 @@ def test_what_a_victim_gives_is_not_counted_again_at_its_end() -> None:
     assert (decided["owner"].victims, decided["w"].decision, decided["v"].decision) == (("h",), "wait", "admit")
 
 
-def test_who_returns_inside_by_its_own_victim_takes_the_rest_from_the_cheapest_borrower() -> None:
-    """One of its own must go for the right; of the three borrowers, of whom one is enough, the least work is lost with b."""
+def test_claim_made_inside_by_an_own_victim_takes_the_rest_from_the_cheapest_borrower() -> None:
+    """`own` must be preempted so that `w` is inside its guarantee; one of the three borrowers is enough, and b's loses least
+    work."""
     claims = [
         holding("fixed", "a", 2, preemptible=False),
         holding("own", "a", 1, priority=-1),
@@ -323,7 +329,7 @@ def test_who_returns_inside_by_its_own_victim_takes_the_rest_from_the_cheapest_b
     assert (decision.decision, decision.victims, decision.borrowed) == ("reclaim", ("hb", "own"), 0)
 
 
-def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -> None:
+def test_two_borrowers_with_borrow_preempt_take_different_victims() -> None:
     policy = a_policy(borrow_preempt=BorrowPreempt())
     claims = [
         holding("hb", "b", 2, priority=-1, checkpointed_at=-10),
@@ -337,8 +343,8 @@ def test_two_borrowers_of_high_priority_take_from_one_lender_after_the_other() -
     assert [(decided[id].own, decided[id].borrowed) for id in ("v", "w")] == [(0, 2), (0, 2)]
 
 
-def test_a_stretch_of_a_freely_cut_card_with_work_that_stays_is_not_cleared() -> None:
-    """A 3g may start at 0 or 4 of an A100: at 0 stands what nobody may stop, at 4 what is lent."""
+def test_mig_place_with_non_preemptible_work_is_not_cleared() -> None:
+    """A 3g can start at slice 0 or 4 of an A100: at 0 runs non-preemptible work, at 4 a borrower."""
     pool = a_pool(unit="slice", mig="A100-80GB", nodes=(Node("n1", (Card(8),)),))
 
     def part(slice_: int) -> tuple[Placed, ...]:
@@ -353,7 +359,7 @@ def test_a_stretch_of_a_freely_cut_card_with_work_that_stays_is_not_cleared() ->
     assert decision.victims == ("lent",)
 
 
-def test_reasons_name_what_is_above_and_beside() -> None:
+def test_reasons_name_the_parent_department_and_the_missing_device() -> None:
     assert "parent department" in OverBorrowLimit(limit=2, asked=3, department="science").sentence
     assert "The department would" in OverBorrowLimit(limit=2, asked=3).sentence
     assert "wait until a node is free" in Fragmented(4, 2).advice
@@ -363,6 +369,6 @@ def test_reasons_name_what_is_above_and_beside() -> None:
     assert Fragmented(4, 2, empty=True).advice == "Request fewer units per pod."
 
 
-def test_what_has_no_json_is_named() -> None:
+def test_value_that_json_cannot_express_is_rejected_by_name() -> None:
     with pytest.raises(TypeError, match=r"1\.5 has no JSON"):
         snapshot_to_json(a_snapshot(a_pool(4), [a_department("a", 1.5)], []))  # type: ignore[arg-type]

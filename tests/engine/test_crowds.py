@@ -1,4 +1,4 @@
-"""Among many departments and nodes most are not looked at: the answers are those that looking at all of them gives."""
+"""Planning for hundreds of departments, nodes and claims."""
 
 import gc
 
@@ -12,7 +12,7 @@ from tests.engine.invariants import of_plan
 
 
 @pytest.mark.parametrize("nodes", [False, True])
-def test_in_a_tree_too_victims_are_found_for_hundreds(nodes: bool) -> None:
+def test_victims_are_found_for_hundreds_of_claims_in_a_tree(nodes: bool) -> None:
     snapshot = in_groups(a_snapshot(40, 200, 200, with_nodes=nodes), 3)
     plan = decide(snapshot)
     assert of_plan(snapshot, plan) == ()
@@ -21,7 +21,7 @@ def test_in_a_tree_too_victims_are_found_for_hundreds(nodes: bool) -> None:
 
 
 def garbage_of(snapshot: Snapshot) -> int:
-    """Objects that a plan leaves behind and that only Python's search for garbage finds."""
+    """The number of objects of a plan that only Python's garbage collector frees."""
     gc.collect()
     gc.disable()
     try:
@@ -31,7 +31,7 @@ def garbage_of(snapshot: Snapshot) -> int:
         gc.enable()
 
 
-def test_what_a_plan_worked_with_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_a_pass_is_freed_without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = a_snapshot(20, 200, 200, with_nodes=True)
     few = garbage_of(snapshot)
     monkeypatch.setattr(PassState, "close", lambda self: None)

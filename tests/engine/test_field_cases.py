@@ -15,7 +15,7 @@ FIELD = Path(__file__).parent / "cases" / "field"
 
 
 def _cases() -> list[Any]:
-    """One for each snapshot of which decisions are expected."""
+    """One case for each snapshot with expected decisions."""
     found = []
     for file in sorted(FIELD.glob("*.jsonl")):
         expected = json.loads(file.with_suffix(".expected.json").read_text())
@@ -30,21 +30,21 @@ def _cases() -> list[Any]:
 
 
 def _facts(snapshot: Snapshot, decision: dict[str, Any]) -> dict[str, Any]:
-    """What can be expected of one decision."""
+    """The facts of one decision that a case can expect."""
     domain = {node.name: node.domain for pool in snapshot.pools for node in pool.nodes or ()}
-    on = {placed["node"] for placed in decision.get("placement") or ()}
+    node_names = {placed["node"] for placed in decision.get("placement") or ()}
     reasons = decision.get("reasons", [])
     return decision | {
         "victims_count": len(decision.get("victims") or ()),
-        "nodes": len(on),
-        "domains": len({domain[name] for name in on}),
+        "nodes": len(node_names),
+        "domains": len({domain[name] for name in node_names}),
         "short_by": next((reason["short_by"] for reason in reasons if "short_by" in reason), None),
         "reason": next((reason["code"] for reason in reasons), None),
     }
 
 
 @pytest.mark.parametrize(("data", "wanted", "withdrawn"), _cases())
-def test_it_is_decided_as_the_field_expects(
+def test_field_case_gets_the_expected_decisions(
     data: dict[str, Any], wanted: dict[str, dict[str, Any]], withdrawn: list[str] | None
 ) -> None:
     snapshot = parse_snapshot(data)

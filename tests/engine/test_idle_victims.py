@@ -1,4 +1,4 @@
-"""What is idle by measurement loses only its restart, so it goes first; and that is all that idleness changes."""
+"""A workload measured idle loses only its restart cost when it is preempted (rule 15); nothing else depends on idleness."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ pytestmark = patient
 HOUR = 3600
 
 
-def recall(**of_the_old: int) -> Snapshot:
-    """Vision asks for 2 of the 4 cards that two claims of nlp borrow: one young, one that has run for ten hours."""
+def a_request_for_lent_cards(**changes_of_old: int) -> Snapshot:
+    """Vision requests 2 of the 4 cards that two claims of nlp borrow: one has run for an hour, one for ten hours."""
     departments = [a_department("vision", 4), a_department("nlp", 0)]
     young = holding("young", "nlp", 2, started_at=-HOUR)
-    old = holding("old", "nlp", 2, started_at=-10 * HOUR, **of_the_old)
+    old = holding("old", "nlp", 2, started_at=-10 * HOUR, **changes_of_old)
     return a_snapshot(a_pool(4), departments, [young, old, pending("mine", "vision", 2)], restart_cost=60)
 
 
-def test_a_borrower_idle_by_measurement_is_chosen_before_a_busy_one() -> None:
-    assert answers(recall())["mine"].victims == ("young",)
-    assert answers(recall(idle_since=-2 * HOUR))["mine"].victims == ("old",)
+def test_idle_borrower_is_preempted_before_a_busy_one() -> None:
+    assert answers(a_request_for_lent_cards())["mine"].victims == ("young",)
+    assert answers(a_request_for_lent_cards(idle_since=-2 * HOUR))["mine"].victims == ("old",)
 
 
-def test_priority_and_permission_still_come_first() -> None:
-    assert answers(recall(idle_since=-2 * HOUR, priority=5))["mine"].victims == ("young",)
-    assert answers(recall(idle_since=-2 * HOUR, min_runtime=20 * HOUR))["mine"].victims == ("young",)
+def test_priority_and_minimum_runtime_still_come_before_idleness() -> None:
+    assert answers(a_request_for_lent_cards(idle_since=-2 * HOUR, priority=5))["mine"].victims == ("young",)
+    assert answers(a_request_for_lent_cards(idle_since=-2 * HOUR, min_runtime=20 * HOUR))["mine"].victims == ("young",)
 
 
 @given(snapshots(), st.data())
-def test_idleness_never_makes_a_claim_dearer_or_permitted(snapshot: Snapshot, data: st.DataObject) -> None:
+def test_idleness_never_raises_lost_work_or_permits_a_preemption(snapshot: Snapshot, data: st.DataObject) -> None:
     running = [claim for claim in snapshot.claims if claim.state is ClaimState.HOLDING and claim.pods]
     if not running:
         return
@@ -54,8 +54,8 @@ def test_idleness_never_makes_a_claim_dearer_or_permitted(snapshot: Snapshot, da
         assert claim.preemptible
 
 
-def test_a_snapshot_keeps_it_as_json_and_older_ones_read_as_before() -> None:
-    snapshot = recall(idle_since=-2 * HOUR)
+def test_idle_since_round_trips_as_json_and_is_optional() -> None:
+    snapshot = a_request_for_lent_cards(idle_since=-2 * HOUR)
     data = snapshot_to_json(snapshot)
     assert parse_snapshot(data) == snapshot
     for claim in data["claims"]:

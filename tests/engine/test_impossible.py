@@ -1,4 +1,4 @@
-"""What could never run has no turn, and takes nobody's."""
+"""Impossible requests (rule 5): they have no turn in the queue, delay no other claim, and the answer names every limit."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ from quotas.engine.types import DecisionKind, Reservation
 from tests.engine.builders import a_department, a_policy, a_pool, a_snapshot, answers, holding, leaving, nodes, pending
 
 
-def test_what_could_never_run_does_not_keep_its_department_back() -> None:
-    """With its request first in line d1 would compete as a borrower, and d0 borrow what d1 needs."""
+def test_impossible_claim_does_not_delay_its_department() -> None:
+    """If `never` were d1's next claim, d1 would compete as a borrower, and d0 would borrow what d1 needs."""
     claims = [
         pending("never", "d1", 4, priority=1, submitted_at=-20),
         pending("mine", "d1", 2, priority=1),
@@ -19,9 +19,9 @@ def test_what_could_never_run_does_not_keep_its_department_back() -> None:
     assert [str(decided[id].decision) for id in ("never", "mine", "first")] == ["impossible", "admit", "wait"]
 
 
-def test_who_waits_behind_what_could_never_run_keeps_what_it_holds() -> None:
-    """What l leaves over is held for `behind`. Had its department to compete with `never`, `more` would have its turn first and
-    stop h3 for the rest: in the pass after the one that called l back, where `never` had its answer before."""
+def test_claim_behind_an_impossible_one_keeps_its_hold() -> None:
+    """The surplus of `l` is held for `behind`. If b had to compete with `never`, `more` would have its turn first and preempt
+    h3 for the rest – in the pass after the one that preempted `l`, in which `never` was answered earlier."""
     claims = [
         holding("h1", "a", 3, priority=1),
         holding("h3", "a", 1),
@@ -41,8 +41,8 @@ def test_who_waits_behind_what_could_never_run_keeps_what_it_holds() -> None:
     assert (decided["more"].decision, decided["more"].victims) == (DecisionKind.WAIT, ())
 
 
-def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked_at_first() -> None:
-    """A quota was cut: the reservation goes, and nothing of it counts in the numbers."""
+def test_reasons_of_impossible_claims_do_not_depend_on_input_order() -> None:
+    """A quota was cut: the reservation is given up and does not count in the numbers."""
     claims = [
         pending("other", "a", 1, preemptible=False),
         pending("reserved", "a", 2, preemptible=False, reserved=Reservation(2, ())),
@@ -55,8 +55,8 @@ def test_what_could_never_run_is_refused_with_the_same_numbers_whoever_is_looked
         assert decided["reserved"].reasons == (NotPreemptible(0, 2),)
 
 
-def test_of_two_limits_both_are_named_with_what_sets_each() -> None:
-    """Fourteen by quota; eight because no machine has more; four because each user may have no more."""
+def test_every_limit_that_an_impossible_request_exceeds_is_named() -> None:
+    """Fourteen units by quota; eight because no node has more; four because no user may have more."""
     departments = [a_department("a", 10, borrow_limit=4, user_caps={"gpu": 4}), a_department("b", 6)]
     decided = answers(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, [pending("w", "a", 16, user="u")]))["w"]
     assert decided.reasons == (AboveCeiling(14), UserCap(4, 0), Fragmented(16, 8, empty=True))
@@ -68,14 +68,14 @@ def test_of_two_limits_both_are_named_with_what_sets_each() -> None:
     ]
 
 
-def test_a_limit_that_the_request_keeps_is_not_named() -> None:
-    """Two pods of eight have places on two machines: only the quota is in the way."""
+def test_limits_that_an_impossible_request_respects_are_not_named() -> None:
+    """Two pods of eight fit on two nodes: only the quota is exceeded."""
     departments = [a_department("a", 10, borrow_limit=4), a_department("b", 6)]
     decided = answers(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, [pending("w", "a", 8, pods=2)]))["w"]
     assert (decided.reasons, decided.largest) == ((AboveCeiling(14),), 14)
 
 
-def test_work_that_must_not_be_stopped_is_told_of_its_guarantee_and_of_the_machines() -> None:
+def test_impossible_non_preemptible_request_names_the_guarantee_and_the_node_size() -> None:
     departments = [a_department("a", 6), a_department("b", 2)]
     asked = pending("w", "a", 7, preemptible=False)
     decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), departments, [asked]))["w"]

@@ -1,4 +1,4 @@
-"""The cheapest claims that give so many units together."""
+"""The cheapest set of claims that together release a given number of units."""
 
 import random
 from itertools import combinations
@@ -15,8 +15,8 @@ from tests.engine.effort import examples
 
 @settings(max_examples=examples(300, 3000), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), min_size=1, max_size=9), st.integers(1, 60))
-def test_the_cheapest_sum_is_the_least_of_all(offers: list[tuple[int, int]], need: int) -> None:
-    """Of (units, lost work)."""
+def test_cheapest_sum_is_the_cheapest_of_all_subsets(offers: list[tuple[int, int]], need: int) -> None:
+    """Each offer is (units, lost work)."""
     claims = [holding(f"h{n}", "b", units) for n, (units, _) in enumerate(offers)]
     lost = {claim.id: lost for claim, (_, lost) in zip(claims, offers, strict=True)}
     sets = (some for count in range(1, len(claims) + 1) for some in combinations(claims, count))
@@ -31,8 +31,8 @@ def test_the_cheapest_sum_is_the_least_of_all(offers: list[tuple[int, int]], nee
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(2))
-def test_among_hundreds_of_sizes_the_sum_is_as_cheap_as_it_hardly_could_be(seed: int) -> None:
-    """Parts of claims would give it for less than any set of whole ones. With every sum kept this took many minutes."""
+def test_cheapest_sum_of_hundreds_of_sizes_is_within_two_percent_of_a_lower_bound(seed: int) -> None:
+    """The lower bound may take parts of claims. A search that kept every sum took many minutes."""
     chance = random.Random(seed)
     claims = [holding(f"h{n:03}", "b", 256 * chance.randrange(16, 160)) for n in range(360)]
     lost = {claim.id: claim.units * chance.randrange(100_000) for claim in claims}
@@ -49,7 +49,7 @@ def test_among_hundreds_of_sizes_the_sum_is_as_cheap_as_it_hardly_could_be(seed:
 
 
 @pytest.mark.timeout(120)
-def test_an_owner_may_call_back_half_of_a_pool_that_counts_mib() -> None:
+def test_recall_of_half_a_pool_in_mib_finds_victims_in_time() -> None:
     chance = random.Random(1)
     borrowed = [
         holding(f"h{n:03}", "b", 256 * chance.randrange(16, 160), started_at=-chance.randrange(100_000))

@@ -1,4 +1,4 @@
-"""Against the decisions of Kueue: the same kind wherever the request is inside the guarantee, and never a dearer set of
+"""Compared with Kueue's decisions: the same kind wherever the request is inside the guarantee, and never a costlier set of
 victims."""
 
 import gzip
@@ -31,7 +31,7 @@ def cases() -> Iterator[tuple[Snapshot, Claim, dict[str, Any]]]:
             yield snapshot, next(claim for claim in snapshot.claims if claim.id == "in"), data["kueue"]
 
 
-def test_inside_the_guarantee_every_decision_is_of_the_same_kind() -> None:
+def test_decisions_inside_the_guarantee_are_of_the_same_kind_as_kueues() -> None:
     kinds = Counter(
         (Brute(snapshot, claim).inside, kueue["decision"], str(answers(snapshot)["in"].decision))
         for snapshot, claim, kueue in cases()
@@ -66,11 +66,11 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
     assert better > 40
 
 
-# Cases like Kueue's ---------------------------------------------------------------------------------------------------
+# Variations of Kueue's cases ----------------------------------------------------------------------------------------
 
 
 def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
-    """A case like this one: other sizes, priorities, ages, quotas, policies and capacity; at most nine who run."""
+    """A variation of the case: other sizes, priorities, ages, quotas, policies and capacity; at most nine running claims."""
     preemptor = next(claim for claim in snapshot.claims if claim.id == "in")
     others = [claim for claim in snapshot.claims if claim is not preemptor]
     claims = tuple(
@@ -105,7 +105,7 @@ def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
     return replace(snapshot, pools=(pool,), departments=tuple(departments), claims=claims)
 
 
-def test_in_cases_like_these_the_kind_and_the_victims_are_what_trying_every_set_finds() -> None:
+def test_variations_of_kueues_cases_match_a_search_of_every_set() -> None:
     chance, kinds = random.Random(1), Counter[str]()
     found = list(cases())
     for _ in range(examples(200, 4000)):

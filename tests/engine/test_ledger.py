@@ -1,4 +1,5 @@
-"""The arithmetic of quotas, number by number: a tree, lending windows, shares, and what a watcher is told."""
+"""The arithmetic of quotas (docs/quota-rules-reference.md, "The arithmetic"): trees, limits, lending windows, ceilings and
+shares."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -26,7 +27,7 @@ def numbers(ledger: Ledger, name: str) -> dict[str, int | None]:
     }
 
 
-def test_every_number_of_a_tree() -> None:
+def test_all_numbers_of_an_unused_tree() -> None:
     ledger = a_tree()
     one = {"guaranteed": 4, "promised": 4, "kept": 3, "usage": 0, "ceiling": 12, "present_ceiling": 12}
     two = {"guaranteed": 4, "promised": 4, "kept": 0, "usage": 0, "ceiling": 5, "present_ceiling": 5}
@@ -38,7 +39,7 @@ def test_every_number_of_a_tree() -> None:
     assert [account.id for account in ledger.keepers] == ["lab", "one"]
 
 
-def test_what_is_used_beyond_what_is_kept_is_used_above() -> None:
+def test_usage_above_what_a_department_keeps_counts_in_its_parent() -> None:
     ledger = a_tree()
     ledger.add("one", 4)  # type: ignore[arg-type]
     assert [numbers(ledger, name)["usage"] for name in ("one", "lab", "")] == [4, 1, 0]
@@ -52,7 +53,7 @@ def test_what_is_used_beyond_what_is_kept_is_used_above() -> None:
     assert [ledger.available(name) for name in ("one", "two", "guest")] == [8, 5, 5]  # type: ignore[arg-type]
 
 
-def test_a_limit_that_is_passed_already_leaves_less_than_nothing() -> None:
+def test_available_is_negative_once_a_borrow_limit_is_exceeded() -> None:
     ledger = Ledger(a_pool(8), [a_department("a", 2, borrow_limit=1), a_department("b", 4)])
     ledger.add("a", 5)  # type: ignore[arg-type]
     assert ledger.available("a") == -2  # type: ignore[arg-type]
@@ -60,7 +61,7 @@ def test_a_limit_that_is_passed_already_leaves_less_than_nothing() -> None:
     assert ledger["b"].borrowable is None  # type: ignore[index]
 
 
-def test_overdrawn_is_who_passes_a_limit_or_stands_below_one_that_is_passed() -> None:
+def test_department_is_overdrawn_if_it_or_one_above_it_exceeds_a_limit() -> None:
     ledger = a_tree()
     names = ["one", "two", "lab", "guest"]
     ledger.add("two", 5)  # type: ignore[arg-type]
@@ -75,13 +76,13 @@ def test_overdrawn_is_who_passes_a_limit_or_stands_below_one_that_is_passed() ->
     assert [name for name in names if is_overdrawn(ledger, name)] == names
 
 
-def test_inside_is_up_to_the_guarantee() -> None:
+def test_claim_is_inside_up_to_the_guarantee() -> None:
     ledger = Ledger(a_pool(8), [a_department("a", 3)])
     ledger.add("a", 1)  # type: ignore[arg-type]
     assert (ledger.inside("a", 2), ledger.inside("a", 3)) == (True, False)  # type: ignore[arg-type]
 
 
-def test_it_notes_who_moved() -> None:
+def test_ledger_notes_departments_whose_usage_changed() -> None:
     ledger = a_tree()
     ledger.add("two", 1)  # type: ignore[arg-type]
     ledger.moved.clear()
@@ -89,7 +90,7 @@ def test_it_notes_who_moved() -> None:
     assert ledger.moved == {"guest"}
 
 
-def test_a_share_is_exact_and_weighed() -> None:
+def test_share_is_exact_and_divided_by_the_weight() -> None:
     ledger = Ledger(a_pool(9), [a_department("a", 2, weight=3), a_department("b", 1, weight=0), a_department("c", 0)])
     assert (ledger.capacity, ledger.nominal, ledger.root.guaranteed) == (9, 9, 6)
     a, b, c = ledger["a"], ledger["b"], ledger["c"]  # type: ignore[index]
@@ -102,7 +103,7 @@ def test_a_share_is_exact_and_weighed() -> None:
     assert share(nothing["a"], 2) > share(nothing["a"], 1) > 0  # type: ignore[index]
 
 
-def test_shares_of_different_parents_and_weights_are_in_one_unit() -> None:
+def test_shares_of_different_parents_and_weights_have_a_common_unit() -> None:
     half = Fraction(1, 2)
     ledger = Ledger(
         a_pool(9),
@@ -116,7 +117,7 @@ def test_shares_of_different_parents_and_weights_are_in_one_unit() -> None:
     assert (lab.ceiling, share(lab, 1), share(a, 1), share(b, 1)) == (4, 6, 27, 4)  # of 1/9, 1/2 and 2/27
 
 
-def test_ceilings_are_at_nominal_capacity_and_as_it_is() -> None:
+def test_ceilings_are_computed_for_nominal_and_for_present_capacity() -> None:
     ledger = Ledger(a_pool(5, nominal=8), [a_department("a", 2), a_department("b", 4)])
     assert (ledger["a"].ceiling, ledger["a"].present_ceiling) == (8, 5)  # type: ignore[index]
     assert (ledger.root.ceiling, ledger.root.present_ceiling) == (8, 5)
@@ -143,7 +144,7 @@ def test_a_ceiling_counts_every_lending_window_at_its_widest() -> None:
     assert ledger.available("guest") == 3  # type: ignore[arg-type]
 
 
-def test_a_window_of_one_pool_leaves_the_departments_other_pools_alone() -> None:
+def test_lending_window_of_one_pool_does_not_affect_other_pools_of_the_department() -> None:
     quotas = {POOL: Quota(4, lend_limit=0, lend_limit_most=4), "other": Quota(4, lend_limit=2)}
     both = replace(a_department("owner"), quotas=quotas)  # type: ignore[arg-type]
     guest = replace(a_department("guest"), quotas={})
@@ -151,24 +152,25 @@ def test_a_window_of_one_pool_leaves_the_departments_other_pools_alone() -> None
     assert Ledger(a_pool(4, id="other"), [both, guest])["guest"].ceiling == 2  # type: ignore[index]
 
 
-def test_what_is_stranded_is_charged_and_is_no_capacity_for_others() -> None:
-    """Two of the five units are on a node that is gone: a's claim there uses them, and nobody else could have them."""
+def test_stranded_units_are_charged_but_are_no_capacity_for_others() -> None:
+    """Two of the five units are on a node that is gone: a's claim there uses them, and no other claim could have them."""
     ledger = Ledger(a_pool(3, nominal=5), [a_department("a", 2), a_department("b", 1)], stranded=2)
     ledger.add("a", 2)  # type: ignore[arg-type]
     assert (ledger.root.guaranteed, ledger.available("b")) == (2, 3)  # type: ignore[arg-type]
     assert (ledger["b"].present_ceiling, ledger["b"].ceiling) == (3, 5)  # type: ignore[index]
 
 
-def test_who_keeps_a_part_still_borrows_from_its_guarantee_on() -> None:
+def test_department_that_keeps_quota_borrows_only_above_its_guarantee() -> None:
     ledger = Ledger(a_pool(12, nominal=13), [a_department("a", 4, borrow_limit=1, lend_limit=1)])
     assert (ledger["a"].kept, ledger["a"].ceiling, ledger["a"].present_ceiling) == (3, 5, 5)  # type: ignore[index]
-    for used, available in ((0, 5), (2, 3), (2, 1)):  # of the three it keeps: all, one, none
+    for used, available in ((0, 5), (2, 3), (2, 1)):  # of the three units that it keeps, idle are: all, one, none
         ledger.add("a", used)  # type: ignore[arg-type]
         assert ledger.available("a") == available  # type: ignore[arg-type]
 
 
-def test_borrow_limits_bear_what_is_kept_idle_at_each_level_and_what_may_be_borrowed_above_it() -> None:
-    """a has kept two of its four for itself and may borrow one; its group has kept three idle, and may borrow one."""
+def test_borrow_limits_leave_idle_kept_quota_and_the_limit_at_each_level() -> None:
+    """a keeps all of its four units, of which two are idle, and may borrow one; its group keeps three idle units and may
+    borrow one."""
     departments = [
         a_department("group", 3, borrow_limit=1, lend_limit=0),
         a_department("a", 4, borrow_limit=1, lend_limit=0, parent="group"),
@@ -184,20 +186,20 @@ def test_borrow_limits_bear_what_is_kept_idle_at_each_level_and_what_may_be_borr
     assert [ledger.passed_limit("a", units) is None for units in (6, 7)] == [True, False]  # type: ignore[arg-type]
 
 
-def test_what_is_kept_at_every_level_may_be_taken_together() -> None:
+def test_available_adds_up_what_is_kept_at_every_level() -> None:
     ledger = a_tree()
     assert [ledger.available(name) for name in ("one", "two", "lab", "guest")] == [12, 5, 9, 5]  # type: ignore[arg-type]
     ledger.add("one", 2)  # type: ignore[arg-type]
     assert ledger.available("one") == 10  # type: ignore[arg-type]
 
 
-def test_weights_below_one_are_exact_too() -> None:
+def test_shares_are_exact_for_weights_below_one() -> None:
     weights = Fraction(2, 3), Fraction(3, 5)
     ledger = Ledger(a_pool(1), [a_department(name, weight=weight) for name, weight in zip("ab", weights, strict=True)])
     assert [share(ledger[name], 1) for name in "ab"] == [9, 10]  # type: ignore[index]
 
 
-def test_a_pool_nobody_has_a_quota_of_is_planned_as_well() -> None:
+def test_pool_without_any_quota_can_be_planned() -> None:
     ledger = Ledger(a_pool(4), [])
     assert (ledger.capacity, ledger.root.guaranteed, ledger.keepers) == (4, 4, [])
     assert answers(a_snapshot(a_pool(4), [], [])) == {}

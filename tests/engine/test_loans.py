@@ -1,4 +1,4 @@
-"""Who lends to whom: the ledger's pairs add up."""
+"""Loans (rule 3): which department lends to which, and that the pairs of the ledger add up."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.engine.forward import GPU, World, a_crowd
 from tests.engine.strategies import snapshots
 
 
-def test_who_came_first_has_its_departments_own_units() -> None:
+def test_earlier_claim_uses_the_departments_own_units() -> None:
     departments = [a_department("a", 2), a_department("b", 4)]
     claims = [holding("early", "a", 2, started_at=-900), holding("late", "a", 3)]
     (loan,) = loans_of(a_snapshot(a_pool(6), departments, claims), "gpu")  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def test_a_parents_own_guarantee_is_lent_to_its_teams_by_the_parent() -> None:
     assert {loan.lender: loan.units for loan in loans} == {"two": 4, "lab": 2}
 
 
-def test_what_was_lent_before_a_limit_fell_is_still_the_owners() -> None:
+def test_loan_from_before_a_lend_limit_was_lowered_keeps_its_lender() -> None:
     departments = [a_department("a"), a_department("b", 4, lend_limit=1), a_department("c", 2)]
     loans = loans_of(a_snapshot(a_pool(6), departments, [holding("x", "a", 5)]), "gpu")  # type: ignore[arg-type]
     assert {loan.lender: loan.units for loan in loans} == {"c": 2, "b": 3}
@@ -60,8 +60,8 @@ def lenders_of(departments: list[Department], capacity: int, *borrowed: tuple[st
 LAB = [a_department("lab", 2), a_department("one", 1, parent="lab"), a_department("two", 2, parent="lab")]
 
 
-def test_nearest_first_and_unassigned_capacity_last() -> None:
-    """Its sibling's two, its parent's two, the stranger's four, and only then the rest."""
+def test_team_borrows_from_the_nearest_first_and_unassigned_capacity_last() -> None:
+    """The two units of its sibling, the two of its parent, the four of another department, and only then the rest."""
     departments = [*LAB, a_department("guest", 4)]
     for units, lenders in (
         (3, {"two": 2}),
@@ -76,15 +76,15 @@ def test_a_department_without_parent_borrows_unassigned_capacity_first() -> None
     assert lenders_of([*LAB, a_department("guest")], 8, ("guest", 5)) == {"": 3, "lab": 2}
 
 
-def test_of_a_department_that_lends_two_its_teams_lend_no_more() -> None:
-    """Each of them would; all teams together, and what is promised to the department itself, lend two."""
+def test_lend_limit_of_a_department_covers_all_its_teams_together() -> None:
+    """Each team alone would lend its guarantee; all teams and the department's own guarantee together lend two."""
     lab = [a_department("lab", 2, lend_limit=2), *LAB[1:]]
     departments = [*lab, a_department("guest"), a_department("other", 4)]
     assert lenders_of(departments, 9, ("guest", 6)) == {"other": 4, "lab": 2}
 
 
-def test_what_others_borrow_leaves_a_team_what_its_siblings_leave() -> None:
-    """`guest` began before: of lab's five it has the three that lab's teams do not use themselves."""
+def test_team_borrows_inside_its_department_even_if_an_outside_borrower_started_earlier() -> None:
+    """`guest` started earlier: of lab's five units it has the three that lab's teams do not use themselves."""
     departments = [*LAB, a_department("guest")]
     claims = [holding("g", "guest", 3, started_at=-900), holding("x", "one", 3)]
     loans = loans_of(a_snapshot(a_pool(6), departments, claims), GPU)
@@ -93,11 +93,9 @@ def test_what_others_borrow_leaves_a_team_what_its_siblings_leave() -> None:
 
 @settings(max_examples=examples(300, 5000), deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
-def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_is_idle_inside(
-    seed: int, placed: bool
-) -> None:
-    """Where the limits are kept: what a department and its teams have of others is what they use above all that is promised
-    to them, and what others have of them neither more than they leave idle nor than they lend."""
+def test_loans_in_trees_respect_limits_and_use_nearer_idle_quota_first(seed: int, placed: bool) -> None:
+    """While no limit is exceeded: a department and its teams borrow exactly what they use above their guarantees, and lend
+    neither more than they leave idle nor more than their lend limit."""
     snapshot = a_crowd(seed, World(fair=False, nested=True, placed=placed))
     ledger, loans = usage_of(snapshot, GPU), loans_of(snapshot, GPU)
     assume(not any(is_overdrawn(ledger, id) for id in ledger.accounts) and ledger.root.guaranteed >= 0)
@@ -113,15 +111,15 @@ def test_in_trees_nobody_lends_more_than_it_may_and_nobody_borrows_outside_what_
         own = sum(loan.units for loan in loans if loan.lender == account.id)
         assert own <= max(0, account.guaranteed - account.direct)
     assert sum(loan.units for loan in loans if loan.lender == UNASSIGNED) <= ledger.root.guaranteed
-    assert all(_nobody_nearer_has_any(ledger, loans, loan) for loan in loans)
+    assert all(_nearer_quota_is_used_up(ledger, loans, loan) for loan in loans)
 
 
 def _inside(account: Account) -> set[str]:
     return {str(account.id)}.union(*(_inside(child) for child in account.children))
 
 
-def _nobody_nearer_has_any(ledger: Ledger, loans: tuple[Loan, ...], loan: Loan) -> bool:
-    """Whether every parent of the borrower that is nearer than the lender has lent all that is promised to it itself."""
+def _nearer_quota_is_used_up(ledger: Ledger, loans: tuple[Loan, ...], loan: Loan) -> bool:
+    """Whether every parent of the borrower that is nearer than the lender has lent all of its own guarantee."""
     above = ledger[loan.borrower].parent
     while above is not None and above.parent is not None and str(loan.lender) not in _inside(above):
         lent = sum(other.units for other in loans if other.lender == above.id)
@@ -133,7 +131,7 @@ def _nobody_nearer_has_any(ledger: Ledger, loans: tuple[Loan, ...], loan: Loan) 
 
 @settings(max_examples=examples(60, 1000), deadline=None)
 @given(snapshots() | snapshots(nested=True))
-def test_what_is_borrowed_is_what_departments_use_above_their_guarantee(snapshot: Snapshot) -> None:
+def test_departments_borrow_exactly_what_they_use_above_their_guarantee(snapshot: Snapshot) -> None:
     borrowed: dict[str, int] = {}
     for loan in loans_of(snapshot, snapshot.pools[0].id):
         assert loan.borrower != loan.lender

@@ -1,4 +1,4 @@
-"""Lost work is what is lost at the deadline, by the checkpoints that will have been saved by then."""
+"""Lost work (rule 15) is what is lost at the deadline, counted from the last checkpoint that will have been saved by then."""
 
 import pytest
 
@@ -13,16 +13,16 @@ SETTINGS = Settings(restart_cost=60, notice=600)
 @pytest.mark.parametrize(
     ("checkpointed_at", "every", "lost"),
     [
-        (-1000, None, 1600),  # nobody knows when it saves the next one: until its deadline
-        (-1000, EVERY, 1600),  # the next one would come after its deadline
-        (-1500, EVERY, 300),  # it saves one in 300 seconds, 300 before its deadline
-        (-1200, EVERY, 0),  # it saves one at its deadline
-        (-2000, EVERY, 800),  # the next is a little late
-        (-4000, EVERY, 4600),  # it saves none any more
+        (-1000, None, 1600),  # it does not save regularly: all work until its deadline is lost
+        (-1000, EVERY, 1600),  # the next checkpoint would come after its deadline
+        (-1500, EVERY, 300),  # it will save one in 300 seconds, 300 before its deadline
+        (-1200, EVERY, 0),  # it will save one at its deadline
+        (-2000, EVERY, 800),  # the next one is a little late
+        (-4000, EVERY, 4600),  # the next one is overdue by a full interval: none is expected
         (None, EVERY, 1200),  # since it started, 600 seconds ago: none yet in this attempt
     ],
 )
-def test_a_checkpoint_that_comes_before_the_deadline_counts(
+def test_checkpoint_expected_before_the_deadline_counts(
     checkpointed_at: int | None, every: int | None, lost: int
 ) -> None:
     started_at = -600 if checkpointed_at is None else -9000
@@ -30,7 +30,7 @@ def test_a_checkpoint_that_comes_before_the_deadline_counts(
     assert lost_work(claim, a_pool(4), SETTINGS, 0) == 2 * (lost + 60)
 
 
-def test_who_saves_before_its_deadline_goes_before_one_that_has_saved_later_but_will_not_again() -> None:
+def test_claim_that_will_save_before_its_deadline_is_preempted_first() -> None:
     running = [
         holding("soon", "nlp", 4, started_at=-9000, checkpointed_at=-1500, checkpoint_every=EVERY),
         holding("just", "nlp", 4, started_at=-9000, checkpointed_at=-30, checkpoint_every=EVERY),

@@ -17,11 +17,11 @@ from tests.engine.builders import (
     nodes,
     pending,
 )
-from tests.engine.test_properties import news
+from tests.engine.test_properties import changes_of
 
 
-def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> None:
-    """Else the department would stand above its guarantee when the victims are gone, and the claim could not start."""
+def test_department_does_not_borrow_before_its_own_claim_that_must_stay_inside() -> None:
+    """Otherwise the department would be above its guarantee when the victims are gone, and the claim could not start."""
     claims = [
         holding("h", "b", 4),
         pending("mine", "a", 4, own_only=True, submitted_at=-20),
@@ -38,8 +38,8 @@ def test_nobody_borrows_before_the_departments_own_that_must_stay_inside() -> No
     assert answers(gone)["mine"].decision == "admit"
 
 
-def test_nobody_is_stopped_for_who_may_not_borrow_before_its_departments_own() -> None:
-    """By priority `more` could take h; it would not start for that."""
+def test_borrower_kept_waiting_by_a_reservation_of_its_department_preempts_nothing() -> None:
+    """By priority `more` could preempt h, but it could not start even then."""
     claims = [
         holding("h", "b", 2),
         leaving("l", "b", 2, held_for="mine"),
@@ -52,8 +52,8 @@ def test_nobody_is_stopped_for_who_may_not_borrow_before_its_departments_own() -
     assert decided["mine"].waiting_on == ("l",)
 
 
-def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
-    """The free card stays the owner's, though a card that others leave would suit it better by then."""
+def test_reservation_keeps_its_place_in_later_rounds() -> None:
+    """The free card stays reserved, though a card that others release would suit the claim better by then."""
     machines = nodes(4, 4, 4, 2)
     claims = [
         holding("h0", "b", 1, priority=2, placement=(Placed(0, "n1", (0,)),)),
@@ -76,8 +76,8 @@ def test_a_reservation_keeps_its_place_in_later_rounds() -> None:
     assert decided["p0"].waiting_on == ("h1",)
 
 
-def test_who_counted_by_right_on_a_victim_that_stays_is_answered_again() -> None:
-    """A recall that is inside its guarantee only while its department's own claim is told for another."""
+def test_claim_whose_right_depended_on_a_withdrawn_victim_is_answered_again() -> None:
+    """A recall that is inside its guarantee only while a claim of its department is the victim of another preemptor."""
     machines = nodes(8, 8, 2)
     claims = [
         holding("h0", "c", 4, priority=2, placement=(Placed(0, "n1", (0, 1, 2, 3)),), min_runtime=100, started_at=-603),
@@ -105,8 +105,8 @@ def test_who_counted_by_right_on_a_victim_that_stays_is_answered_again() -> None
     assert not any(decision.victims for decision in again.decisions)
 
 
-def test_a_recall_that_needs_all_its_own_gone_does_not_lose_one_to_a_later_look() -> None:
-    """p2 needs only one of the two told for it once p0 has taken the rest; the other stays no longer than p0 lets it."""
+def test_recall_keeps_every_victim_that_it_needs_when_other_claims_are_reviewed() -> None:
+    """p2 needs only one of its two victims once p0 has taken the rest; the other does not stay, as p0 needs it."""
     claims = [holding(f"h{n}", "a", 1) for n in range(8)]
     claims += [pending("p0", "a", 1, pods=0, priority=1), pending("p1", "a", 1), pending("p2", "c", 1)]
     departments = [a_department("a", 1), a_department("b", 1, None, 0), a_department("c", 6)]
@@ -119,8 +119,8 @@ def test_a_recall_that_needs_all_its_own_gone_does_not_lose_one_to_a_later_look(
     assert not any(decision.victims for decision in again.decisions)
 
 
-def test_a_hold_that_its_own_department_passes_is_looked_at_again() -> None:
-    """p2 holds while it is inside its guarantee; once p0, which is over soon, has started it is not, and p3 need not wait."""
+def test_hold_is_reviewed_when_a_claim_of_its_own_department_passes_it() -> None:
+    """p2 has a hold while it is inside its guarantee; once p0, which ends soon, has started, it is not, and p3 need not wait."""
     claims = [
         holding("h0", "a", 2, placement=(Placed(0, "n1", (0, 1)),), preemptible=False),
         pending("p0", "b", 1, max_runtime=50),
@@ -135,8 +135,8 @@ def test_a_hold_that_its_own_department_passes_is_looked_at_again() -> None:
     assert {d.decision for d in decide(carried_out(snapshot, plan)).decisions} == {"wait"}
 
 
-def test_reservations_of_a_department_are_looked_at_again_together() -> None:
-    """A recall has the first right to its guarantee: what it needs is the same whether p2 reserved in this pass or before."""
+def test_reservations_of_a_department_are_reviewed_together() -> None:
+    """A recall has the first right to its guarantee: what it needs is the same whether p2 reserved in this pass or earlier."""
     claims = [*(holding(f"h{n}", "ab"[n // 2], 2) for n in range(4)), pending("p0", "a", 1)]
     claims += [pending("p1", "b", 1, pods=0, priority=1), pending("p2", "b", 2, priority=1)]
     departments = [a_department("x", 1), a_department("a", 5, parent="x"), a_department("b", 4, parent="x")]
@@ -147,8 +147,8 @@ def test_reservations_of_a_department_are_looked_at_again_together() -> None:
     assert not any(decision.victims or decision.decision == "admit" for decision in again.decisions)
 
 
-def test_whom_another_ones_victim_gives_enough_needs_none_of_its_own() -> None:
-    """p1's victim gives two cards and one would do: p0 takes the other, and h0 stays."""
+def test_surplus_of_another_claims_victim_makes_an_own_victim_unnecessary() -> None:
+    """p1's victim releases two cards, of which p1 needs one: p0 takes the other, and h0 stays."""
     claims = [
         holding("h0", "a", 1, placement=(Placed(0, "n1", (0,)),)),
         holding("h1", "a", 1, placement=(Placed(0, "n1", (1,)),)),
@@ -157,11 +157,11 @@ def test_whom_another_ones_victim_gives_enough_needs_none_of_its_own() -> None:
         pending("p1", "b", 1, priority=1),
     ]
     departments = [a_department("a", 2), a_department("b", 2)]
-    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(5)), departments, claims))
+    decided = settled_decisions(a_snapshot(a_pool(nodes=nodes(5)), departments, claims))
     assert decided == {"p0": ("reclaim", ("h2",)), "p1": ("reclaim", ("h2",))}
 
 
-def test_who_is_looked_at_again_keeps_its_place() -> None:
+def test_reviewed_reservation_keeps_its_place() -> None:
     claims = [
         holding("h0", "a", 1, placement=(Placed(0, "n1", (0,)),)),
         holding("h1", "b", 3, placement=(Placed(0, "n1", (1, 2, 3)),)),
@@ -175,8 +175,9 @@ def test_who_is_looked_at_again_keeps_its_place() -> None:
     assert (decided["p1"].waiting_on, decided["p1"].placement) == (("h1",), (Placed(0, "n1", (1,)),))
 
 
-def test_when_too_much_is_reserved_the_last_compete_anew() -> None:
-    """h1 need not go for p0 once h4 goes for p2, and stays; p1, which came last and would borrow, gives way, not p0."""
+def test_last_claims_in_the_order_compete_again_when_too_much_is_reserved() -> None:
+    """Once h4 leaves for p2, p0 no longer needs h1, which stays; p1, the last in the order, would borrow and gives up its
+    reservation, not p0."""
     sizes = enumerate((3, 1, 1, 1, 3, 1))
     claims = [holding(f"h{n}", "ab"[n // 5], units, submitted_at=0, started_at=0) for n, units in sizes]
     claims += [pending("p0", "c", 3, priority=1), pending("p1", "c", 1), pending("p2", "c", 1, pods=2, priority=1)]
@@ -191,8 +192,8 @@ def test_when_too_much_is_reserved_the_last_compete_anew() -> None:
     assert {d.claim: d.waiting_on for d in again.decisions} == {"p0": ("h0",), "p1": (), "p2": ("h4",)}
 
 
-def test_who_must_stay_inside_counts_what_starts_of_its_own_department() -> None:
-    """The recall starts without a victim; so both of the department's own must go for the claim that may not borrow."""
+def test_claim_that_must_stay_inside_counts_starts_of_its_department() -> None:
+    """The recall starts without a victim, so both claims of b must leave for p1, which must not borrow."""
     claims = [holding("h0", "a", 1), holding("h1", "a", 2), holding("h2", "b", 2), holding("h3", "b", 2)]
     claims += [pending("p0", "b", 1, pods=0, priority=1), pending("p1", "b", 2, priority=1, preemptible=False)]
     departments = [a_department("x", 0), a_department("a", 4, parent="x"), a_department("b", 4, parent="x")]
@@ -204,8 +205,9 @@ def test_who_must_stay_inside_counts_what_starts_of_its_own_department() -> None
     assert (again.withdrawn, [d.victims for d in again.decisions]) == ((), [()])
 
 
-def test_whoever_would_take_the_right_of_a_reservation_does_not_stay() -> None:
-    """Told for `first`, which would start without; `second` was promised its start on the strength of it."""
+def test_leaver_does_not_stay_if_a_reservation_would_lose_its_right() -> None:
+    """`large` and `borrower` were preempted for `first`, which could start without them; but `second` was promised its start
+    because they leave."""
     claims = [
         holding("kept", "a", 1, preemptible=False),
         leaving("small", "a", 1, held_for="second"),
@@ -221,8 +223,8 @@ def test_whoever_would_take_the_right_of_a_reservation_does_not_stay() -> None:
     assert wider.withdrawn == ("borrower", "large", "small")
 
 
-def test_a_team_takes_no_right_of_the_department_above_either() -> None:
-    """What must stay inside the guarantee keeps its reservation; a claim that may borrow would keep it anyway."""
+def test_leaver_of_a_team_does_not_stay_at_the_cost_of_its_parents_reservation() -> None:
+    """A claim that must stay inside the guarantee keeps its reservation; one that may borrow would keep it anyway."""
     departments = [a_department("parent", 4), a_department("team", parent="parent"), a_department("other", 4)]
     leavers = [
         leaving("of-team", "team", 4, held_for="gone", leave_by=300),
@@ -238,56 +240,56 @@ def test_a_team_takes_no_right_of_the_department_above_either() -> None:
     assert decide(with_reservation()).withdrawn == ("of-team",)
 
 
-def nothing_new(snapshot: Snapshot) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """What is decided, and for whom others leave: the next pass says the same and changes nothing."""
+def settled_decisions(snapshot: Snapshot) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The decisions, with the leavers that each waits for. The next pass says the same and changes nothing."""
     plan = decide(snapshot)
-    assert news(decide(carried_out(snapshot, plan))) == []
+    assert changes_of(decide(carried_out(snapshot, plan))) == []
     return {d.claim: (d.decision, d.waiting_on) for d in plan.decisions}
 
 
-def here(id: str, department: str, node: str, *cards: int, **more: object) -> Claim:
+def holding_on(id: str, department: str, node: str, *cards: int, **more: object) -> Claim:
     times = {"submitted_at": 0, "started_at": 0, **more}
     return holding(id, department, len(cards), placement=(Placed(0, node, cards),), **times)
 
 
-def test_who_counts_on_a_victim_of_another_that_starts_at_once_needs_it_no_more_than_its_own() -> None:
-    """first's victim h4 leaves for nobody once first starts after all; second has enough in h2, where it is placed then."""
-    claims = [here("h0", "b", "n1", 0), here("h1", "b", "n1", 1), here("h2", "c", "n1", 2, 3)]
+def test_claim_does_not_wait_for_the_victim_of_a_claim_that_starts_after_all() -> None:
+    """Once `first` starts after all, no claim needs its victim h4: h2 is enough for `second`, which is then placed there."""
+    claims = [holding_on("h0", "b", "n1", 0), holding_on("h1", "b", "n1", 1), holding_on("h2", "c", "n1", 2, 3)]
     claims += [
-        here("h3", "c", "n2", 0, 1, 2),
-        here("h4", "c", "n2", 3),
-        here("h5", "a", "n3", 0),
-        here("h6", "b", "n3", 1),
+        holding_on("h3", "c", "n2", 0, 1, 2),
+        holding_on("h4", "c", "n2", 3),
+        holding_on("h5", "a", "n3", 0),
+        holding_on("h6", "b", "n3", 1),
     ]
     claims += [pending("second", "b", 1, submitted_at=0), pending("third", "a", 1, submitted_at=0)]
     claims += [pending("first", "b", 2, priority=1, submitted_at=0)]
     departments = [a_department("a", 2, None, 0), a_department("b", 6), a_department("c"), a_department("d", 4)]
     departments = [replace(d, policy=a_policy(within="never")) for d in departments]
-    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(4, 4, 4)), departments, claims))
+    decided = settled_decisions(a_snapshot(a_pool(nodes=nodes(4, 4, 4)), departments, claims))
     assert decided == {"first": ("admit", ()), "second": ("reclaim", ("h2",)), "third": ("reclaim", ("h2",))}
 
 
-def test_reservations_that_come_later_take_no_right_from_who_is_looked_at_first() -> None:
-    """A recall, a claim of the same department and a gang of another one, where a lender keeps all it has."""
-    claims = [here("h0", "a", "n1", 0), here("h1", "a", "n2", 0, 1), here("h2", "a", "n3", 0, 1)]
-    claims += [here("h3", "a", "n4", 0, 1), here("h6", "a", "n1", 1)]
+def test_later_reservations_take_no_right_from_those_reviewed_first() -> None:
+    """A recall, a claim of the same department and a gang of another department, where a lender keeps all its quota."""
+    claims = [holding_on("h0", "a", "n1", 0), holding_on("h1", "a", "n2", 0, 1), holding_on("h2", "a", "n3", 0, 1)]
+    claims += [holding_on("h3", "a", "n4", 0, 1), holding_on("h6", "a", "n1", 1)]
     claims += [pending("gang", "b", 1, pods=2, submitted_at=0), pending("one", "a", 1, priority=1, submitted_at=0)]
     claims += [pending("recall", "a", 1, pods=0, priority=2, submitted_at=0)]
     departments = [a_department("a", 5, parent="x"), a_department("b", 4, None, 0, parent="x"), a_department("x")]
-    decided = nothing_new(a_snapshot(a_pool(nodes=nodes(2, 2, 2, 2, 1)), departments, claims))
+    decided = settled_decisions(a_snapshot(a_pool(nodes=nodes(2, 2, 2, 2, 1)), departments, claims))
     assert {kind for kind, _ in decided.values()} == {"reclaim"}
 
 
-def test_who_would_borrow_is_looked_at_again_when_its_own_department_takes_the_right() -> None:
-    """p1, a recall, comes after p0 and must stay inside: p0 may not borrow before it has started."""
+def test_borrower_is_reviewed_when_a_claim_of_its_department_takes_its_right() -> None:
+    """p1, a recall, comes after p0 and must stay inside: p0 must not borrow before p1 has started."""
     claims = [
-        here("h0", "b", "n1", 0, priority=2),
-        here("h1", "a", "n1", 1, 2, started_at=-146),
-        here("h2", "a", "n1", 3, preemptible=False),
-        here("h3", "b", "n2", 0, 1, 2, 3, started_at=-759),
-        here("h4", "a", "n3", 0, 1, priority=2, submitted_at=-281, started_at=-263),
-        here("h5", "b", "n3", 2, priority=2),
-        here("h6", "a", "n4", 0, 1, priority=1, submitted_at=-108, started_at=-102),
+        holding_on("h0", "b", "n1", 0, priority=2),
+        holding_on("h1", "a", "n1", 1, 2, started_at=-146),
+        holding_on("h2", "a", "n1", 3, preemptible=False),
+        holding_on("h3", "b", "n2", 0, 1, 2, 3, started_at=-759),
+        holding_on("h4", "a", "n3", 0, 1, priority=2, submitted_at=-281, started_at=-263),
+        holding_on("h5", "b", "n3", 2, priority=2),
+        holding_on("h6", "a", "n4", 0, 1, priority=1, submitted_at=-108, started_at=-102),
         pending("p0", "a", 3, priority=2, submitted_at=-533),
         pending("p1", "a", 1, pods=0, priority=2, submitted_at=-20),
         pending("p2", "b", 4, pods=0, priority=1, submitted_at=-19),
@@ -297,11 +299,11 @@ def test_who_would_borrow_is_looked_at_again_when_its_own_department_takes_the_r
         a_department("a", 6, 6, 3, weight=2, policy=a_policy(within="lower_or_newer_equal")),
         a_department("b", 6, weight=2, policy=a_policy(reclaim="never", borrow_preempt=BorrowPreempt())),
     ]
-    nothing_new(a_snapshot(a_pool(nodes=nodes(4, 4, 4, 2)), departments, claims, fair_sharing=True))
+    settled_decisions(a_snapshot(a_pool(nodes=nodes(4, 4, 4, 2)), departments, claims, fair_sharing=True))
 
 
-def test_when_a_quota_is_cut_the_last_reservation_gives_way() -> None:
-    """Both were promised a start when the two go; by now the pool is one unit smaller."""
+def test_last_reservation_is_given_up_when_the_pool_shrinks() -> None:
+    """Both claims were promised a start when h0 and h1 are gone; since then the pool has lost a unit."""
     claims = [
         leaving("h0", "b", 1, held_for="first"),
         leaving("h1", "b", 1, held_for="second"),
@@ -316,7 +318,7 @@ def test_when_a_quota_is_cut_the_last_reservation_gives_way() -> None:
     ]
 
 
-def test_when_the_pool_is_cut_who_borrows_gives_way_before_who_uses_just_what_it_is_promised() -> None:
+def test_reservation_of_a_borrower_is_given_up_before_one_inside_its_guarantee() -> None:
     claims = [
         leaving("h0", "b", 1, held_for="borrower"),
         leaving("h1", "b", 1, held_for="owner"),
@@ -327,8 +329,9 @@ def test_when_the_pool_is_cut_who_borrows_gives_way_before_who_uses_just_what_it
     assert (decided["borrower"].decision, decided["owner"].decision) == ("wait", "reclaim")
 
 
-def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short() -> None:
-    """Each keeps what it is promised, four units of three. Were the reservation given up, `higher` would get them."""
+def test_entitled_claim_keeps_its_reservation_in_a_short_pool() -> None:
+    """Each department keeps its guarantee: four units, of which the pool has three. If the reservation were given up,
+    `higher` would get the units."""
     claims = [
         leaving("l", "a", 1, held_for="first"),
         pending("first", "a", 2, reserved=Reservation(2, ())),
@@ -339,11 +342,11 @@ def test_who_still_has_the_right_keeps_its_reservation_in_a_pool_that_is_short()
     assert (decided["first"].waiting_on, decided["higher"].decision) == (("l",), "wait")
 
 
-def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() -> None:
-    """`meek` holds two cards of n2 until h is told; then `first` starts there, and h goes for `second` alone."""
+def test_victim_shared_with_a_claim_that_starts_after_all_leaves_for_the_other() -> None:
+    """`meek` has a hold on two cards of n2 until h is preempted; then `first` starts there, and h leaves for `second` alone."""
     claims = [
-        here("h", "d", "n1", 0, 1, 2, 3, 4),
-        here("fixed", "a", "n2", 0, 1, preemptible=False),
+        holding_on("h", "d", "n1", 0, 1, 2, 3, 4),
+        holding_on("fixed", "a", "n2", 0, 1, preemptible=False),
         pending("meek", "c", 4, submitted_at=-30),
         pending("first", "a", 2, submitted_at=-20),
         pending("second", "b", 3),
@@ -354,11 +357,11 @@ def test_a_victim_of_who_starts_after_all_goes_for_who_waits_for_it_as_well() ->
     decided = answers(snapshot)
     assert (decided["first"].placement, decided["first"].victims) == ((Placed(0, "n2", (2, 3)),), ())
     assert (decided["second"].victims, decided["second"].waiting_on) == (("h",), ("h",))
-    nothing_new(snapshot)
+    settled_decisions(snapshot)
 
 
-def test_whom_nobody_needs_any_more_stays_before_the_next_is_looked_at() -> None:
-    """In a tree: the recall, for which h was told, starts since i goes for w; w waits for i as before, not for h."""
+def test_unneeded_victim_stays_before_the_next_claim_is_reviewed() -> None:
+    """In a tree: the recall, for which h was preempted, can start since i leaves for w; w still waits for i, not for h."""
     claims = [
         holding("h", "a", 2, started_at=-65),
         holding("i", "a", 1),
@@ -366,11 +369,11 @@ def test_whom_nobody_needs_any_more_stays_before_the_next_is_looked_at() -> None
         pending("recall", "a", 4, pods=0, priority=1, submitted_at=-20),
     ]
     departments = [a_department("a", 6), a_department("x"), a_department("y", parent="x")]
-    decided = nothing_new(a_snapshot(a_pool(8), departments, claims))
+    decided = settled_decisions(a_snapshot(a_pool(8), departments, claims))
     assert decided == {"recall": ("admit", ()), "w": ("reclaim", ("i",))}
 
 
-def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gave_its_reservation_up() -> None:
+def test_waiting_claims_are_asked_again_after_a_preemption_even_if_one_gave_up_its_reservation() -> None:
     claims = [
         leaving("l", "b", 1, held_for="paused"),
         holding("h", "b", 4),
@@ -384,9 +387,9 @@ def test_those_who_wait_are_asked_again_once_somebody_is_told_though_another_gav
     assert (decided["w"].victims, decided["meek"].decision, decided["paused"].decision) == (("h",), "reclaim", "wait")
 
 
-def test_who_leaves_of_itself_is_never_asked_to_stay() -> None:
-    """A node is emptied, say: `w` waits for who leaves it. Once a place is free elsewhere nobody waits for that claim any
-    more, and it goes all the same."""
+def test_leaver_without_a_preemptor_is_never_withdrawn() -> None:
+    """For example on a node that is emptied: `w` waits for its leaver. Once a place is free elsewhere no claim waits for that
+    leaver any more, and it leaves all the same."""
     pool = a_pool(nodes=nodes(1, 1))
     claims = [
         leaving("emptied", "b", 1, leave_by=500, placement=(Placed(0, "n1", (0,)),)),
@@ -401,13 +404,13 @@ def test_who_leaves_of_itself_is_never_asked_to_stay() -> None:
     assert (answers(later)["w"].decision, decide(later).withdrawn) == (DecisionKind.ADMIT, ())
 
 
-def test_who_was_asked_before_a_department_began_to_borrow_is_asked_again() -> None:
-    """The borrower of higher priority comes before `v`, when `a` does not borrow yet; `h` did not start in this pass."""
+def test_waiting_claim_is_asked_again_once_a_department_begins_to_borrow() -> None:
+    """The borrower `w` of higher priority is asked before `v`, when a does not borrow yet; h did not start in this pass."""
     policy = a_policy(within="never", borrow_preempt=BorrowPreempt())
     departments = [a_department("a", 2), a_department("b", policy=policy), a_department("c", 2)]
-    claims = [here("h", "a", "n1", 0, 1), pending("w", "b", 3, priority=1), pending("v", "a", 2)]
+    claims = [holding_on("h", "a", "n1", 0, 1), pending("w", "b", 3, priority=1), pending("v", "a", 2)]
     snapshot = a_snapshot(a_pool(nodes=nodes(3, 2)), departments, claims)
     plan = decide(snapshot)
     decided = {decision.claim: decision for decision in plan.decisions}
     assert (decided["v"].decision, decided["w"].victims) == ("admit", ("h",))
-    assert news(decide(carried_out(snapshot, plan))) == []
+    assert changes_of(decide(carried_out(snapshot, plan))) == []

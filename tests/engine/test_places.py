@@ -1,4 +1,4 @@
-"""Where pods go, and what fits nowhere: one sentence a case."""
+"""Placement (rule 8): where pods are placed, and the reasons where they fit nowhere."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,7 @@ def test_whole_cards_go_to_the_node_with_the_least_left_over() -> None:
     assert decision.placement == (Placed(0, "n2", (0, 1, 2, 3)),)
 
 
-def test_enough_units_that_are_not_together_are_not_enough() -> None:
+def test_claim_waits_as_fragmented_if_enough_units_are_free_on_different_nodes_only() -> None:
     pool = a_pool(nodes=nodes(4, 4))
     claims = [
         holding("h1", "a", 2, placement=(Placed(0, "n1", (0, 1)),)),
@@ -51,7 +51,7 @@ def test_enough_units_that_are_not_together_are_not_enough() -> None:
     assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 2, (Move("h1", 0, "n1", "n2", (0, 1)),)),))
 
 
-def test_the_largest_that_fits_counts_only_machines_that_take_one_more_pod() -> None:
+def test_largest_fit_counts_only_nodes_that_take_one_more_pod() -> None:
     machines = tuple(replace(node, pods=pods) for node, pods in zip(nodes(4, 4), (1, 2), strict=True))
     claims = [
         holding("h1", "a", 1, placement=(Placed(0, "n1", (0,)),), preemptible=False),
@@ -62,7 +62,7 @@ def test_the_largest_that_fits_counts_only_machines_that_take_one_more_pod() -> 
     assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(5, 2, ()),))
 
 
-def test_larger_than_any_node_is_impossible() -> None:
+def test_pod_larger_than_every_node_is_impossible() -> None:
     decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], [pending("w", "a", 6)]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4)
 
@@ -71,7 +71,7 @@ def a_machine(name: str, cards: int, cpu: int | None, memory: int | None) -> Nod
     return Node(name, (Card(1),) * cards, cpu_milli=cpu, memory_mib=memory)
 
 
-def test_cpu_or_memory_that_no_machine_has_beside_the_cards_is_named_with_the_nearest() -> None:
+def test_reason_names_missing_cpu_and_memory_and_the_closest_node() -> None:
     machines = (
         a_machine("n1", 4, 16_000, 64_000),
         a_machine("n2", 8, 32_000, 32_000),
@@ -89,19 +89,19 @@ def test_cpu_or_memory_that_no_machine_has_beside_the_cards_is_named_with_the_ne
     assert advice(reason).startswith("Request less CPU or memory")
 
 
-def test_where_cards_are_free_and_the_machine_s_memory_is_not_it_says_so() -> None:
+def test_reason_names_the_memory_of_the_node_where_only_that_is_missing() -> None:
     machines = a_machine("n1", 4, None, 64_000), a_machine("n2", 1, None, 640_000)
     claims = [
         holding("h", "a", 1, memory_mib=40_000, placement=(Placed(0, "n1", (0,)),), preemptible=False),
         pending("w", "a", 2, cpu_milli=9_000, memory_mib=32_000),
     ]
     decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 5)], claims))["w"]
-    machine = Machine("n1", 9_000, 24_000, 9_000, 32_000)  # as much CPU as one likes
+    machine = Machine("n1", 9_000, 24_000, 9_000, 32_000)  # CPU of the node is not limited
     assert (decision.decision, decision.reasons) == (WAIT, (Fragmented(4, 1, (), machine),))
 
 
 def shared_card(units: int = 50, **more: Any) -> Node:
-    """One time-sliced card, as on a small virtual machine whose network bounds the pods."""
+    """A node with one time-sliced card, like a small virtual machine whose network limits the number of pods."""
     return Node("g4dn", (Card(units),), **more)
 
 
@@ -117,7 +117,7 @@ def running(count: int, department: str = "a") -> list[Claim]:
     ]
 
 
-def test_a_node_that_is_full_of_pods_takes_no_more_however_much_of_its_card_is_free() -> None:
+def test_node_at_its_pod_limit_takes_no_more_pods_even_with_free_units() -> None:
     node = shared_card(pods=29)
     assert replicas(node, *running(28), pending("w", "a", 1))["w"].decision is ADMIT
     decision = replicas(node, *running(29), pending("w", "a", 1))["w"]
@@ -129,17 +129,17 @@ def test_a_node_that_is_full_of_pods_takes_no_more_however_much_of_its_card_is_f
     assert "fewer, larger pods" in advice(reason)
 
 
-def test_a_gang_of_more_pods_than_its_nodes_take_can_never_run() -> None:
+def test_gang_of_more_pods_than_the_nodes_take_is_impossible() -> None:
     decision = replicas(shared_card(pods=29), pending("w", "a", 1, pods=30))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 29)
 
 
-def test_an_owner_gets_the_pod_that_a_borrower_s_pod_leaves() -> None:
+def test_claim_inside_its_guarantee_reclaims_a_pod_slot_from_a_borrower() -> None:
     decision = replicas(shared_card(pods=29), *running(29, "b"), pending("w", "a", 1))["w"]
     assert (decision.decision, decision.victims) == (RECLAIM, ("h00",))
 
 
-def test_pools_that_share_a_machine_share_its_pods() -> None:
+def test_pools_that_share_a_node_share_its_pod_limit() -> None:
     whole = a_pool(nodes=(Node("n1", (Card(1),) * 2, pods=1),))
     parts = a_pool(id="parts", unit="replica", nodes=(Node("n1", (Card(4),), pods=1),))
     tenants = Department("a", quotas={PoolId(POOL): Quota(2), PoolId("parts"): Quota(4)})  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_pools_that_share_a_machine_share_its_pods() -> None:
     assert answers(snapshot)["w"].decision is WAIT
 
 
-def test_a_device_that_the_node_has_no_more_of_is_named() -> None:
+def test_reason_names_the_device_of_which_no_node_has_enough() -> None:
     machines = (Node("n1", (Card(1),) * 4, devices={"rdma/hca": 2}), Node("n2", (Card(1),) * 4))
     pool, asked = a_pool(nodes=machines), pending("w", "a", 1, devices={"rdma/hca": 1})
     holder = holding("h", "a", 1, devices={"rdma/hca": 1}, placement=(Placed(0, "n1", (0,)),))
@@ -165,7 +165,7 @@ def test_a_device_that_the_node_has_no_more_of_is_named() -> None:
     assert answers(a_snapshot(pool, [a_department("a", 8)], [nowhere]))["w"].decision is IMPOSSIBLE
 
 
-def test_pods_and_devices_are_read_and_written_as_json() -> None:
+def test_pod_limits_and_devices_round_trip_as_json() -> None:
     pool = a_pool(nodes=(Node("n1", (Card(1),), pods=29, devices={"rdma/hca": 2}),))
     snapshot = a_snapshot(pool, [a_department("a", 1)], [pending("w", "a", 1, devices={"rdma/hca": 1})])
     written = snapshot_to_json(snapshot)
@@ -173,7 +173,7 @@ def test_pods_and_devices_are_read_and_written_as_json() -> None:
     assert parse_snapshot(written) == snapshot
 
 
-def test_of_a_gang_the_machine_is_named_that_the_next_pod_would_need() -> None:
+def test_reason_of_a_gang_names_the_node_closest_for_its_next_pod() -> None:
     machines = a_machine("n1", 4, 16_000, None), a_machine("n2", 4, 12_000, None)
     asked = pending("w", "a", 1, pods=4, cpu_milli=8_000)
     decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], [asked]))["w"]
@@ -181,7 +181,7 @@ def test_of_a_gang_the_machine_is_named_that_the_next_pod_would_need() -> None:
     assert decision.reasons == (Fragmented(8, 3, machine=Machine("n2", 4_000, 0, 8_000, 0), empty=True),)
 
 
-def test_where_cards_are_missing_or_a_common_domain_no_machine_is_named() -> None:
+def test_reason_names_no_node_where_cards_or_a_common_domain_are_missing() -> None:
     apart = tuple(replace(a_machine(f"n{n}", 2, 16_000, None), domain=f"d{n}") for n in (1, 2))
     departments = [a_department("a", 4)]
     cards = pending("w", "a", 3, cpu_milli=1_000)
@@ -191,7 +191,7 @@ def test_where_cards_are_missing_or_a_common_domain_no_machine_is_named() -> Non
         assert reason == Fragmented(4, 2, empty=True)
 
 
-def test_larger_than_what_a_short_pool_has_left_waits() -> None:
+def test_claim_larger_than_the_present_capacity_of_a_short_pool_waits() -> None:
     pool = a_pool(nodes=nodes(4), nominal=8)
     decision = answers(a_snapshot(pool, [a_department("a", 8)], [pending("w", "a", 8)]))["w"]
     assert decision.decision is WAIT
@@ -239,8 +239,8 @@ def test_a_part_of_a_card_goes_to_the_fullest_card_that_has_room() -> None:
     assert decision.placement == (Placed(0, "n1", (1,)),)
 
 
-def test_a_part_leaves_rather_a_quarter_of_a_card_than_what_hardly_anybody_asks_for() -> None:
-    """Of cards of 100: beside h1 there would be 15 left, beside h2 25, beside h3 28. Beside h4 nothing is left: best of all."""
+def test_part_of_a_card_is_placed_where_it_leaves_a_useful_remainder() -> None:
+    """On cards of 100 units: beside h1 15 would be left, beside h2 25, beside h3 28. Beside h4 nothing is left, which is best."""
 
     def chosen(*used: int) -> str:
         held = [holding(f"h{n}", "a", u, placement=(Placed(0, f"n{n}", (0,)),)) for n, u in enumerate(used, start=1)]
@@ -251,11 +251,11 @@ def test_a_part_leaves_rather_a_quarter_of_a_card_than_what_hardly_anybody_asks_
         return placed.node
 
     assert [chosen(35, 25), chosen(35, 25, 22), chosen(35, 25, 22, 50)] == ["n2", "n2", "n4"]
-    assert [chosen(30, 29), chosen(31, 29)] == ["n1", "n2"]  # 20 are asked for, 19 are not
-    assert chosen(35, 10) == "n1"  # twice 15 are less than 40
+    assert [chosen(30, 29), chosen(31, 29)] == ["n1", "n2"]  # requests of 20 units are common, of 19 not
+    assert chosen(35, 10) == "n1"  # twice 15 is less than 40
 
 
-def test_memory_and_compute_of_a_card_bind_both() -> None:
+def test_memory_and_compute_of_a_card_are_both_limits() -> None:
     pool = a_pool(unit="MiB", nodes=(Node("n1", (Card(16384, 100), Card(16384, 100))),))
     claims = [
         holding("h", "a", 1024, cores_per_pod=90, placement=(Placed(0, "n1", (0,)),)),
@@ -264,8 +264,8 @@ def test_memory_and_compute_of_a_card_bind_both() -> None:
     assert answers(a_snapshot(pool, [a_department("a", 32768)], claims))["w"].placement == (Placed(0, "n1", (1,)),)
 
 
-def test_of_equal_victims_those_go_whose_place_leaves_least_fragmented() -> None:
-    """One of n1 or one of n2 would do. On n2 a card would be left over beside the place, on n1 none is."""
+def test_among_equal_victims_those_leaving_least_fragmentation_are_preempted() -> None:
+    """One victim on n1 or one on n2 would be enough. On n2 a card would be left over beside the place, on n1 none is."""
     pool = a_pool(nodes=nodes(4, 4))
     claims = [
         holding("z", "b", 2, placement=(Placed(0, "n1", (0, 1)),)),
@@ -279,8 +279,9 @@ def test_of_equal_victims_those_go_whose_place_leaves_least_fragmented() -> None
     assert (decision.victims, decision.placement) == (("z",), (Placed(0, "n1", (0, 1)),))
 
 
-def test_what_compute_costs_takes_no_memory_of_a_card() -> None:
-    """Both pay for 90 and 10 percent of a card; 1 GiB leaves the other 15 of its card to who needs little compute."""
+def test_charge_for_compute_occupies_no_memory_of_the_card() -> None:
+    """`h` takes 1 GiB, but is charged for 90 percent of the compute; the other 15 GiB of its card stay free for a claim that
+    needs little compute."""
     pool = a_pool(unit="GiB", nodes=(Node("n1", (Card(16, 100), Card(16, 100))),))
     heavy = resized(holding("h", "a", 0, cores_per_pod=90, placement=(Placed(0, "n1", (0,)),)), 1, pool)
     light = resized(pending("w", "a", 0, cores_per_pod=10), 15, pool)
@@ -291,7 +292,7 @@ def test_what_compute_costs_takes_no_memory_of_a_card() -> None:
     assert answers(a_snapshot(pool, department, [heavy, more]))["w"].placement == (Placed(0, "n1", (1,)),)
 
 
-def test_cpu_and_memory_of_a_node_bind_across_its_pools() -> None:
+def test_cpu_and_memory_of_a_node_are_limits_across_its_pools() -> None:
     first = a_pool(nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
     second = Pool("other", nodes=nodes(2, cpu_milli=8000, memory_mib=1000))
     claims = [
@@ -307,7 +308,7 @@ def on(node: str, *cards: int) -> tuple[Placed, ...]:
 
 
 OWNERS = [a_department("a", 4), a_department("b", 3), a_department("c", 1)]
-MIXED = [  # on each node one card of b's own, which nobody may preempt
+MIXED = [  # on each node one card within b's guarantee, which is not preempted
     holding("b1", "b", 1, placement=on("n1", 0)),
     holding("b2", "b", 1, placement=on("n2", 0)),
     holding("c1", "c", 1, placement=on("n1", 1)),
@@ -315,21 +316,21 @@ MIXED = [  # on each node one card of b's own, which nobody may preempt
 ]
 
 
-def test_who_is_inside_the_guarantee_is_told_that_no_node_can_be_cleared() -> None:
+def test_claim_inside_its_guarantee_waits_with_no_node_to_clear() -> None:
     pool = a_pool(nodes=nodes(4, 4))
     decision = answers(a_snapshot(pool, OWNERS, [*MIXED, pending("w", "a", 4)]))["w"]
     assert (decision.decision, decision.victims, decision.reasons[0]) == (WAIT, (), NoNodeToClear(3))
     assert isinstance(decision.reasons[1], Fragmented)
     gang = answers(a_snapshot(pool, [a_department("a", 6), *OWNERS[1:]], [*MIXED, pending("w", "a", 2, pods=3)]))["w"]
     assert (gang.decision, gang.reasons[0]) == (WAIT, NoNodeToClear(4))
-    starving = pending("s", "d", 4, submitted_at=-9_000)  # holds places that who is inside the guarantee passes
+    starving = pending("s", "d", 4, submitted_at=-9_000)  # its hold is passed by claims inside their guarantee
     behind = answers(a_snapshot(pool, [*OWNERS, a_department("d")], [*MIXED, starving, pending("w", "a", 4)]))["w"]
     assert (behind.decision, behind.reasons[0]) == (WAIT, NoNodeToClear(3))
     cleared = answers(a_snapshot(pool, OWNERS, [*MIXED, pending("w", "a", 3)]))["w"]
     assert (cleared.decision, len(cleared.victims)) == (RECLAIM, 1)
 
 
-def test_who_would_borrow_or_lacks_units_is_not_told_so() -> None:
+def test_borrowers_and_claims_that_lack_units_do_not_get_no_node_to_clear() -> None:
     pool = a_pool(nodes=nodes(4, 4))
     borrower = answers(a_snapshot(pool, [a_department("a", 3), *OWNERS[1:]], [*MIXED, pending("w", "a", 4)]))["w"]
     protected = [replace(claim, min_runtime=900, started_at=0) for claim in MIXED]
@@ -359,7 +360,7 @@ def test_mig_victims_free_an_instance_of_the_right_profile() -> None:
     assert (decision.decision, decision.victims) == (RECLAIM, ("big",))
 
 
-def test_mig_on_free_cards_starts_only_at_listed_slices() -> None:
+def test_mig_on_freely_cut_cards_starts_only_at_listed_slices() -> None:
     pool = a_pool(unit="slice", mig="A100-80GB", nodes=nodes(1, units=8))
     claims = [
         holding("h", "a", 1, profile="1g.10gb", placement=(Placed(0, "n1", (0,), 1),)),
@@ -371,14 +372,14 @@ def test_mig_on_free_cards_starts_only_at_listed_slices() -> None:
     assert decided["v"].decision is WAIT
 
 
-def test_a_profile_nobody_knows_is_impossible() -> None:
+def test_unknown_profile_is_impossible() -> None:
     pool = a_pool(unit="slice", mig="A30", nodes=nodes(1, units=4))
     claims = [pending("w", "a", 0, profile="3g.40gb")]
     decision = answers(a_snapshot(pool, [a_department("a", 4)], claims))["w"]
     assert (decision.decision, decision.reasons) == (IMPOSSIBLE, (NoSuchProfile(),))
 
 
-def test_a_gang_that_wants_one_domain_stays_in_one() -> None:
+def test_same_domain_gang_is_placed_in_one_domain() -> None:
     first, second, third = nodes(2, 2, 2)
     spread = (replace(first, domain="r1"), replace(second, domain="r2"), replace(third, domain="r2"))
     decision = answers(
@@ -387,8 +388,8 @@ def test_a_gang_that_wants_one_domain_stays_in_one() -> None:
     assert [placed.node for placed in decision.placement or ()] == ["n2", "n3"]
 
 
-def test_whole_cards_go_where_the_least_gpu_share_is_lost_for_want_of_cpu() -> None:
-    """On n1 the pod would leave 3 cards and no CPU; on n2, which has more free, nothing is lost."""
+def test_whole_cards_are_placed_where_fewest_cards_are_left_without_cpu() -> None:
+    """On n1 the pod would leave 3 cards without CPU; on n2, which has more free cards, none."""
     machines = (Node("n1", (Card(),) * 4, cpu_milli=40_000), Node("n2", (Card(),) * 8, cpu_milli=160_000))
     hungry = pending("w", "a", 1, cpu_milli=40_000)
     assert answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 12)], [hungry]))["w"].placement == (
@@ -400,7 +401,7 @@ def test_whole_cards_go_where_the_least_gpu_share_is_lost_for_want_of_cpu() -> N
     )
 
 
-def test_what_is_outside_the_quota_is_no_capacity() -> None:
+def test_cards_used_outside_the_quota_are_no_capacity() -> None:
     node = Node("n1", (Card(1), Card(1, outside=1), Card(1), Card(1, outside=3)))
     pool = a_pool(nodes=(node,), nominal=4)
     decided = answers(a_snapshot(pool, [a_department("a", 4)], [pending("w", "a", 2), pending("x", "a", 1)]))
@@ -411,7 +412,7 @@ def test_what_is_outside_the_quota_is_no_capacity() -> None:
     assert parse_snapshot(written).pools == (pool,)
 
 
-def test_a_shared_card_of_which_others_have_a_part_is_no_whole_card() -> None:
+def test_shared_card_partly_used_outside_the_quota_is_no_whole_card() -> None:
     node = Node("n1", (Card(10, outside=4), Card(10, outside=4)))
     pool = a_pool(nodes=(node,), unit="GiB", nominal=20)
     claims = [pending("part", "a", 6), pending("whole", "a", 10), pending("two", "a", 20)]
@@ -420,7 +421,7 @@ def test_a_shared_card_of_which_others_have_a_part_is_no_whole_card() -> None:
     assert (decided["whole"].decision, decided["two"].decision) == (WAIT, WAIT)
 
 
-def test_of_a_card_that_mig_cuts_others_have_the_last_slices() -> None:
+def test_use_outside_the_quota_occupies_the_last_slices_of_a_mig_card() -> None:
     pool = a_pool(nodes=(Node("n1", (Card(8, outside=4),)),), unit="slice", mig="A100-80GB", nominal=8)
     asked = [pending("w", "a", 4, profile="3g.40gb"), pending("x", "a", 1, profile="1g.10gb")]
     decided = answers(a_snapshot(pool, [a_department("a", 8)], asked))

@@ -17,7 +17,7 @@ from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nod
 from tests.engine.strategies import snapshots
 
 
-def test_every_line_gets_a_plan_and_a_bad_one_an_error(tmp_path: Path) -> None:
+def test_every_line_gets_a_plan_or_an_error(tmp_path: Path) -> None:
     good = json.dumps(snapshot_to_json(a_snapshot(a_pool(4), [a_department("a", 4)], [pending("w", "a", 2)])))
     lines = [
         good,
@@ -63,7 +63,7 @@ WORLD = snapshot_to_json(
         ('{"pools": [], "departments": [], "id": {"deep": []}, "now": 0}', "id: expected a string"),
     ],
 )
-def test_garbage_gives_an_error_that_names_the_line(line: str, error: str) -> None:
+def test_invalid_line_gives_an_error_that_names_the_line(line: str, error: str) -> None:
     [answer] = answers([line])
     assert answer["error"].startswith("line 1: ")
     assert error in answer["error"]
@@ -89,7 +89,9 @@ def test_garbage_gives_an_error_that_names_the_line(line: str, error: str) -> No
         ("pools.0.nodes.0.cards.0.units", 2**53 - 1, None),
     ],
 )
-def test_a_wrong_value_is_named_or_harmless(where: str, value: object, error: str | None) -> None:
+def test_wrong_value_gives_an_error_that_names_its_key_or_is_harmless(
+    where: str, value: object, error: str | None
+) -> None:
     line = json.loads(json.dumps(WORLD))
     *path, last = [int(step) if step.isdigit() else step for step in where.split(".")]
     place = line
@@ -100,7 +102,7 @@ def test_a_wrong_value_is_named_or_harmless(where: str, value: object, error: st
     assert error in answer["error"] if error is not None else "decisions" in answer
 
 
-def test_endless_cards_are_refused_where_mig_cuts_them() -> None:
+def test_mig_cards_with_too_many_slices_are_refused() -> None:
     pool = a_pool(nodes=nodes(1, units=10**9), mig="A100-80GB")
     [answer] = answers([json.dumps(snapshot_to_json(a_snapshot(pool, [], [])))])
     assert answer["error"] == "line 1: pools[0].nodes[0].cards[0].units: expected at most 64 slices, got 1000000000"
@@ -113,7 +115,7 @@ VALUES = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(snapshots() | snapshots(placed=True, nested=True), st.data())
-def test_whatever_stands_in_a_line_it_gets_a_plan_or_an_error(snapshot: Snapshot, data: st.DataObject) -> None:
+def test_line_with_arbitrary_values_gets_a_plan_or_an_error(snapshot: Snapshot, data: st.DataObject) -> None:
     line = json.loads(json.dumps(snapshot_to_json(snapshot)))
     for _ in range(data.draw(st.integers(1, 3))):
         place = line
@@ -129,14 +131,14 @@ def test_whatever_stands_in_a_line_it_gets_a_plan_or_an_error(snapshot: Snapshot
     assert ("error" in answer) != ("decisions" in answer)
 
 
-def test_a_what_if_is_planned_for_every_line() -> None:
+def test_what_if_is_answered_for_every_line() -> None:
     lines = [json.dumps(WORLD), json.dumps(WORLD | {"departments": [], "claims": []})]
     changed, broken = answers(lines, [["drain", "n1"], ["request", "a", "gpu", "units_per_pod=2"]])
     assert [change["claim"] for change in changed["what_if"]["changes"]] == ["w", "what-if-1"]
     assert broken == {"id": "case", "error": "line 2: unknown department 'a'; known: none"}
 
 
-def test_a_drain_tells_who_is_on_the_node() -> None:
+def test_what_if_of_a_drain_lists_the_claims_on_the_nodes() -> None:
     placed = {"placement": [{"pod": 0, "node": "n2", "cards": [0]}]}
     world = WORLD | {"claims": [claim | (placed if claim["id"] == "h" else {}) for claim in WORLD["claims"]]}
     [answer] = answers([json.dumps(world)], [["drain", "n2", "n1"]])
@@ -145,7 +147,7 @@ def test_a_drain_tells_who_is_on_the_node() -> None:
     assert "standing" not in answer["what_if"]
 
 
-def test_departments_may_stand_as_deep_as_they_like() -> None:
+def test_departments_can_be_nested_to_any_depth() -> None:
     chain = [a_department(f"d{n}", 1, parent=f"d{n - 1}" if n else None) for n in range(2_000)]
     deep = a_snapshot(a_pool(2_000), chain, [pending("w", "d1999", 2)])
     [planned] = answers([json.dumps(snapshot_to_json(deep))])
@@ -159,6 +161,6 @@ def test_snapshots_are_read_from_standard_input(monkeypatch: pytest.MonkeyPatch)
     assert json.loads(out.getvalue()) == {"id": "e", "decisions": [], "withdrawn": []}
 
 
-def test_a_file_that_is_not_there_is_an_error() -> None:
+def test_missing_file_is_an_error() -> None:
     with pytest.raises(CommandError, match="cannot read /nowhere"):
         call_command("plan", snapshots="/nowhere")

@@ -1,4 +1,4 @@
-"""What holds for every snapshot, whatever it contains (docs/quota-rules-reference.md, "Invariants")."""
+"""Properties of the plan of every snapshot (docs/quota-rules-reference.md, "Invariants")."""
 
 import copy
 import random
@@ -26,13 +26,13 @@ many = settings(max_examples=examples(50, 3000), deadline=None)
 
 @many
 @given(ANY)
-def test_every_pending_claim_gets_one_answer_within_space_and_rights(snapshot: Snapshot) -> None:
+def test_every_pending_claim_gets_one_answer_within_capacity_and_quota(snapshot: Snapshot) -> None:
     assert invariants.of_plan(snapshot, decide(snapshot)) == ()
 
 
 @many
 @given(ANY, st.randoms(use_true_random=False))
-def test_the_snapshot_is_not_changed_and_the_order_of_its_parts_does_not_matter(
+def test_plan_does_not_change_the_snapshot_or_depend_on_the_order_of_its_parts(
     snapshot: Snapshot, chance: random.Random
 ) -> None:
     before = copy.deepcopy(snapshot)
@@ -48,8 +48,8 @@ def test_the_snapshot_is_not_changed_and_the_order_of_its_parts_does_not_matter(
     assert written == orjson.dumps(snapshot_to_json(snapshot))
 
 
-def news(plan: Plan) -> list[tuple[str, ...]]:
-    """What a plan changes in the world."""
+def changes_of(plan: Plan) -> list[tuple[str, ...]]:
+    """What a plan changes when it is carried out: starts, preemptions and withdrawn notices."""
     changes = [(d.claim, *d.victims) for d in plan.decisions if d.decision is DecisionKind.ADMIT or d.victims]
     return changes + [(claim,) for claim in plan.withdrawn]
 
@@ -61,21 +61,22 @@ def reserved(plan: Plan) -> set[str]:
 @many
 @given(ANY)
 def test_a_plan_carried_out_leaves_nothing_to_decide(snapshot: Snapshot) -> None:
-    """Except this: a claim is never its own pass's victim, so an owner whose turn came after a borrower started may
-    call back that borrower in the next pass."""
+    """Invariant 6 with its exception: no claim is preempted in the pass that starts it, so a claim inside its guarantee whose
+    turn came after a borrower started may preempt that borrower in the next pass."""
     plan = decide(snapshot)
     started = {d.claim for d in plan.decisions if d.decision is DecisionKind.ADMIT}
     again = decide(carried_out(snapshot, plan))
     if any(started & {*decision.victims} for decision in again.decisions):
         return
-    assert news(again) == []
+    assert changes_of(again) == []
     assert reserved(again) == reserved(plan)
 
 
 @many
 @given(ANY)
 def test_no_claim_inside_its_guarantee_waits_while_victims_could_make_it_fit(snapshot: Snapshot) -> None:
-    """But for what others hold who are inside too and lack a place: what is free or becomes so, and their part of a guarantee."""
+    """Invariant 4, except for what other claims inside their guarantees hold that lack a place: free units, units that become
+    free, and their part of a guarantee."""
     plan = decide(snapshot)
     after = carried_out(snapshot, plan)
     state = initial_state(after, after.pools[0], *rooms_of(after))

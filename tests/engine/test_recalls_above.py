@@ -1,4 +1,4 @@
-"""Recalls of a department that has teams: its own guarantee comes back, and the teams' workloads draw from it."""
+"""Recalls (rule 20) by a department with teams: they reclaim its own guarantee, and workloads of its teams draw from them."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,19 +20,19 @@ LAB, ONE, TWO = a_department("lab", 2), a_department("one", parent="lab"), a_dep
 GUEST = a_department("guest")
 
 
-def test_what_a_department_with_teams_is_promised_itself_is_called_back() -> None:
+def test_recall_reclaims_the_own_guarantee_of_a_department_with_teams() -> None:
     claims = [holding("loan", "guest", 4), pending("back", "lab", 2, pods=0, own_only=True, preemptible=False)]
     decision = answers(a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims))["back"]
     assert (decision.decision, decision.own, decision.victims) == (RECLAIM, 2, ("loan",))
 
 
-def test_no_more_is_called_back_than_its_teams_leave_of_it() -> None:
+def test_recall_waits_for_units_that_the_teams_use() -> None:
     claims = [holding("loan", "guest", 2), holding("mine", "one", 1), pending("back", "lab", 2, pods=0)]
     decision = answers(a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims))["back"]
     assert decision.decision is WAIT
 
 
-def test_workloads_of_its_teams_draw_from_it_and_strangers_do_not() -> None:
+def test_workloads_of_teams_draw_from_the_recall_and_others_do_not() -> None:
     recall = holding("back", "lab", 2, pods=0, started_at=-50)
     claims = [recall, holding("loan", "guest", 2), pending("team", "one", 2), pending("stranger", "guest", 1)]
     snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], claims)
@@ -47,7 +47,7 @@ def test_workloads_of_its_teams_draw_from_it_and_strangers_do_not() -> None:
     assert decide(after).decisions[0].decision is WAIT
 
 
-def test_what_is_said_to_be_beyond_the_guarantee_leaves_out_what_would_be_drawn_from_a_recall() -> None:
+def test_reasons_do_not_count_units_that_would_be_drawn_from_a_recall() -> None:
     lab, recall = a_department("lab", 4), holding("back", "lab", 2, pods=0, started_at=-50)
     claims = [
         recall,
@@ -55,11 +55,11 @@ def test_what_is_said_to_be_beyond_the_guarantee_leaves_out_what_would_be_drawn_
         pending("only", "lab", 3, own_only=True),
         pending("firm", "lab", 3, preemptible=False),
     ]
-    said = {id: decision.reasons for id, decision in answers(a_snapshot(a_pool(6), [lab, GUEST], claims)).items()}
-    assert said == {"only": (OverBorrowLimit(0, 1),), "firm": (NotPreemptible(4, 5),)}
+    reasons = {id: decision.reasons for id, decision in answers(a_snapshot(a_pool(6), [lab, GUEST], claims)).items()}
+    assert reasons == {"only": (OverBorrowLimit(0, 1),), "firm": (NotPreemptible(4, 5),)}
 
 
-def test_the_nearest_recall_gives_way_first_and_only_as_far_as_it_is_needed() -> None:
+def test_workload_draws_from_the_nearest_recall_first_and_only_what_it_needs() -> None:
     team = a_department("one", 1, parent="lab")
     recalls = [holding("of-lab", "lab", 2, pods=0, started_at=-90), holding("of-one", "one", 1, pods=0, started_at=-50)]
     snapshot = a_snapshot(a_pool(3), [LAB, team], [*recalls, pending("team", "one", 2)])
@@ -70,15 +70,15 @@ def test_the_nearest_recall_gives_way_first_and_only_as_far_as_it_is_needed() ->
     assert (standing.charges["of-one"], standing.charges["of-lab"]) == (0, 1)
 
 
-def test_who_finds_no_place_leaves_the_recall_as_it_was() -> None:
-    """The recall gives units, and nobody a place: both waiting claims are told the same."""
+def test_claim_that_finds_no_place_draws_nothing_from_a_recall() -> None:
+    """`team` does not fit even with the units of the recall; `small` can still draw from it."""
     claims = [holding("back", "lab", 2, pods=0, started_at=-50), holding("loan", "two", 3)]
     snapshot = a_snapshot(a_pool(5), [LAB, ONE, TWO], [*claims, pending("team", "one", 3), pending("small", "one", 2)])
     decided = answers(snapshot)
     assert (decided["team"].decision, decided["small"].decision) == (WAIT, ADMIT)
 
 
-def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
+def test_claim_that_does_not_start_after_all_returns_what_it_drew() -> None:
     recall = holding("back", "lab", 2, pods=0, started_at=-50)
     snapshot = a_snapshot(a_pool(4), [LAB, ONE, TWO, GUEST], [recall, pending("team", "one", 2)])
     done = PlanningPass(initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot)))
@@ -93,15 +93,17 @@ def test_who_does_not_start_after_all_gives_back_what_it_drew() -> None:
 
 @settings(max_examples=examples(150, 3000), deadline=None)
 @given(snapshots(nested=True) | snapshots(nested=True, placed=True), st.integers(1, 4), st.sampled_from("xy"))
-def test_with_recalls_above_every_plan_is_within_space_and_rights(snapshot: Snapshot, units: int, above: str) -> None:
+def test_plans_with_recalls_by_parents_stay_within_capacity_and_quota(
+    snapshot: Snapshot, units: int, parent: str
+) -> None:
     space, promised = (
         Space(snapshot.pools, snapshot.departments),
-        usage_of(snapshot, snapshot.pools[0].id)[above].promised,
+        usage_of(snapshot, snapshot.pools[0].id)[parent].promised,
     )  # type: ignore[index]
     held = min(units, promised, invariants.free_space(snapshot, space)[space.pool[snapshot.pools[0].id]])
-    recalls = [pending("r1", above, units, pods=0, own_only=True, preemptible=False)]
+    recalls = [pending("r1", parent, units, pods=0, own_only=True, preemptible=False)]
     if held > 0:
-        recalls.append(holding("r0", above, held, pods=0, started_at=-2000))
+        recalls.append(holding("r0", parent, held, pods=0, started_at=-2000))
     case = a_snapshot(snapshot.pools[0], list(snapshot.departments), [*snapshot.claims, *recalls])
     for _ in range(3):
         plan = decide(case)
@@ -110,8 +112,8 @@ def test_with_recalls_above_every_plan_is_within_space_and_rights(snapshot: Snap
         assert [wrong for wrong in invariants.of_state(case) if wrong.rule == 1] == []
 
 
-def test_no_team_borrows_before_what_its_department_calls_back() -> None:
-    """What `h2` leaves over of the three is free for teams, but lab would stand above its guarantee before its recall holds."""
+def test_no_team_borrows_before_the_recall_of_its_department_holds_its_units() -> None:
+    """The surplus of `h2` is free for teams, but lab would be above its guarantee before its recall holds its units."""
     departments = [a_department("keeps", 3, lend_limit=0, parent="lab"), a_department("team", 1, parent="lab")]
     claims = [
         *(holding("k1", "keeps", 1), holding("k2", "keeps", 1), holding("t", "team", 1)),

@@ -1,4 +1,5 @@
-"""Decisions that an independent reading of the rules page, tried on some 600,000 made-up snapshots, found to be otherwise."""
+"""Decisions that were wrong once: found by comparing the engine with an independent implementation of the rules on some
+600,000 generated snapshots."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -33,32 +34,35 @@ from tests.engine.builders import (
     leaving,
     pending,
 )
-from tests.engine.test_properties import news
+from tests.engine.test_properties import changes_of
 
 
-def told(departments: list[Department], claims: list[Claim], capacity: int, **settings: Any) -> tuple[str, ...]:
+def victims_of_mine(
+    departments: list[Department], claims: list[Claim], capacity: int, **settings: Any
+) -> tuple[str, ...]:
     return answers(a_snapshot(a_pool(capacity), departments, claims, **settings))["mine"].victims
 
 
-def twice(snapshot: Snapshot) -> tuple[Plan, Plan]:
+def plan_and_next_plan(snapshot: Snapshot) -> tuple[Plan, Plan]:
     plan = decide(snapshot)
     assert invariants.of_plan(snapshot, plan) == ()
     return plan, decide(carried_out(snapshot, plan))
 
 
 @pytest.mark.parametrize(("near", "far"), [("w0", "w1"), ("w1", "w0")])
-def test_in_a_tree_those_nearest_go_first_since_they_let_the_preemptor_take_more(near: str, far: str) -> None:
-    """Its group stands above what it is promised until the sibling's work goes: the answer does not hang on who is named how."""
+def test_nearest_victims_in_a_tree_come_first_as_they_permit_further_ones(near: str, far: str) -> None:
+    """The group is above its guarantee until the sibling's work is preempted, and only then may it reclaim from the guest.
+    The answer does not depend on ids."""
     departments = [
         a_department("group"),
         a_department("mine", 2, parent="group"),
         a_department("sibling", parent="group"),
     ]
     claims = [holding(near, "sibling", 1), holding(far, "guest", 1), pending("mine", "mine", 2)]
-    assert told([*departments, a_department("guest")], claims, 2) == ("w0", "w1")
+    assert victims_of_mine([*departments, a_department("guest")], claims, 2) == ("w0", "w1")
 
 
-def test_in_a_tree_claims_out_of_reach_do_not_crowd_out_cheaper_ones() -> None:
+def test_claims_in_a_tree_that_are_not_permitted_do_not_displace_cheaper_victims() -> None:
     departments = [a_department("a", 1), a_department("b"), a_department("c", 2), a_department("c1", parent="c")]
     claims = [
         holding("dear", "b", 1, priority=1, started_at=-1),
@@ -66,10 +70,10 @@ def test_in_a_tree_claims_out_of_reach_do_not_crowd_out_cheaper_ones() -> None:
         holding("not-his", "c1", 2, started_at=-1),
         pending("mine", "a", 1),
     ]
-    assert told(departments, claims, 5) == ("cheap",)
+    assert victims_of_mine(departments, claims, 5) == ("cheap",)
 
 
-def test_in_a_tree_who_borrows_further_up_is_first_asked_to_leave_nobody_below_it() -> None:
+def test_claim_in_a_tree_that_borrows_further_up_first_leaves_no_share_below_its_own() -> None:
     departments = [
         a_department("guest"), a_department("group"), a_department("sibling", parent="group"),
         a_department("a", 5, parent="group"),
@@ -80,60 +84,60 @@ def test_in_a_tree_who_borrows_further_up_is_first_asked_to_leave_nobody_below_i
         holding("far", "guest", 2),
         pending("mine", "a", 2),
     ]
-    assert told(departments, claims, 6, fair_sharing=True) == ("far", "near")
+    assert victims_of_mine(departments, claims, 6, fair_sharing=True) == ("far", "near")
 
 
-def test_own_work_that_gives_the_right_is_not_put_back_because_other_work_of_its_comes_later() -> None:
-    """Without it the department would stand above its guarantee, and the stranger's work could not be called back."""
+def test_own_victim_that_gives_the_right_to_reclaim_is_not_put_back() -> None:
+    """Without it the department would be above its guarantee and could not reclaim from b."""
     claims = [holding("o1", "a", 1), holding("o2", "a", 1), holding("x", "b", 4), pending("mine", "a", 6, priority=1)]
     snapshot = a_snapshot(a_pool(8), [a_department("a", 7), a_department("b")], claims)
     assert answers(snapshot)["mine"].victims == ("o1", "x")
-    _, again = twice(snapshot)
-    assert (news(again), again.withdrawn) == ([], ())
+    _, again = plan_and_next_plan(snapshot)
+    assert (changes_of(again), again.withdrawn) == ([], ())
 
 
 def behind(now: int, *claims: Claim) -> tuple[int, int]:
-    """What counts as taken since by claims of a's department that come after the first that waits."""
+    """The units of claims behind `mine` in department a that started after its victims got notice."""
     snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
     state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     waiting = state.claims[ClaimId("mine")]
     return PlanningPass(state)._behind(waiting, state.departures.of(waiting))
 
 
-def test_what_started_since_does_not_take_the_right_to_those_told_before() -> None:
-    """What was there when they were told does: they would be called back for who stands above its guarantee. Nor does what the
-    department started at that very moment, in the same pass."""
+def test_claims_started_after_the_notice_do_not_take_the_right_to_the_victims() -> None:
+    """What started before the notice does take the right: otherwise a department above its guarantee would reclaim. What the
+    department started at the moment of the notice, in the same pass, does not."""
     mine = pending("mine", "a", 4, priority=1, submitted_at=5_000, reserved=Reservation(4))
-    x = leaving("x", "b", 4, leave_by=10_500, held_for="mine", notice=600)  # told at 9,900
+    x = leaving("x", "b", 4, leave_by=10_500, held_for="mine", notice=600)  # got notice at 9,900
     for started, expected in ((9_899, 0), (9_900, 4), (9_990, 4)):
         since = holding("since", "a", 4, started_at=started, submitted_at=8_000)
         assert behind(10_000, since, x, mine) == (expected, 0)
-    unsaid = leaving("x", "b", 4, held_for="mine", leave_by=None)
-    assert [behind(10_000, replace(since, started_at=at), unsaid, mine)[0] for at in (9_999, 10_000)] == [0, 4]
-    assert behind(10_000, since, mine) == (0, 0), "nobody was told in an earlier pass"
+    undated = leaving("x", "b", 4, held_for="mine", leave_by=None)
+    assert [behind(10_000, replace(since, started_at=at), undated, mine)[0] for at in (9_999, 10_000)] == [0, 4]
+    assert behind(10_000, since, mine) == (0, 0), "no claim got notice in an earlier pass"
 
 
-def test_who_takes_as_a_borrower_is_bound_by_the_priority_it_may_take_also_once_they_are_told() -> None:
+def test_claim_preempts_own_work_to_reclaim_what_borrow_preempt_does_not_permit() -> None:
     policy = a_policy(borrow_preempt=BorrowPreempt(0))
     claims = [holding("theirs", "b", 2, priority=1), holding("own", "a", 1), pending("mine", "a", 2, priority=1)]
-    assert told([a_department("a", 2, policy=policy), a_department("b")], claims, 3) == ("own", "theirs")
+    assert victims_of_mine([a_department("a", 2, policy=policy), a_department("b")], claims, 3) == ("own", "theirs")
 
 
-def test_what_a_reservation_will_draw_from_a_recall_nobody_else_draws() -> None:
+def test_units_of_a_recall_that_a_reservation_will_draw_are_not_drawn_by_others() -> None:
     claims = [
         holding("back", "d", 1, pods=0, started_at=-50), leaving("l", "e", 1, leave_by=10),
         pending("big", "d", 3, submitted_at=-2), pending("small", "d", 1, submitted_at=-1),
     ]  # fmt: skip
     snapshot = a_snapshot(a_pool(3), [a_department("d", 1), a_department("e")], claims)
     assert {id: str(d.decision) for id, d in answers(snapshot).items()} == {"big": "reclaim", "small": "wait"}
-    _, again = twice(snapshot)
+    _, again = plan_and_next_plan(snapshot)
     assert {d.claim: str(d.decision) for d in again.decisions} == {"big": "reclaim", "small": "wait"}
     gone = carried_out(snapshot, decide(snapshot))
     gone = replace(gone, claims=tuple(claim for claim in gone.claims if claim.id != "l"))
     assert answers(gone)["big"].decision == "admit"
 
 
-def test_a_recall_is_drawn_from_again_when_a_reservation_is_given_up() -> None:
+def test_recall_can_be_drawn_from_again_when_a_reservation_is_given_up() -> None:
     claims = [
         holding("back", "d", 1, pods=0, started_at=-50), leaving("l", "e", 1, leave_by=10, held_for="big"),
         pending("big", "d", 3, submitted_at=-2, reserved=Reservation(3)), pending("small", "d", 1, submitted_at=-1),
@@ -143,22 +147,22 @@ def test_a_recall_is_drawn_from_again_when_a_reservation_is_given_up() -> None:
     assert {id: str(d.decision) for id, d in decided.items()} == {"big": "wait", "small": "admit"}
 
 
-def test_a_reservation_is_not_lost_to_a_back_off_when_others_of_its_department_start() -> None:
+def test_reservation_is_not_lost_to_a_backoff_when_others_of_its_department_start() -> None:
     claims = [
         leaving("l", "e", 3, leave_by=10), pending("first", "d", 2, submitted_at=-2, backoff_until=50),
         pending("second", "d", 1, submitted_at=-1),
     ]  # fmt: skip
-    _, again = twice(a_snapshot(a_pool(4), [a_department("e"), a_department("d", 2)], claims))
+    _, again = plan_and_next_plan(a_snapshot(a_pool(4), [a_department("e"), a_department("d", 2)], claims))
     assert [(d.claim, str(d.decision)) for d in again.decisions] == [("first", "reclaim")]
 
 
-def test_who_may_stay_stays_only_within_what_its_user_may_have() -> None:
+def test_notice_is_not_withdrawn_if_the_user_would_exceed_the_cap() -> None:
     claims = [leaving("a", "d", 4, held_for="w"), pending("w", "d", 1)]
     plan = decide(a_snapshot(a_pool(5), [a_department("d", user_caps={"gpu": 4})], claims))
     assert (str(plan.decisions[0].decision), plan.withdrawn) == ("admit", ())
 
 
-def test_a_gang_inside_its_guarantee_finds_the_one_whose_leaving_is_enough() -> None:
+def test_gang_inside_its_guarantee_finds_the_victim_that_is_enough() -> None:
     nodes = Node("n0", (Card(16), Card(16))), Node("n1", (Card(16),))
 
     def on(id: str, department: str, units: int, *places: tuple[str, int], **more: Any) -> Claim:
@@ -175,27 +179,27 @@ def test_a_gang_inside_its_guarantee_finds_the_one_whose_leaving_is_enough() -> 
     assert decision.decision == "reclaim"
 
 
-def test_the_order_of_nodes_does_not_matter() -> None:
+def test_placement_does_not_depend_on_the_order_of_nodes() -> None:
     for nodes in (("n1", "n2", "n10"), ("n10", "n2", "n1")):
         pool = a_pool(nodes=tuple(Node(name, (Card(),)) for name in nodes))
         decision = answers(a_snapshot(pool, [a_department("d", 2)], [pending("w", "d", 1)]))["w"]
         assert decision.placement == (Placed(0, "n1", (0,)),)
 
 
-def test_the_largest_request_has_the_shape_asked_for_where_units_are_only_counted() -> None:
-    """No more pods, no more units in each: two of five, not eleven."""
+def test_largest_request_keeps_the_requested_shape_in_a_pool_without_nodes() -> None:
+    """No more pods, and no more units in each: two pods of five, not one of eleven."""
     decision = answers(a_snapshot(a_pool(11), [a_department("d", 11)], [pending("w", "d", 6, pods=4)]))["w"]
     assert (str(decision.decision), decision.largest) == ("impossible", 10)
 
 
-def test_weights_that_are_fractions_or_nothing_are_compared_exactly() -> None:
+def test_fractional_and_zero_weights_are_compared_exactly() -> None:
     departments = [a_department("a", weight=Fraction(1, 3)), a_department("b", weight=0), a_department("rest", 8)]
     claims = [holding("a1", "a", 2), holding("b1", "b", 1), pending("mine", "rest", 6)]
-    assert told(departments, claims, 8, fair_sharing=True) == ("b1",)
+    assert victims_of_mine(departments, claims, 8, fair_sharing=True) == ("b1",)
 
 
-def test_what_is_only_held_for_who_waits_is_idle_and_its_department_lends_it() -> None:
-    """Nothing of the pool is unassigned: the borrower's card, which it gives back in time, is one of d1's two."""
+def test_units_held_for_a_waiting_claim_are_idle_and_lent_by_its_department() -> None:
+    """No unit of the pool is unassigned: the borrower's card, which it returns in time, is one of d1's two."""
     pool = a_pool(nodes=(Node("n0", (Card(), Card())),))
     claims = [
         holding("runs", "d0", 1, max_runtime=900, placement=(Placed(0, "n0", (0,)),)),

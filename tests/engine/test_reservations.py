@@ -1,4 +1,4 @@
-"""Reservations that are looked at again once somebody else has started or reserved: nobody's right is counted twice."""
+"""Reservations (rule 9) that are reviewed once other claims have started or reserved: no right is counted twice."""
 
 from dataclasses import replace
 
@@ -20,16 +20,16 @@ from tests.engine.builders import (
     pending,
 )
 from tests.engine.invariants import of_plan
-from tests.engine.test_properties import news, reserved
+from tests.engine.test_properties import changes_of, reserved
 
 
-def lasting(snapshot: Snapshot) -> Plan:
-    """The plan, which breaks no rule, and of which the next pass finds nothing to change."""
+def settled_plan(snapshot: Snapshot) -> Plan:
+    """The plan. It breaks no invariant, and the next pass finds nothing to change."""
     plan = decide(snapshot)
     later = carried_out(snapshot, plan)
     again = decide(later)
     assert (of_plan(snapshot, plan), of_plan(later, again)) == ((), ())
-    assert (news(again), reserved(again), again.withdrawn) == ([], reserved(plan), ())
+    assert (changes_of(again), reserved(again), again.withdrawn) == ([], reserved(plan), ())
     return plan
 
 
@@ -37,9 +37,9 @@ def waiting_on(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {decision.claim: decision.waiting_on for decision in plan.decisions}
 
 
-def test_what_its_department_borrows_later_takes_nobody_the_right_to_who_was_told() -> None:
-    """`more` borrows what `large` gives too much. With it the department stands above its guarantee, and `first` still
-    waits for `small`: it came before."""
+def test_later_borrowing_of_its_department_does_not_cost_a_claim_its_victims() -> None:
+    """`more` borrows the surplus of `large`. With it the department is above its guarantee, but `first`, which came before,
+    still waits for `small`."""
     claims = [
         *(holding("small", "a", 1), holding("large", "a", 3), holding("kept", "b", 3)),
         pending("first", "c", 3, priority=1, submitted_at=-30),
@@ -47,12 +47,12 @@ def test_what_its_department_borrows_later_takes_nobody_the_right_to_who_was_tol
         pending("more", "c", 1),
     ]
     departments = [a_department("a"), a_department("b", 5, None, 0), a_department("c", 5)]
-    plan = lasting(a_snapshot(a_pool(11), departments, claims))
+    plan = settled_plan(a_snapshot(a_pool(11), departments, claims))
     assert waiting_on(plan) == {"first": ("small",), "second": ("large",), "more": ()}
 
 
-def test_what_leaves_for_an_owner_is_not_promised_to_another_as_well() -> None:
-    """What comes back first is vision's; whoever comes after it waits for those who leave later."""
+def test_leaver_is_not_promised_to_two_claims() -> None:
+    """What is released first is vision's; later claims wait for the leavers that follow."""
     claims = [
         leaving("nlp-1", "nlp", 4, leave_by=180, held_for="vision-1", submitted_at=-520),
         holding("nlp-2", "nlp", 8, submitted_at=-519),
@@ -61,7 +61,7 @@ def test_what_leaves_for_an_owner_is_not_promised_to_another_as_well() -> None:
         pending("vision-2", "vision", 4, submitted_at=0),
     ]
     departments = [a_department("nlp", 4), a_department("vision", 8)]
-    plan = lasting(a_snapshot(a_pool(12), departments, claims, notice=600, grace=120))
+    plan = settled_plan(a_snapshot(a_pool(12), departments, claims, notice=600, grace=120))
     assert waiting_on(plan) == {"vision-1": ("nlp-1",), "vision-2": ("nlp-2",), "nlp-3": ("nlp-2",)}
     assert {decision.claim: decision.by for decision in plan.decisions} == {
         "vision-1": 300,
@@ -70,8 +70,8 @@ def test_what_leaves_for_an_owner_is_not_promised_to_another_as_well() -> None:
     }
 
 
-def test_a_borrower_that_waits_for_another_place_keeps_no_owner_from_one_that_is_free() -> None:
-    """Its card comes from a leaver that was preempted for somebody who has started: it takes none of the two that are free."""
+def test_borrower_waiting_for_a_leaver_does_not_keep_free_places_from_an_owner() -> None:
+    """Its card comes from a leaver whose preemptor has started already; it takes none of the two free cards."""
     pool = a_pool(nodes=nodes(2, 2, 4))
     claims = [
         leaving("leaver", "nlp", 1, leave_by=500, held_for="served", placement=(Placed(0, "n2", (0,)),)),
@@ -80,15 +80,17 @@ def test_a_borrower_that_waits_for_another_place_keeps_no_owner_from_one_that_is
         pending("borrower", "nlp", 1, submitted_at=-5000, reserved=Reservation(1, (Placed(0, "n2", (0,)),))),
         pending("owner", "vision", 2, submitted_at=-720, reserved=Reservation(2, (Placed(0, "n1", (0, 1)),))),
     ]
-    plan = lasting(a_snapshot(pool, [a_department("nlp", 0), a_department("vision", 8)], claims, notice=600, grace=120))
+    plan = settled_plan(
+        a_snapshot(pool, [a_department("nlp", 0), a_department("vision", 8)], claims, notice=600, grace=120)
+    )
     assert {d.claim: (str(d.decision), d.waiting_on) for d in plan.decisions} == {
         "owner": ("admit", ()),
         "borrower": ("reclaim", ("leaver",)),
     }
 
 
-def test_nobody_is_let_stay_while_the_cluster_cannot_be_asked() -> None:
-    """Reservations are not looked at then, so nobody knows who is still needed."""
+def test_no_notice_is_withdrawn_while_the_cluster_is_unreachable() -> None:
+    """Reservations are not reviewed then, so it is unknown which leavers are still needed."""
     pool = a_pool(4, cluster_unreachable_since=-10)
     assert decide(a_snapshot(pool, [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == ()
     assert decide(a_snapshot(a_pool(4), [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == (
@@ -96,30 +98,30 @@ def test_nobody_is_let_stay_while_the_cluster_cannot_be_asked() -> None:
     )
 
 
-def test_who_leaves_for_nobody_is_waited_for_beside_those_told() -> None:
-    """By priority `w` might not have called `going` back; as it leaves, w uses its units, and `new` gives the right."""
+def test_claim_waits_for_an_unreserved_leaver_beside_its_victims() -> None:
+    """By priority `w` could not have preempted `going`; as it leaves anyway, w uses its units, and `new` gives the right."""
     claims = [
         *(holding("run", "a", 5), holding("old", "b", 2), holding("new", "b", 1, submitted_at=-400)),
         leaving("going", "a", 2),
         pending("w", "b", 2, submitted_at=-700, preemptible=False),
     ]
     policy = a_policy(within="lower_or_newer_equal", reclaim="lower_priority")
-    plan = lasting(a_snapshot(a_pool(10), [a_department("a", 5), a_department("b", 4, policy=policy)], claims))
+    plan = settled_plan(a_snapshot(a_pool(10), [a_department("a", 5), a_department("b", 4, policy=policy)], claims))
     assert waiting_on(plan) == {"w": ("going", "new")}
 
 
-def test_who_is_told_for_the_right_alone_is_waited_for_though_another_uses_what_is_left_over() -> None:
+def test_victim_needed_for_the_right_alone_is_awaited_though_another_uses_its_surplus() -> None:
     claims = [holding(id, "a", 3, submitted_at=0, started_at=0) for id in ("h0", "h4")]
     claims += [holding(f"h{n}", "a", 1) for n in (1, 2, 3, 8)]
     claims += [holding("h9", "c", 2), pending("p0", "c", 3), pending("p4", "c", 1)]
     departments = [a_department("a"), a_department("b", 1, None, 0), a_department("c", 5)]
-    plan = lasting(a_snapshot(a_pool(12), departments, claims))
+    plan = settled_plan(a_snapshot(a_pool(12), departments, claims))
     assert waiting_on(plan) == {"p0": ("h0", "h4"), "p4": ("h0",)}
 
 
-def test_who_was_told_for_another_that_gave_up_is_no_more_counted_on_than_in_the_next_pass() -> None:
-    """`before` loses its reservation to `first`, which may start at once: `going` leaves, and when nobody needs that any
-    more it stays."""
+def test_victim_of_a_reservation_that_is_given_up_is_not_counted_on() -> None:
+    """`before` loses its reservation to `first`, which can start at once; `going`, the victim of `before`, is then not needed
+    and stays."""
     claims = [
         holding("kept", "b", 4, priority=1, placement=(Placed(0, "n1", (0, 1, 2, 3)),)),
         holding("other", "a", 1, placement=(Placed(0, "n3", (3,)),)),
@@ -128,13 +130,14 @@ def test_who_was_told_for_another_that_gave_up_is_no_more_counted_on_than_in_the
         pending("first", "b", 1, priority=2, preemptible=False),
     ]
     departments = [a_department("a"), a_department("b", 6, policy=a_policy(within="lower_priority"))]
-    plan = lasting(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
+    plan = settled_plan(a_snapshot(a_pool(nodes=nodes(4, 2, 4)), departments, claims))
     assert waiting_on(plan) == {"before": (), "first": ()}
     assert plan.withdrawn == ("going",)
 
 
-def test_whom_another_no_longer_needs_but_whose_leaving_gave_the_right_is_waited_for_instead() -> None:
-    """`over` has to give five units before `p0` may start, and counts on h0 and h6, told for `p1`, which then needs no h0."""
+def test_claim_that_lost_the_right_given_by_anothers_victim_waits_for_another_leaver() -> None:
+    """`over` has to release five units before p0 may start. p0 counts on h0 and h6, victims of p1, which then no longer needs
+    h0."""
     sizes = {"h0": 1, "h2": 2, "h4": 1, "h5": 2, "h6": 2}
     age = {"h0": 17, "h2": 323, "h4": 260, "h5": 357, "h6": 164}
     claims = [
@@ -149,13 +152,14 @@ def test_whom_another_no_longer_needs_but_whose_leaving_gave_the_right_is_waited
         *(a_department("x", 0, 1), a_department("y", parent="x"), a_department("b", 2, parent="y", policy=lower)),
         a_department("over", 6, 0, 1, parent="x", policy=a_policy(within="lower_priority", reclaim="never")),
     ]
-    plan = lasting(a_snapshot(a_pool(13), departments, claims))
+    plan = settled_plan(a_snapshot(a_pool(13), departments, claims))
     assert waiting_on(plan) == {"p0": ("h0", "h2"), "p1": ("h1", "h3", "h6")}
 
 
 @pytest.mark.parametrize("late", ["h3", "h4"])
-def test_what_is_left_over_of_who_is_waited_for_instead_spares_another(late: str) -> None:
-    """`p3` told h1 and h4, and needs no h4 once h3 is told; `p0` needs both for its right, so p3 needs nobody."""
+def test_surplus_of_leavers_that_another_claim_needs_makes_victims_unnecessary(late: str) -> None:
+    """p3 preempted h1 and h4, and does not need h4 once h3 is preempted; p0 needs h3 and h4 for its right, so p3 needs no
+    victim."""
     cards = {
         "h1": ("n1", 1),
         "h2": ("n1", 2, 3, 4, 5),
@@ -180,13 +184,13 @@ def test_what_is_left_over_of_who_is_waited_for_instead_spares_another(late: str
         *(a_department("a", 6, 2, 2), a_department("c", 6, 3, 4, policy=lower), a_department("d", 4, policy=lower)),
         *(a_department("x", 0, None, 1), a_department("y", parent="x"), a_department("b", 1, 5, 2, parent="y")),
     ]
-    plan = lasting(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
+    plan = settled_plan(a_snapshot(a_pool(nodes=nodes(8, 8)), departments, claims))
     assert waiting_on(plan) == {"p0": ("h3", "h4"), "p3": ()}
     assert {decision.claim: decision.by for decision in plan.decisions} == {"p0": 900, "p3": None}
 
 
-def test_nobody_waits_for_cpu_where_there_is_plenty() -> None:
-    """n1 does not say how much CPU it has: the first leaver's card is enough, and the place stays where it is."""
+def test_claim_does_not_wait_for_cpu_on_a_node_without_a_cpu_limit() -> None:
+    """n1 has no known CPU limit: the first leaver's card is enough, and a reserved place is kept."""
     pool = a_pool(unit="milli", units_per_card=8, nodes=nodes(2, 1, units=8))
     claims = [
         leaving("l1", "b", 4, placement=(Placed(0, "n1", (0,)),), cpu_milli=1, leave_by=10),
@@ -204,8 +208,9 @@ def test_nobody_waits_for_cpu_where_there_is_plenty() -> None:
     assert (kept.placement, kept.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
 
 
-def test_who_comes_first_and_reserves_later_has_those_behind_looked_at_again() -> None:
-    """`first` takes what was left of its department's guarantee. So `behind` borrows, and l2, of its own, need not leave."""
+def test_claims_behind_an_earlier_one_that_reserves_later_are_reviewed() -> None:
+    """`first` takes the rest of its department's guarantee. So `behind` borrows, and l2, of its own department, need not
+    leave."""
     claims = [
         holding("h", "a", 1),
         leaving("l1", "a", 6, held_for="behind", leave_by=60),
@@ -219,8 +224,8 @@ def test_who_comes_first_and_reserves_later_has_those_behind_looked_at_again() -
     assert {d.claim: d.waiting_on for d in plan.decisions} == {"behind": ("l1",), "first": ("l1",)}
 
 
-def test_who_may_not_borrow_beside_one_that_must_stay_inside_takes_its_own() -> None:
-    """There would be enough to borrow once l has left; but then `strict` would not be inside the guarantee any more."""
+def test_claim_that_may_not_borrow_beside_one_that_must_stay_inside_preempts_own_work() -> None:
+    """There would be enough to borrow once l has left, but then `strict` would not be inside the guarantee any more."""
     claims = [
         leaving("l", "a", 3, held_for="strict", leave_by=60),
         holding("own", "b", 1),
@@ -231,9 +236,9 @@ def test_who_may_not_borrow_beside_one_that_must_stay_inside_takes_its_own() -> 
     assert {d.claim: d.victims for d in plan.decisions} == {"strict": (), "p": ("own",)}
 
 
-def test_who_reserved_first_is_looked_at_first() -> None:
-    """`strict` reserves after `first`, whose units count against its guarantee: so three go for both. Were it the other way
-    round in the next pass, two of them could stay."""
+def test_reservations_are_reviewed_in_the_order_in_which_they_were_made() -> None:
+    """`strict` reserves after `first`, whose units count against its guarantee, so three claims are preempted for both. In
+    the opposite order two of them could stay in the next pass."""
     claims = [
         *(holding(f"b{card}", "b", 1, placement=(Placed(0, "n1", (card,)),)) for card in (0, 1, 2)),
         holding("h1", "a", 4, placement=(Placed(0, "n2", (0, 1, 2, 3)),)),
@@ -248,15 +253,16 @@ def test_who_reserved_first_is_looked_at_first() -> None:
     snapshot = a_snapshot(a_pool(nodes=nodes(4, 4, 4, 4)), departments, claims, notice=60)
     plan = decide(snapshot)
     assert {victim for d in plan.decisions for victim in d.victims} == {"h1", "h2", "h3"}
-    assert news(decide(carried_out(snapshot, plan))) == []
+    assert changes_of(decide(carried_out(snapshot, plan))) == []
 
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4, 4), (2, 2, 2, 2, 4, 4)])
-def test_who_would_lose_the_right_calls_back_whom_another_does_not_need(
+def test_unneeded_victim_on_which_the_right_of_another_claim_depends_does_not_stay(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guest uses what is promised to others. `big` tells one, and moves to the place of those told for `small`; what it told
-    may not stay, since then `small` would have no right and call back as many: the two would change places until ROUNDS."""
+    """A guest uses the guarantees of others. `big` preempts one of its claims and moves to the place of small's victims. The
+    victim of `big` must not stay: `small` would lose its right and preempt as many, and the two would change places until
+    ROUNDS."""
     departments = [a_department("keeper", 10, lend_limit=0), a_department("owner", 2), a_department("guest")]
     guests = []
     for turn, size in enumerate(sizes):
@@ -273,4 +279,4 @@ def test_who_would_lose_the_right_calls_back_whom_another_does_not_need(
     plan = decide(snapshot)
     assert len(rounds) == 3
     assert {decision.decision for decision in plan.decisions} == {"reclaim"}
-    lasting(snapshot)
+    settled_plan(snapshot)

@@ -1,4 +1,4 @@
-"""What is remembered of free room from question to question changes no answer."""
+"""What the placement remembers about free room changes no answer."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ PROFILES = {1: "1g.6gb", 2: "2g.12gb", 4: "4g.24gb"}
 
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[Pool, list[Claim]]:
-    """A pool of some nodes, and claims that ask one after the other, often of the same shape."""
+    """A pool with some nodes, and claims that are placed one after the other, often of the same shape."""
     unit, mig, card, sizes, cores = draw(POOLS)
     nodes = tuple(
         Node(
@@ -62,7 +62,7 @@ def pools(draw: st.DrawFn) -> tuple[Pool, list[Claim]]:
 
 
 def scanned(claim: Claim, space: Space, hosts: list[Host], free: Row) -> list[Placed]:
-    """The plain way: each pod at the best spot of all nodes, one after the other, as far as there are any."""
+    """The plain way: each pod at the best spot of all nodes, one after the other, as long as there is one."""
     room, places = Room(space, [*free]), []
     for pod in range(claim.pods):
         spot = best_spot(claim, hosts, room.row, pod)
@@ -74,7 +74,7 @@ def scanned(claim: Claim, space: Space, hosts: list[Host], free: Row) -> list[Pl
 
 
 def scanned_places(claim: Claim, space: Space, free: Row) -> tuple[Placed, ...] | None:
-    """All pods, or none; where one domain is wanted, the fullest that holds them all."""
+    """Places for all pods, or None; with one domain, the fullest domain that has room for all."""
     hosts = [*space.hosts[claim.pool].values()]
     if free[space.pool[claim.pool]] < claim.units:
         return None
@@ -124,7 +124,7 @@ def _free_on(host: Host, free: Row) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(pools(), st.randoms(use_true_random=False))
-def test_every_place_is_the_one_a_scan_over_all_nodes_would_choose(case, chance) -> None:  # type: ignore[no-untyped-def]
+def test_places_are_those_that_a_scan_over_all_nodes_finds(case, chance) -> None:  # type: ignore[no-untyped-def]
     pool, claims = case
     space = Space((pool,))
     room, hosts = Room(space), [*space.hosts[pool.id].values()]
@@ -146,14 +146,14 @@ def test_every_place_is_the_one_a_scan_over_all_nodes_would_choose(case, chance)
 
 
 def a_space(cards: int, units: int) -> tuple[Space, int, int]:
-    """Of one node with one card: the space, the slot of the card's units and the pool's."""
+    """A space with one node and one card; the slots of the card and of the pool."""
     pool = Pool("gpu", unit="MiB", nodes=(Node("n1", (Card(cards),)),))  # type: ignore[arg-type]
     space = Space((pool,))
     space.capacity[space.pool[pool.id]] = units
     return space, space.hosts[pool.id]["n1"].cards[0], space.pool[pool.id]
 
 
-def test_room_that_is_lent_for_a_while_is_returned() -> None:
+def test_room_is_restored_at_the_end_of_a_trial() -> None:
     space, card, pool = a_space(1, 1)
     room = Room(space)
     with Trial() as trial:
@@ -163,8 +163,8 @@ def test_room_that_is_lent_for_a_while_is_returned() -> None:
     assert room.row[card] == room.row[pool] == 1
 
 
-def test_what_two_rooms_have_in_common_follows_both() -> None:
-    """Also while something is lent to one of them, and when that is over."""
+def test_free_in_both_follows_changes_of_both_rooms() -> None:
+    """Also during a trial in one of them, and after it."""
     space, card, pool = a_space(4, 8)
     now, later = Room(space), Room(space)
     common = FreeNowAndLater(now, later)
@@ -187,8 +187,8 @@ def test_what_two_rooms_have_in_common_follows_both() -> None:
     assert common.row == later.row
 
 
-def test_what_stands_on_a_lost_place_takes_and_gives_nothing() -> None:
-    """A node or a card that is not there, an instance or a slice that the geometry does not have."""
+def test_lost_place_takes_and_frees_nothing() -> None:
+    """A node or a card that does not exist, an instance or a slice that the geometry does not have."""
     lost = Node("n1", (Card(4),)), Node("n2", (Card(4),), instances={"1g.6gb": 4})
     pool = Pool("gpu", unit="slice", mig="A30", nodes=lost)  # type: ignore[arg-type]
     space = Space((pool,))
@@ -205,7 +205,7 @@ def test_what_stands_on_a_lost_place_takes_and_gives_nothing() -> None:
     assert beyond[NOWHERE] == 2
 
 
-def test_everything_that_is_counted_has_a_name() -> None:
+def test_every_slot_has_a_name() -> None:
     cut, fixed = Node("n1", (Card(2),), cpu_milli=8), Node("n2", (Card(2),), instances={"1g.6gb": 2}, memory_mib=8)
     pools = (
         Pool("a", unit="slice", mig="A30", nodes=(cut, fixed)),  # type: ignore[arg-type]
@@ -218,10 +218,10 @@ def test_everything_that_is_counted_has_a_name() -> None:
         "a lost place", "pool/a", "pool/b", "cpu/n1", "memory/n2", "media/a/n1/0", "slice/a/n1/0/0", "slice/a/n1/0/1",
         "instance/a/n2/1g.6gb", "card/b/n1/0", "card/b/n1/1", "cores/b/n1/0",
     ])  # fmt: skip
-    assert len({space.at[slot] for slot, name in called.items() if "n1" in name}) == 1, "one machine in both pools"
+    assert len({space.at[slot] for slot, name in called.items() if "n1" in name}) == 1, "one node is in both pools"
 
 
-def test_cards_that_are_empty_but_lack_compute_are_not_taken_whole() -> None:
+def test_empty_cards_that_lack_compute_are_not_given_as_whole_cards() -> None:
     pool = Pool("gpu", unit="percent", nodes=(Node("n1", (Card(100, 100), Card(100, 30))),))  # type: ignore[arg-type]
     room = Room(Space((pool,)))
     assert find_places(pending("c", "a", 200, cores_per_pod=60), pool, room) is None

@@ -1,4 +1,5 @@
-"""Compute that is given out several times: a card may register 500 percent of it, and a claim pays its share of those."""
+"""Compute that is given out several times (rule 21): a card can register 500 percent, and a claim is charged its share of
+those."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.engine.builders import a_department, a_pool, a_snapshot, nodes, pendi
 CASE = Path(__file__).parent / "cases/scaled_compute.jsonl"
 
 
-def test_ten_pods_of_fifty_percent_fit_a_card_of_five_hundred_and_pay_a_tenth_each() -> None:
+def test_pods_of_50_percent_are_charged_a_tenth_of_a_card_of_500_percent() -> None:
     snapshot = parse_snapshot(json.loads(CASE.read_text()))
     plan = decide(snapshot)
     assert {claim.id: claim.units_per_pod for claim in snapshot.claims} == {f"p{n}": 1639 for n in range(10)}
@@ -27,16 +28,14 @@ def test_ten_pods_of_fifty_percent_fit_a_card_of_five_hundred_and_pay_a_tenth_ea
 
 
 @given(st.integers(1, 20), st.sampled_from([1, 4, 10, 25, 50, 100]), st.integers(100, 100_000))
-def test_as_many_as_the_compute_is_enough_for_are_charged_no_more_than_the_card(
-    scale: int, cores: int, units: int
-) -> None:
+def test_charges_of_all_pods_that_fit_by_compute_cover_the_card_and_no_more(scale: int, cores: int, units: int) -> None:
     pool = a_pool(nodes=nodes(1, units=units, cores=100 * scale), unit="MiB")
     charge = resized(pending("w", "a", 0, cores_per_pod=cores), 1, pool).units_per_pod
     fit = 100 * scale // cores
     assert (charge - 1) * fit < units <= charge * fit or charge == 1
 
 
-def test_where_cards_differ_the_least_that_one_registers_counts_so_that_none_is_taken_for_too_little() -> None:
+def test_smallest_compute_that_a_card_registers_counts_where_cards_differ() -> None:
     mixed = (Node("n1", (Card(80, 500), Card(80, 100))), Node("n2", (Card(80, None), Card(0, 200))))
     assert card_cores(a_pool(nodes=mixed, unit="MiB")) == 100
     assert card_cores(a_pool(nodes=mixed, unit="MiB", cores_per_card=300)) == 300
@@ -44,8 +43,8 @@ def test_where_cards_differ_the_least_that_one_registers_counts_so_that_none_is_
     assert card_cores(a_pool(80, unit="MiB")) == 100
 
 
-def test_the_largest_request_that_can_run_is_cut_by_the_same_share() -> None:
-    """Of 160 units on two cards a pod with half of a card's 500 percent pays 80 of memory or 40 of compute."""
+def test_largest_request_is_charged_the_same_share_of_compute() -> None:
+    """Of two cards of 80 units, a pod with half of a card's 500 percent is charged 40 units."""
     pool = a_pool(nodes=nodes(2, units=80, cores=500), unit="MiB")
     claims = [resized(pending("w", "a", 0, cores_per_pod=250), 10, pool)]
     assert claims[0].units_per_pod == 40

@@ -1,5 +1,5 @@
-"""Victims in trees and of gangs, where a search looks for them: examples in which going through the candidates in any
-order of preference misses the best set."""
+"""The search for victims in trees and for gangs: examples in which taking the candidates in any order of preference misses
+the best set."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from tests.engine.builders import (
 
 
 def losing(id: str, units: int, each: int, department: str = "guest", started_at: int = -600) -> Claim:
-    """A claim that would lose so many seconds of each unit's work."""
+    """A claim that would lose `each` seconds of work per unit."""
     return holding(id, department, units, started_at=started_at, checkpointed_at=-each)
 
 
@@ -32,27 +32,30 @@ def in_a_tree(*claims: Claim) -> Snapshot:
     return a_snapshot(a_pool(sum(claim.units for claim in claims)), departments, [*claims, pending("w", "owner", 5)])
 
 
-def test_one_large_victim_is_found_where_two_small_ones_come_first_in_every_order() -> None:
-    """By work lost `two` and `three` come first (52 together), by size and by age `dear` does (120): `five` loses 50.
-    On the way `tiny` and `five` are found, which lose 51, though `five` is enough."""
+def test_one_large_victim_is_found_although_other_sets_come_first_in_every_order() -> None:
+    """By work lost, `two` and `three` come first (52 together); by size and by age, `dear` does (120); `five` loses 50. On
+    the way the search finds `tiny` and `five`, which lose 51, though `five` alone is enough."""
     claims = [losing("tiny", 1, 1), losing("two", 2, 5), losing("three", 3, 14), losing("five", 5, 10)]
     assert answers(in_a_tree(*claims, losing("dear", 6, 20, started_at=-21)))["w"].victims == ("five",)
 
 
-def test_whom_looking_longer_does_not_pay_for_gets_what_the_orders_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fair sharing the two of three are best, which lower the highest share most; every order finds the four."""
+def test_search_cut_short_by_its_limit_returns_what_the_orders_of_preference_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With fair sharing the two claims of three units are best, since they lower the highest share most; every order of
+    preference finds the claim of four."""
     claims = [losing("c0", 3, 6, "other"), losing("c1", 4, 16, "other"), losing("c3", 3, 1, "other")]
     claims.append(losing("c2", 2, 2))
     departments = [a_department("owner", 6), a_department("lab"), a_department("guest", parent="lab")]
-    everybody = [*departments, a_department("other")]
-    snapshot = a_snapshot(a_pool(12), everybody, [*claims, pending("w", "owner", 4)], fair_sharing=True)
+    all_departments = [*departments, a_department("other")]
+    snapshot = a_snapshot(a_pool(12), all_departments, [*claims, pending("w", "owner", 4)], fair_sharing=True)
     assert answers(snapshot)["w"].victims == ("c0", "c3")
     monkeypatch.setattr(victim_search, "LOOKS", 0)
     assert answers(snapshot)["w"].victims == ("c1",)
 
 
-def test_a_gang_among_many_small_claims_takes_whole_nodes_and_no_more() -> None:
-    """Twenty candidates are too many to look at sets of them: two nodes of four are enough for a gang of two."""
+def test_gang_among_many_small_claims_clears_whole_nodes_and_no_more() -> None:
+    """Twenty candidates are too many for the exact search: two nodes of four cards are enough for a gang of two."""
     machines = nodes(4, 4, 4, 4, 4)
     small = [
         holding(f"h{node}{card}", "guest", 1, placement=(Placed(0, f"n{node}", (card,)),))
@@ -70,8 +73,8 @@ def test_a_gang_among_many_small_claims_takes_whole_nodes_and_no_more() -> None:
     assert answers(replace(snapshot, claims=tuple(gone)))["w"].decision == "admit"
 
 
-def test_what_several_claims_of_a_department_lose_counts_together() -> None:
-    """A borrower takes few units: one claim of three rather than two of two, though each of those is smaller."""
+def test_borrower_prefers_one_claim_of_three_units_to_two_of_two() -> None:
+    """A borrower preempts few units: one claim of three rather than two of two, though each of those is smaller."""
     policy = a_policy(borrow_preempt=BorrowPreempt())
     departments = [a_department("a", policy=policy), a_department("b"), a_department("c"), a_department("x")]
     departments.append(a_department("y", parent="x"))
@@ -80,7 +83,7 @@ def test_what_several_claims_of_a_department_lose_counts_together() -> None:
     assert answers(snapshot)["w"].victims == ("three",)
 
 
-def test_a_department_that_has_only_reserved_has_nobody_to_give() -> None:
+def test_department_with_only_a_reservation_has_no_victims() -> None:
     departments = [
         a_department("owner", 2),
         a_department("guest", parent="lab"),
@@ -96,8 +99,8 @@ def test_a_department_that_has_only_reserved_has_nobody_to_give() -> None:
     assert answers(a_snapshot(a_pool(4), departments, claims))["w"].victims == ("h",)
 
 
-def test_as_many_are_looked_at_as_a_parent_that_has_passed_its_limit_needs() -> None:
-    """Seven units must go for two: x stands five above what it may use. `large` and `other` of b, `small` of c lose
+def test_search_takes_as_many_victims_as_a_parent_above_its_limit_needs() -> None:
+    """Seven units must be preempted for two: x is five units above its limit. `large` and `other` of b and `small` of c lose
     least; with `rest` c would end below its guarantee."""
     departments = [
         a_department("t", 7, parent="x"),
@@ -117,7 +120,7 @@ def test_as_many_are_looked_at_as_a_parent_that_has_passed_its_limit_needs() -> 
 
 
 @pytest.mark.parametrize("pods", [1, 2])
-def test_of_sets_that_cost_the_same_the_one_goes_whose_places_leave_least_beside_them(pods: int) -> None:
+def test_among_equal_sets_the_one_leaving_least_surplus_on_nodes_is_preempted(pods: int) -> None:
     """On n1 and n2 a third card would be left over."""
     claims = [
         holding(id, "guest", 2, placement=(Placed(0, f"n{n}", (0, 1)),))

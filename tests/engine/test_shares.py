@@ -1,4 +1,4 @@
-"""Fair sharing's order of sets: what they change of the shares compares as the shares that are left do."""
+"""The order of victim sets with fair sharing: changes of shares compare as the shares that remain."""
 
 from fractions import Fraction
 
@@ -21,17 +21,17 @@ def a_ledger(weights: list[int], used: list[int]) -> Ledger:
 
 
 def changed(ledger: Ledger, taken: list[int]) -> tuple[Change, list[int]]:
-    """What taking so much from each changes, and the shares that are left."""
+    """The change from taking so many units from each department, and the shares that remain."""
     accounts = list(ledger.accounts.values())
     change = NO_CHANGE
     for account, units in zip(accounts, taken, strict=True):
         change += lowered(account, units)
-    left = [share(account, account.usage - units) for account, units in zip(accounts, taken, strict=True)]
-    return change, sorted(left, reverse=True)
+    remaining = [share(account, account.usage - units) for account, units in zip(accounts, taken, strict=True)]
+    return change, sorted(remaining, reverse=True)
 
 
 @given(WEIGHTS, SIZES, SIZES, SIZES)
-def test_a_change_compares_as_the_shares_that_are_left(
+def test_changes_compare_as_the_shares_that_remain(
     weights: list[int], used: list[int], some: list[int], others: list[int]
 ) -> None:
     ledger = a_ledger(weights, used)
@@ -43,7 +43,7 @@ def test_a_change_compares_as_the_shares_that_are_left(
     )
 
 
-def test_of_the_highest_share_that_makes_a_difference_fewer_are_less() -> None:
+def test_change_that_leaves_fewer_of_the_highest_differing_share_is_less() -> None:
     lower, higher = Change(((9, -1), (4, 1))), Change(((9, -1), (5, 1)))
     assert lower < higher < NO_CHANGE < Change(((1, 1),))
     assert Change(((9, -2),)) < lower
@@ -51,6 +51,6 @@ def test_of_the_highest_share_that_makes_a_difference_fewer_are_less() -> None:
     assert (lower + NO_CHANGE, NO_CHANGE + lower) == (lower, lower)
 
 
-def test_a_weight_by_which_all_there_is_counts_less_than_a_unit_is_still_a_weight() -> None:
+def test_share_with_a_small_weight_is_below_the_share_without_weight() -> None:
     light, none = (Ledger(a_pool(2), [a_department("a", weight=w)])["a"].pace for w in (Fraction(1, 4), 0))  # type: ignore[index]
     assert light < none

@@ -1,4 +1,5 @@
-"""Victims for one place of a node, example by example: shared cards, several of them, own claims among them."""
+"""Victims for one place on a node (rule 15), example by example: parts of cards, several shared cards, claims of the own
+department."""
 
 import pytest
 
@@ -9,7 +10,7 @@ OWNER, GUEST = a_department("a", 100), a_department("b")
 
 
 def on(id: str, department: str, units: int, node: str, *cards: int, lost: int = 100, **more: int | bool) -> Claim:
-    """A claim there that would lose so many seconds of work."""
+    """A claim on these cards that would lose `lost` seconds of work per unit."""
     places = (Placed(0, node, cards),)
     return holding(id, department, units, placement=places, checkpointed_at=-lost, **more)
 
@@ -22,12 +23,12 @@ def victims(*claims: Claim, machines: tuple[Node, ...], guaranteed: int = 100, *
 SHARED = {"unit": "MiB", "units_per_card": 8}
 
 
-def test_of_two_shared_cards_the_one_is_freed_whose_claims_lose_less() -> None:
+def test_shared_card_whose_claims_lose_less_is_freed() -> None:
     claims = [on("h", "b", 4, "n1", 0, lost=20), on("i", "b", 4, "n1", 1, lost=10), pending("w", "a", 8)]
     assert victims(*claims, machines=nodes(2, units=8), **SHARED) == ("i",)
 
 
-def test_of_many_shared_cards_as_many_are_freed_as_are_asked_whole() -> None:
+def test_as_many_shared_cards_are_freed_as_whole_cards_are_requested() -> None:
     claims = [
         on("h", "b", 4, "n1", 0, lost=30),
         on("i", "b", 4, "n1", 1, lost=10),
@@ -37,7 +38,7 @@ def test_of_many_shared_cards_as_many_are_freed_as_are_asked_whole() -> None:
     assert victims(*claims, machines=nodes(3, units=8), **SHARED) == ("i", "j")
 
 
-def test_a_claim_that_stands_on_both_of_two_cards_gives_both() -> None:
+def test_claim_on_two_cards_frees_both() -> None:
     claims = [
         on("both", "b", 16, "n1", 0, 1, lost=10),
         on("i", "b", 4, "n1", 2, lost=30),
@@ -47,8 +48,8 @@ def test_a_claim_that_stands_on_both_of_two_cards_gives_both() -> None:
     assert victims(*claims, machines=nodes(4, units=8), **SHARED) == ("both",)
 
 
-def test_no_node_is_passed_over_because_its_smallest_claim_is_dear() -> None:
-    """For who is inside its guarantee units do not count: of the cards of n1 that with the small claims is the dearer one."""
+def test_node_is_not_skipped_because_its_smallest_claim_is_costly() -> None:
+    """Units do not count for a claim inside its guarantee: of n1's two cards the one with the small claim is the costlier."""
     claims = [
         on("cheapest", "b", 8, "n1", 0, lost=50),
         on("small", "b", 1, "n1", 1, lost=500),
@@ -62,8 +63,9 @@ def test_no_node_is_passed_over_because_its_smallest_claim_is_dear() -> None:
     assert victims(*claims, machines=nodes(2, 1, 1, 2, units=8), **SHARED) == ("cheapest",)
 
 
-def test_a_node_where_nobody_may_go_and_only_compute_is_lacking_is_passed_over() -> None:
-    """With fair sharing every node is looked at: on n1 memory is free, but no compute, and nobody there may be stopped."""
+def test_node_without_candidates_that_lacks_only_compute_is_skipped() -> None:
+    """With fair sharing every node is searched: on n1 memory is free but no compute, and the only claim there is
+    non-preemptible."""
     claims = [
         on("fixed", "a", 2, "n1", 0, preemptible=False, cores_per_pod=80),
         on("h", "b", 6, "n2", 0, cores_per_pod=80),
@@ -76,7 +78,7 @@ def test_a_node_where_nobody_may_go_and_only_compute_is_lacking_is_passed_over()
     assert answers(snapshot)["w"].victims == ("h",)
 
 
-def test_a_card_on_which_too_much_may_not_go_is_left_alone() -> None:
+def test_card_with_too_much_non_preemptible_work_is_skipped() -> None:
     claims = [
         on("h", "b", 2, "n1", 0, lost=10),
         on("fixed", "a", 6, "n1", 0, preemptible=False),
@@ -86,7 +88,7 @@ def test_a_card_on_which_too_much_may_not_go_is_left_alone() -> None:
     assert victims(*claims, machines=nodes(1, 1, units=8), **SHARED) == ("i",)
 
 
-def test_a_node_whose_claims_have_too_little_cpu_to_give_is_left_alone() -> None:
+def test_node_whose_candidates_free_too_little_cpu_is_skipped() -> None:
     claims = [
         on("h", "b", 2, "n1", 0, 1, lost=10, cpu_milli=1000),
         on("fixed", "a", 1, "n1", 2, preemptible=False, cpu_milli=7000),
@@ -97,16 +99,16 @@ def test_a_node_whose_claims_have_too_little_cpu_to_give_is_left_alone() -> None
     assert victims(*claims, machines=nodes(3, 3, cpu_milli=8000)) == ("i",)
 
 
-def test_nobody_goes_for_what_is_neither_a_part_of_a_card_nor_whole_ones() -> None:
-    """While capacity is missing nobody knows what cards there will be: it waits."""
+def test_request_for_one_and_a_half_cards_preempts_nothing() -> None:
+    """While the pool is short, it is unknown which cards will come back: the claim waits."""
     claims = [on("h", "b", 8, "n1", 0), on("i", "b", 8, "n1", 1), pending("w", "a", 12)]
     assert victims(*claims, machines=nodes(2, units=8), nominal=200, **SHARED) == ()
     whole = [*claims[:-1], pending("w", "a", 16)]
     assert victims(*whole, machines=nodes(2, units=8), nominal=200, **SHARED) == ("h", "i")
 
 
-def test_own_claims_that_must_go_for_the_right_go_where_they_also_give_the_place() -> None:
-    """Of a's four, two are fixed: its small one goes in any case, and on n2 only one other has to."""
+def test_own_victims_needed_for_the_right_also_free_the_place() -> None:
+    """Of a's four units two are non-preemptible. `own` is preempted in any case, and on n2 only one more victim is needed."""
     claims = [
         on("fixed", "a", 2, "n1", 0, 1, preemptible=False),
         on("own", "a", 1, "n2", 0, priority=-1),
@@ -118,9 +120,9 @@ def test_own_claims_that_must_go_for_the_right_go_where_they_also_give_the_place
     assert victims(*claims, machines=nodes(2, 2, 2), guaranteed=4) == ("hb", "own")
 
 
-@pytest.mark.parametrize(("lost", "gone"), [(10, "hb"), (30, "hc")])
-def test_own_claims_go_elsewhere_only_where_that_costs_others_less(lost: int, gone: str) -> None:
-    """n2, where its own claim stands, is looked at first, and again in its turn among all nodes."""
+@pytest.mark.parametrize(("lost", "victim"), [(10, "hb"), (30, "hc")])
+def test_place_apart_from_own_victims_is_used_only_if_it_costs_others_less(lost: int, victim: str) -> None:
+    """n2, where its own claim is, is searched first, and again in its turn among all nodes."""
     claims = [
         on("fixed", "a", 2, "n1", 0, 1, preemptible=False),
         on("own", "a", 1, "n2", 0, priority=-1),
@@ -128,18 +130,18 @@ def test_own_claims_go_elsewhere_only_where_that_costs_others_less(lost: int, go
         on("hc", "c", 2, "n3", 0, 1, lost=20),
         pending("w", "a", 2),
     ]
-    assert victims(*claims, machines=nodes(2, 3, 2), guaranteed=4) == (gone, "own")
+    assert victims(*claims, machines=nodes(2, 3, 2), guaranteed=4) == (victim, "own")
 
 
 SEVERAL = [("a", 2, 10), ("b", 1, 13), ("four", 4, 5), ("one", 1, 3), ("last", 1, 13)]
 SEVERAL += [(f"dear{n:02}", 1, 400) for n in range(20)]
-"""`four` and `one` lose least of what gives five cards; whoever takes claims one by one, the cheapest, the largest or the
-smallest first, ends with others. And they are more than a search looks at sets of."""
+"""`four` and `one` lose least of all sets that free five cards; taking claims one by one, the cheapest, the largest or the
+smallest first, ends with others. The claims are too many for the exact search."""
 
 
 @pytest.mark.parametrize("elsewhere", [0, 4])
-def test_the_best_of_many_claims_is_found_on_a_node_though_no_order_of_taking_leads_to_it(elsewhere: int) -> None:
-    """Of what `four` has on another node nothing counts here."""
+def test_best_victims_on_one_node_are_found_where_greedy_orders_fail(elsewhere: int) -> None:
+    """What `four` has on another node does not count here."""
     claims, used = [], 0
     for id, units, lost in SEVERAL:
         places = (Placed(0, "n1", tuple(range(used, used + units))),)
@@ -155,8 +157,8 @@ def test_the_best_of_many_claims_is_found_on_a_node_though_no_order_of_taking_le
 
 
 @pytest.mark.parametrize("recalled", [False, True])
-def test_the_best_of_many_claims_is_found_over_all_nodes_where_the_place_is_there(recalled: bool) -> None:
-    """n1 is empty, but what is free is c's: kept for it, or recalled."""
+def test_best_victims_on_many_nodes_are_found_where_only_the_right_is_lacking(recalled: bool) -> None:
+    """n1 is empty, but what is free is c's: it keeps that quota, or has recalled it."""
     claims = [on(id, "b", units, f"n{n}", *range(units), lost=lost) for n, (id, units, lost) in enumerate(SEVERAL, 2)]
     claims += [holding("recall", "c", 5, pods=0)] if recalled else []
     departments = [a_department("a", 5), GUEST, a_department("c", 5, lend_limit=None if recalled else 0)]
@@ -164,7 +166,7 @@ def test_the_best_of_many_claims_is_found_over_all_nodes_where_the_place_is_ther
     assert answers(a_snapshot(pool, departments, [*claims, pending("w", "a", 5)]))["w"].victims == ("four", "one")
 
 
-def test_its_own_goes_where_nobody_elses_can() -> None:
+def test_own_work_is_preempted_where_that_of_others_cannot_be() -> None:
     claims = [
         on("own", "a", 2, "n1", 0, 1, priority=-1),
         on("fixed", "b", 2, "n2", 0, 1, preemptible=False),
@@ -174,15 +176,15 @@ def test_its_own_goes_where_nobody_elses_can() -> None:
     assert answers(a_snapshot(a_pool(nodes=nodes(2, 2, 1)), departments, claims))["w"].victims == ("own",)
 
 
-def test_who_lacks_a_place_here_and_the_right_elsewhere_takes_both() -> None:
-    """Two of n1's four cards are free, but what is free is c's: the two others here give the place, two more the right."""
+def test_victims_for_the_place_and_for_the_right_are_taken_together() -> None:
+    """Two of n1's four cards are free, but c keeps two units: `here` gives the place, `there` the right."""
     claims = [on("here", "b", 2, "n1", 0, 1), on("there", "b", 2, "n2", 0, 1, lost=10), pending("w", "a", 4)]
     departments = [a_department("a", 4), GUEST, a_department("c", 2, lend_limit=0)]
     decided = answers(a_snapshot(a_pool(nodes=nodes(4, 2)), departments, claims))
     assert decided["w"].victims == ("here", "there")
 
 
-def test_its_own_goes_where_a_place_is_all_that_is_lacking() -> None:
+def test_own_work_is_preempted_where_only_a_place_is_lacking() -> None:
     claims = [
         on("own", "a", 2, "n1", 0, 1, priority=-1),
         on("fixed", "a", 2, "n2", 0, 1, preemptible=False),
@@ -191,8 +193,8 @@ def test_its_own_goes_where_a_place_is_all_that_is_lacking() -> None:
     assert victims(*claims, machines=nodes(4, 4)) == ("own",)
 
 
-def test_what_its_own_department_uses_already_is_no_right_to_more() -> None:
-    """Two of n1's four cards are free, but they are c's: `there` goes for the right, though a uses four units."""
+def test_usage_of_the_own_department_gives_no_right_to_more() -> None:
+    """Two of n1's four cards are free, but c keeps two units: `there` is preempted for the right, although a uses four units."""
     claims = [
         on("here", "b", 2, "n1", 0, 1),
         on("there", "b", 2, "n2", 0, 1),
@@ -205,19 +207,19 @@ def test_what_its_own_department_uses_already_is_no_right_to_more() -> None:
 
 
 def by_priority(*claims: Claim, machines: tuple[Node, ...]) -> tuple[str, ...]:
-    """Who goes for a claim of a, which is promised nothing and may take from borrowers of lower priority."""
+    """The victims for a claim of a, which has no guarantee and may preempt borrowers of lower priority."""
     departments = [a_department("a", policy=a_policy(borrow_preempt=BorrowPreempt())), GUEST, a_department("c", 1)]
     return answers(a_snapshot(a_pool(nodes=machines), departments, claims))["w"].victims
 
 
-def test_a_better_place_is_not_forgotten_for_one_that_is_looked_at_later() -> None:
-    """Each of c's two alone would leave c what it is promised; both together do not."""
+def test_better_place_is_kept_when_a_later_one_is_not_permitted() -> None:
+    """Without either of its claims c would still have its guarantee, without both it would not."""
     claims = [on("h", "b", 2, "n1", 0, 1), on("c1", "c", 1, "n2", 0, lost=10), on("c2", "c", 1, "n2", 1, lost=10)]
     assert by_priority(*claims, pending("w", "a", 4, priority=2), machines=nodes(4, 4)) == ("h",)
 
 
-def test_a_better_place_is_not_forgotten_for_one_where_the_machine_is_too_small_for_the_cheapest() -> None:
-    """`small` would free a card, but not the CPU; `large`, which gives it, is dearer than h."""
+def test_better_place_is_kept_when_the_cheapest_claim_elsewhere_frees_too_little_cpu() -> None:
+    """`small` would free a card but too little CPU; `large`, which frees enough, costs more than h."""
     claims = [
         on("h", "b", 1, "n1", 0, priority=1, cpu_milli=8000),
         on("small", "c", 1, "n2", 0, cpu_milli=1000),
@@ -229,12 +231,12 @@ def test_a_better_place_is_not_forgotten_for_one_where_the_machine_is_too_small_
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
-def test_of_places_that_cost_and_waste_the_same_the_first_by_name_is_taken(names: str) -> None:
+def test_among_places_of_equal_cost_and_surplus_the_smallest_id_is_preempted(names: str) -> None:
     claims = [on(id, "b", 2, node, 0, 1) for id, node in zip(names, ("n1", "n2"), strict=True)]
     assert victims(*claims, pending("w", "a", 2), machines=nodes(2, 2)) == ("a",)
 
 
-def test_of_claims_of_one_node_that_cost_the_same_the_one_goes_that_leaves_less_cpu_without_a_card() -> None:
+def test_among_equal_victims_on_a_node_the_one_freeing_least_surplus_cpu_is_preempted() -> None:
     claims = [
         on("large", "b", 1, "n1", 0, cpu_milli=4000),
         on("small", "b", 1, "n1", 1, cpu_milli=1000),
@@ -245,14 +247,14 @@ def test_of_claims_of_one_node_that_cost_the_same_the_one_goes_that_leaves_less_
     assert decided["w"].victims == ("small",)
 
 
-def test_who_is_inside_its_guarantee_spares_its_own_whatever_they_lose() -> None:
+def test_claim_inside_its_guarantee_spares_own_work_whatever_others_lose() -> None:
     own = on("own", "a", 1, "n1", 0, lost=1, priority=-1)
     claims = [own, on("other", "b", 1, "n2", 0, lost=500), pending("w", "a", 1)]
     assert victims(*claims, machines=nodes(1, 1)) == ("other",)
 
 
 @pytest.mark.parametrize("wasteful", ["h1", "h2"])
-def test_of_claims_that_cost_the_same_on_two_nodes_the_one_goes_that_leaves_nothing_over(wasteful: str) -> None:
+def test_among_equal_victims_on_two_nodes_the_one_leaving_no_surplus_is_preempted(wasteful: str) -> None:
     tight = "h2" if wasteful == "h1" else "h1"
     claims = [
         on(wasteful, "b", 4, "n1", 0),
@@ -264,10 +266,10 @@ def test_of_claims_that_cost_the_same_on_two_nodes_the_one_goes_that_leaves_noth
     assert victims(*claims, machines=nodes(1, 1, units=8), **SHARED) == (tight,)
 
 
-def test_the_cheapest_claim_of_a_node_is_left_to_who_may_not_take_it() -> None:
-    """One claim would be enough, but the policy lets nobody take it, or none of its priority."""
+def test_cheapest_claim_of_a_node_is_spared_if_the_policy_does_not_permit_it() -> None:
+    """One claim would be enough, but the policy permits no preemption, or only of lower priorities."""
     claims = [on("low", "b", 4, "n1", 0), on("high", "b", 4, "n1", 0, priority=1), pending("w", "a", 4, priority=1)]
-    for reclaim, gone in (("never", ()), ("lower_priority", ("low",)), ("any", ("low",))):
+    for reclaim, expected in (("never", ()), ("lower_priority", ("low",)), ("any", ("low",))):
         departments = [a_department("a", 100, policy=a_policy(reclaim=reclaim)), a_department("b")]
         snapshot = a_snapshot(a_pool(nodes=nodes(1, units=8), **SHARED), departments, claims)
-        assert answers(snapshot)["w"].victims == gone
+        assert answers(snapshot)["w"].victims == expected

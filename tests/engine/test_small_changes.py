@@ -1,5 +1,5 @@
-"""Answers that one small change of the engine would lose and no other test notices (docs/mutation.md): found by planning
-thousands of made-up towns with the change, and cut down to what it takes (cases/small_changes.jsonl)."""
+"""Decisions that one small change (mutation) of the engine would alter and no other test would notice (docs/mutation.md):
+found by planning thousands of generated towns with the change, and reduced to what it takes (cases/small_changes.jsonl)."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["snapshot"]["id"])
-def test_a_small_change_of_the_engine_decides_otherwise(case: dict[str, Any]) -> None:
+def test_decisions_sensitive_to_a_small_change_of_the_engine_stay_the_same(case: dict[str, Any]) -> None:
     snapshot = parse_snapshot(case["snapshot"])
     plan = decide(snapshot)
     answers = {d.claim: [str(d.decision), [*d.victims], [*d.waiting_on]] for d in plan.decisions}

@@ -1,4 +1,4 @@
-"""Snapshots and plans travel as JSON and come back unchanged; whatever cannot be read is named."""
+"""Snapshots and plans round-trip as JSON; what cannot be read is rejected with its key."""
 
 import json
 from typing import Any
@@ -54,12 +54,12 @@ def a_claim(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_snapshot_survives_the_journey_through_json() -> None:
+def test_snapshot_round_trips_as_json() -> None:
     snapshot = parse_snapshot(a_snapshot())
     assert parse_snapshot(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot
 
 
-def test_absent_keys_take_their_default() -> None:
+def test_absent_keys_take_their_defaults() -> None:
     claim = {"id": "w", "department": "vision", "pool": "a100", "units_per_pod": 4, "state": "pending"}
     snapshot = parse_snapshot(a_snapshot(claims=[{**claim, "submitted_at": 5}]))
     (read,) = snapshot.claims
@@ -114,19 +114,19 @@ def test_a_profile_is_charged_the_memory_slices_it_covers() -> None:
         ({"claims": [a_claim(), a_claim()]}, "claims[1]"),
     ],
 )
-def test_what_cannot_be_read_is_named(changes: dict[str, Any], key: str) -> None:
+def test_unreadable_value_is_rejected_with_its_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(SnapshotError) as error:
         parse_snapshot(a_snapshot(**changes))
     assert error.value.key == key
     assert str(error.value).startswith(f"{key}: ")
 
 
-def test_a_line_that_is_not_an_object_is_refused() -> None:
+def test_snapshot_that_is_not_an_object_is_rejected() -> None:
     with pytest.raises(SnapshotError, match="expected an object"):
         parse_snapshot([1, 2])
 
 
-def test_weights_are_exact() -> None:
+def test_weights_are_read_exactly() -> None:
     departments = [{"id": "vision", "weight": "0.1"}, {"id": "nlp", "weight": 0.5}, {"id": "cv", "weight": "1/3"}]
     snapshot = parse_snapshot(a_snapshot(departments=departments))
     assert [str(department.weight) for department in snapshot.departments] == ["1/10", "1/2", "1/3"]
@@ -165,7 +165,7 @@ def test_a_plan_is_written_with_every_key() -> None:
     }
 
 
-def test_a_reason_comes_back_from_the_decision_log() -> None:
+def test_reason_round_trips_as_json() -> None:
     reason = LentOutReturning(("w1", "w2"), at=720)
     assert reason_from_json(json.loads(json.dumps(reason_to_json(reason)))) == reason
     assert len(REASONS) == 17

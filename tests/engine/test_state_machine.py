@@ -1,5 +1,6 @@
-"""Submit, finish, cancel, change quotas, lose nodes, recall, let time pass – and plan after every step: every invariant of
-docs/quota-rules-reference.md holds (1 to 3 in quotas/engine/invariants.py, 4 to 8 here) and nobody is forgotten."""
+"""Claims are submitted, finish, are cancelled; quotas change, nodes are lost, units are recalled, time passes – and a plan is
+made after every step. All invariants of docs/quota-rules-reference.md hold (those of invariants.py, and 4 to 8 here), and
+every promise is kept."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ from tests.engine import invariants
 from tests.engine.builders import carried_out, nodes
 from tests.engine.effort import examples, patient
 from tests.engine.strategies import SIZES, departments
-from tests.engine.test_properties import news
+from tests.engine.test_properties import changes_of
 
 GRACE = 10
 
@@ -41,14 +42,14 @@ def started_in(plan: Plan) -> set[str]:
 
 
 def allowed(state: PassState, claim: Claim, victims: Iterable[Claim]) -> bool:
-    """Whether each may go for the claim alone, and all together."""
+    """Whether the claim may preempt each of the victims alone, and all together."""
     preemptor, victims = preemptor_of(state, claim), list(victims)
-    return all(open_to(state, preemptor, victim) for victim in victims) and any(
+    return all(is_candidate(state, preemptor, victim) for victim in victims) and any(
         permitted(replace(preemptor, fairness=fairness), victims) for fairness in Fairness
     )
 
 
-def open_to(state: PassState, preemptor: Preemptor, victim: Claim) -> bool:
+def is_candidate(state: PassState, preemptor: Preemptor, victim: Claim) -> bool:
     if victim.department == preemptor.account.id:
         return victim in own_candidates(preemptor)
     return may_be_preempted(state, False, victim)
@@ -80,7 +81,7 @@ class Portal(RuleBasedStateMachine):
         self.plan()
 
     def plan(self) -> None:
-        """Plan a second later and carry out; then everything that the rules page promises of a pass."""
+        """Plan a second later, carry out the plan, and check all that the rules promise of a pass."""
         self.later(1)
         before = self.now
         plan = decide(before)
@@ -91,17 +92,17 @@ class Portal(RuleBasedStateMachine):
         self.promised = {
             d.claim: d.by for d in plan.decisions if d.decision is DecisionKind.RECLAIM and d.by is not None
         }
-        self.nobody_inside_waits_while_victims_would_do(plan)
+        self.no_claim_inside_waits_while_victims_would_make_room(plan)
         self.nothing_is_left_to_decide(plan)
-        self.no_victim_can_be_put_back(plan)
-        self.borrowed_is_lent()
+        self.every_victim_is_needed(plan)
+        self.borrowed_units_equal_lent_units()
 
     def state(self, snapshot: Snapshot) -> PassState:
         return initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
 
-    def nobody_inside_waits_while_victims_would_do(self, plan: Plan) -> None:
-        """4, for the first in line: others may wait for what it holds. Sets of up to three are tried, one and all; who
-        started in this pass is nobody's victim yet."""
+    def no_claim_inside_waits_while_victims_would_make_room(self, plan: Plan) -> None:
+        """4, for the first in line: others may wait for what it holds. All sets of up to three victims are tried; claims
+        started in this pass are not victims yet."""
         state, started = self.state(self.now), started_in(plan)
         line = {d.claim: d.position for d in plan.decisions if d.decision is DecisionKind.WAIT}
         inside = [claim for claim in state.pending if claim.id in line and state.inside(claim)]
@@ -113,27 +114,27 @@ class Portal(RuleBasedStateMachine):
             assert makes_room(preemptor, victims) is None or not allowed(state, preemptor.claim, victims)
 
     def nothing_is_left_to_decide(self, plan: Plan) -> None:
-        """6. But for an owner whose turn came after a borrower had started: in the next pass it may call that borrower
-        back, since nobody is stopped in the pass that starts it. That comes to an end, too."""
+        """6, with its exception: a claim inside its guarantee whose turn came after a borrower had started may preempt that
+        borrower in the next pass, since no claim is preempted in the pass that starts it. That comes to an end, too."""
         again, world = decide(self.now), self.now
         if not any(started_in(plan) & {*decision.victims} for decision in again.decisions):
-            assert news(again) == []
+            assert changes_of(again) == []
         for _ in world.claims:
-            if not news(again):
+            if not changes_of(again):
                 return
             world = carried_out(world, again)
             again = decide(world)
-        assert news(again) == []
+        assert changes_of(again) == []
 
-    def no_victim_can_be_put_back(self, plan: Plan) -> None:
-        """7. Whom somebody else waits for too is needed in any case."""
+    def every_victim_is_needed(self, plan: Plan) -> None:
+        """7. A victim that another claim waits for too is needed in any case."""
         waited = Counter(leaver for decision in plan.decisions for leaver in decision.waiting_on)
         for decision in plan.decisions:
             for victim in decision.victims:
                 assert waited[victim] > 1 or not self.starts_without(decision, victim)
 
     def starts_without(self, decision: Decision, victim: str) -> bool:
-        """Whether the claim would start once all others have gone, and might call back the rest of its victims alone."""
+        """Whether the claim would start once all its other victims have gone, and could preempt those without this one."""
         claims = [
             replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None)
             if claim.id == victim
@@ -143,7 +144,7 @@ class Portal(RuleBasedStateMachine):
             for claim in self.now.claims
         ]
         state = self.state(replace(self.now, claims=tuple(claims)))
-        for hold in state.earmarks.values():  # what the others have reserved counts, whoever came first
+        for hold in state.earmarks.values():  # what the others have reserved counts, in whatever order
             hold.unsettled = False
         claim = next(claim for claim in state.pending if claim.id == decision.claim)
         if makes_room(preemptor_of(state, claim), ()) is None:
@@ -153,14 +154,14 @@ class Portal(RuleBasedStateMachine):
             state.ledger.add(leaver.department, state.charges[leaver.id])
             state.free_later.add(state.vectors[leaver.id], -1)
         preemptor, whole = preemptor_of(state, claim), [*rest, state.claims[ClaimId(victim)]]
-        # with fair sharing the second way to look at shares is only tried where the first finds nobody
+        # with fair sharing the second way to compare shares is tried only where the first finds no victims
         by = next(
             (fairness for fairness in Fairness if permitted(replace(preemptor, fairness=fairness), whole)),
             Fairness.BEFORE,
         )
         return allowed(state, claim, rest) and permitted(replace(preemptor, fairness=by), rest)
 
-    def borrowed_is_lent(self) -> None:
+    def borrowed_units_equal_lent_units(self) -> None:
         """8."""
         holding = tuple(claim for claim in self.now.claims if claim.state is ClaimState.HOLDING)
         pool = self.now.pools[0].id
@@ -229,7 +230,7 @@ class Portal(RuleBasedStateMachine):
             assert self.promised[claim_id] <= promised[claim_id]
 
     def later(self, seconds: int) -> None:
-        """Time passes, and who must be gone by then is."""
+        """Time passes; claims that must be gone by then are removed."""
         now = self.now.now + seconds
         claims = [claim for claim in self.now.claims if not self.is_over(claim, now)]
         self.now = replace(self.now, now=now, claims=tuple(claims))
@@ -241,7 +242,7 @@ class Portal(RuleBasedStateMachine):
         return end is not None and end <= now
 
     @invariant()
-    def what_stands_is_sound(self) -> None:
+    def state_has_no_violations(self) -> None:
         if hasattr(self, "now"):
             assert [v for v in invariants.of_state(self.now) if v.rule != 2] == []
 

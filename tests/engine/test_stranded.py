@@ -1,4 +1,5 @@
-"""Work on nodes and cards that are not present any more: it uses its department's quota, but nobody else's room."""
+"""Stranded work, on nodes and cards that are no longer present: it uses its department's quota, but none of the present
+capacity."""
 
 from dataclasses import replace
 
@@ -18,20 +19,20 @@ def on(node: str, *cards: int) -> tuple[Placed, ...]:
     return (Placed(0, node, cards),)
 
 
-def test_free_cards_elsewhere_do_not_look_full() -> None:
+def test_stranded_work_does_not_occupy_free_cards_elsewhere() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "b", 4, placement=on("n1", 0, 1, 2, 3)), pending("w", "a", 4)]
     decision = answers(a_snapshot(POOL, departments, claims))["w"]
     assert (decision.decision, decision.placement) == (ADMIT, on("n2", 0, 1, 2, 3))
 
 
-def test_its_department_still_uses_its_quota() -> None:
+def test_stranded_work_uses_the_quota_of_its_department() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "b", 4, placement=on("n1", 0, 1, 2, 3)), pending("w", "b", 4, own_only=True)]
     assert answers(a_snapshot(POOL, departments, claims))["w"].decision is WAIT
 
 
-def test_it_is_no_victim_since_nothing_would_become_free() -> None:
+def test_stranded_work_is_not_preempted_as_it_would_free_nothing() -> None:
     departments = [a_department("a", 8), a_department("b", 0)]
     claims = [
         holding("gone", "b", 4, placement=on("n1", 0, 1, 2, 3), started_at=-1),
@@ -42,7 +43,7 @@ def test_it_is_no_victim_since_nothing_would_become_free() -> None:
     assert (decision.decision, decision.victims) == (RECLAIM, ("here",))
 
 
-def test_nobody_waits_for_who_leaves_a_node_that_takes_no_pods() -> None:
+def test_claim_does_not_wait_for_a_leaver_on_a_closed_node() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [
         leaving("gone", "b", 4, placement=on("n1", 0, 1, 2, 3), leave_by=60),
@@ -52,14 +53,14 @@ def test_nobody_waits_for_who_leaves_a_node_that_takes_no_pods() -> None:
     assert answers(a_snapshot(POOL, departments, claims))["w"].decision is WAIT
 
 
-def test_a_quarantined_card_strands_only_its_own() -> None:
+def test_quarantined_card_strands_only_the_work_on_it() -> None:
     pool = a_pool(nodes=(Node("n1", (Card(0), Card(), Card(), Card())),), nominal=4)
     claims = [holding("h", "a", 1, placement=on("n1", 0)), pending("w", "b", 3)]
     decision = answers(a_snapshot(pool, [a_department("a", 1), a_department("b", 3)], claims))["w"]
     assert (decision.decision, decision.placement) == (ADMIT, on("n1", 1, 2, 3))
 
 
-def test_of_a_gang_the_pods_on_lost_nodes_are_stranded() -> None:
+def test_only_the_pods_of_a_gang_on_lost_nodes_are_stranded() -> None:
     gang = holding("g", "a", 2, pods=2, placement=(Placed(0, "n9", (0, 1)), Placed(1, "n2", (0, 1))))
     assert stranded_units(POOL, [gang, holding("h", "a", 2, placement=on("n2", 2, 3))]) == {"g": 2}
     assert stranded_units(a_pool(capacity=8), [gang]) == {}
@@ -73,7 +74,7 @@ def test_instances_of_a_closed_node_are_stranded() -> None:
     assert stranded_units(pool, [claim]) == {"h": 2}
 
 
-def test_what_could_ever_run_is_what_it_was() -> None:
+def test_stranded_units_do_not_change_ceilings() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     with_it, without = Ledger(POOL, departments, 4), Ledger(POOL, departments)
     for each in "ab":
@@ -90,15 +91,15 @@ def stranded() -> Snapshot:
     return a_snapshot(POOL, departments, claims)
 
 
-def test_the_invariants_and_the_ledgers_agree() -> None:
+def test_invariants_usage_and_loans_agree_on_stranded_work() -> None:
     snapshot = stranded()
     assert invariants.of_state(snapshot) == invariants.of_plan(snapshot, decide(snapshot)) == ()
     assert usage_of(snapshot, POOL.id).available("a") == 4
     assert loans_of(snapshot, POOL.id) == ()
 
 
-def called_back(*more: Claim) -> Snapshot:
-    """w waits for r, that left n1 for it; then n1 is lost."""
+def with_a_victim_on_a_lost_node(*more: Claim) -> Snapshot:
+    """`w` waits for `r`, which is leaving n1 for it; then n1 is lost."""
     departments = [a_department("a", 4), a_department("b", 0)]
     claims = [
         leaving("r", "b", 4, placement=on("n1", 0, 1, 2, 3), held_for="w"),
@@ -107,12 +108,12 @@ def called_back(*more: Claim) -> Snapshot:
     return a_snapshot(POOL, departments, [*claims, *more])
 
 
-def test_who_was_called_back_from_a_node_that_is_lost_is_waited_for_no_more() -> None:
-    decision = answers(called_back())["w"]
+def test_claim_does_not_wait_for_its_victim_on_a_lost_node_any_more() -> None:
+    decision = answers(with_a_victim_on_a_lost_node())["w"]
     assert (decision.decision, decision.placement) == (ADMIT, on("n2", 0, 1, 2, 3))
 
 
-def test_and_others_are_called_back_in_its_stead() -> None:
-    decision = answers(called_back(holding("here", "b", 4, placement=on("n2", 0, 1, 2, 3))))["w"]
+def test_another_victim_replaces_one_on_a_lost_node() -> None:
+    decision = answers(with_a_victim_on_a_lost_node(holding("here", "b", 4, placement=on("n2", 0, 1, 2, 3))))["w"]
     assert (decision.decision, decision.victims, decision.waiting_on) == (RECLAIM, ("here",), ("here",))
     assert decision.placement == on("n2", 0, 1, 2, 3)

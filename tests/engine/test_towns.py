@@ -1,4 +1,5 @@
-"""Larger made-up snapshots: every plan keeps its word, and those that break first when a rule is left out stay as they are."""
+"""Larger generated snapshots (towns.py): every plan keeps the invariants, and the towns that react first when a rule is left
+out keep their decisions."""
 
 import random
 from collections.abc import Callable
@@ -14,17 +15,18 @@ from quotas.engine.units import gone_by
 from tests.engine import invariants
 from tests.engine.builders import carried_out
 from tests.engine.effort import examples, patient
-from tests.engine.test_properties import news, reserved
+from tests.engine.test_properties import changes_of, reserved
 from tests.engine.towns import a_town, with_checkpoints
 
 pytestmark = patient
 
 
-WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, NOBODY_RETURNS, ONE_IS_ENOUGH = 617, 40, 1389, 2176, 197, 2401
-"""Somebody was to start there by the right that a victim told for another gave, which then was not needed; a reservation
-comes to wait for one more; one that must stay inside the guarantee starts before reservations of its department are settled;
-who would start in the last round without a right waits; what a claim lacked has come free when its reasons are looked for; of
-two that would start without a right one may, once the other does not."""
+WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, LACK_IS_OVER, ONE_OF_TWO = 617, 40, 1389, 2176, 197, 2401
+"""Towns in which, in this order: a claim was to start by the right that the victim of another gave, which then was not
+needed; a reservation comes to wait for one more leaver; a claim that must stay inside the guarantee starts before
+reservations of its department are settled; a claim that would start in the last round without a right waits; what a claim
+lacked has become free when its reasons are computed; of two claims that would start without a right one may, once the other
+does not."""
 
 
 @pytest.mark.parametrize(
@@ -36,24 +38,26 @@ two that would start without a right one may, once the other does not."""
             ONE_MORE,
             INSIDE_FIRST,
             LAST_ROUND,
-            NOBODY_RETURNS,
-            ONE_IS_ENOUGH,
+            LACK_IS_OVER,
+            ONE_OF_TWO,
             3836,
         }
     ),
 )
-@pytest.mark.parametrize("change", [lambda town: town, with_checkpoints], ids=["as it is", "with checkpoints"])
-def test_every_plan_is_within_space_and_rights(seed: int, change: Callable[[Snapshot], Snapshot]) -> None:
+@pytest.mark.parametrize(
+    "change", [lambda town: town, with_checkpoints], ids=["without checkpoints", "with checkpoints"]
+)
+def test_every_plan_is_within_capacity_and_quota(seed: int, change: Callable[[Snapshot], Snapshot]) -> None:
     town = change(a_town(seed))
     plan, claims, (pool,) = decide(town), {claim.id: claim for claim in town.claims}, town.pools
     assert invariants.of_plan(town, plan) == ()
     for decision in plan.decisions:
         by = [gone_by(claims[leaver], pool, town.settings, town.now) for leaver in decision.waiting_on]
-        assert decision.by == max(by, default=None), "promised is when the last of them is gone"
+        assert decision.by == max(by, default=None), "the promised time is when the last leaver is gone"
 
 
 SENSITIVE = (40, 56, 168, 220, 225, 288, 334, 558)
-"""Where a claim is looked at again because of another: found by changing the engine line by line (docs/mutation.md)."""
+"""Towns in which a claim is reviewed because of another: found by changing the engine line by line (docs/mutation.md)."""
 
 
 @pytest.mark.parametrize("seed", SENSITIVE)
@@ -62,26 +66,26 @@ def test_a_plan_carried_out_leaves_nothing_to_decide(seed: int) -> None:
     plan = decide(town)
     assert invariants.of_plan(town, plan) == ()
     again = decide(carried_out(town, plan))
-    assert news(again) == []
+    assert changes_of(again) == []
     assert reserved(again) == reserved(plan)
 
 
 @pytest.mark.parametrize(
-    ("seed", "claim", "kind", "told"),
+    ("seed", "claim", "kind", "victims"),
     [
         (91, "p020", "admit", ()),
         (176, "p013", "admit", ()),
     ],
 )
-def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
-    seed: int, claim: str, kind: str, told: tuple[str, ...]
+def test_review_of_claims_avoids_needless_waiting_and_victims(
+    seed: int, claim: str, kind: str, victims: tuple[str, ...]
 ) -> None:
-    """Without that look the claim would wait, or one more would be told to go."""
-    assert _answer(seed, claim) == (DecisionKind(kind), told)
+    """Without the review the claim would wait, or one more claim would be preempted."""
+    assert _answer(seed, claim) == (DecisionKind(kind), victims)
 
 
 @pytest.mark.parametrize(
-    ("seed", "claim", "kind", "told"),
+    ("seed", "claim", "kind", "victims"),
     [
         (0, "p016", "reclaim", ("h007", "h012")),
         (56, "p021", "admit", ()),
@@ -89,11 +93,11 @@ def test_when_others_are_looked_at_again_nobody_waits_or_goes_in_vain(
         (173, "p018", "reclaim", ("h017", "h020")),
     ],
 )
-def test_a_small_change_of_the_engine_decides_otherwise(
-    seed: int, claim: str, kind: str, told: tuple[str, ...]
+def test_decisions_sensitive_to_a_small_change_of_the_engine_stay_the_same(
+    seed: int, claim: str, kind: str, victims: tuple[str, ...]
 ) -> None:
-    """Each of these answers is lost by one that no other test notices (docs/mutation.md)."""
-    assert _answer(seed, claim) == (DecisionKind(kind), told)
+    """Each of these decisions is altered by a change that no other test notices (docs/mutation.md)."""
+    assert _answer(seed, claim) == (DecisionKind(kind), victims)
 
 
 def _answer(seed: int, claim: str) -> tuple[DecisionKind, tuple[str, ...]]:
@@ -102,9 +106,9 @@ def _answer(seed: int, claim: str) -> tuple[DecisionKind, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("seed", [2, 36, 42, 53, 60, 70, 98, 111, 125, 165, 173])
-def test_those_who_are_waited_for_give_what_is_promised(seed: int) -> None:
-    """Once they have gone, there is room for everybody who waits for nobody else. Counted twice in these towns: what a
-    leaver gives that the one it leaves for needs whole was taken for what is left over of it."""
+def test_awaited_leavers_release_all_that_is_promised(seed: int) -> None:
+    """Invariant 10: once the leavers have gone there is room for every claim that waits for no others. In these towns units
+    were once counted twice: what the preemptor of a leaver needs was taken for surplus."""
     town = a_town(seed)
     plan, claims = decide(town), {claim.id: claim for claim in town.claims}
     space = Space(town.pools, town.departments)
@@ -133,7 +137,7 @@ def _add(free: Row, vector: Vector, times: int = 1) -> None:
 
 
 def _later(seed: int) -> list[Snapshot]:
-    """The town once its plan is carried out, and what may happen to it until the next pass."""
+    """The town once its plan is carried out, and changes that may happen until the next pass."""
     chance, town = random.Random(seed), a_town(seed)
     after = carried_out(town, decide(town))
     gone = {claim.id for claim in after.claims if chance.random() < 0.2}
@@ -157,32 +161,32 @@ def _later(seed: int) -> list[Snapshot]:
 
 
 @pytest.mark.parametrize("seed", [54, 86, 91, 185, 197, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623])
-def test_of_these_towns_the_next_pass_changes_nothing(seed: int) -> None:
-    """Who has a place by now starts, instead of waiting for who leaves for others; whom others wait for leaves in any case,
-    and whose right goes with one that stays is looked at again."""
+def test_next_pass_changes_nothing_in_these_towns(seed: int) -> None:
+    """A claim that has a place by now starts instead of waiting for the leavers of others; a leaver that others wait for
+    leaves in any case; and a claim that loses its right because a leaver stays is reviewed."""
     town = a_town(seed)
     plan = decide(town)
     again = decide(carried_out(town, plan))
-    assert (news(again), reserved(again)) == ([], reserved(plan))
+    assert (changes_of(again), reserved(again)) == ([], reserved(plan))
 
 
 @pytest.mark.parametrize("seed", [85, 351, 357, 370, 536])
-def test_nobody_has_a_reservation_and_waits_for_nobody(seed: int) -> None:
-    """What a leaver gives that is awaited for the right alone is there for others."""
+def test_every_reservation_waits_for_a_leaver(seed: int) -> None:
+    """The units of a leaver that is awaited for the right alone are free for others."""
     decisions = decide(a_town(seed)).decisions
     assert [d.claim for d in decisions if d.decision == "reclaim" and not d.waiting_on] == []
 
 
 @pytest.mark.parametrize("seed", [126, 228, 531, 619])
-def test_what_may_not_be_stopped_starts_on_nothing_borrowed(seed: int) -> None:
+def test_non_preemptible_claim_does_not_start_on_borrowed_units(seed: int) -> None:
     """It was inside the guarantee while others of its department were to leave; these stay after all."""
     town = a_town(seed)
     assert invariants.of_plan(town, decide(town)) == ()
 
 
-def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
-    """In town 395 two wait for the same leaver, and a third fits beside it now on what one of them still needs; in town 525 a
-    department that was inside its guarantee while others were to leave uses what another keeps."""
+def test_no_claim_starts_on_units_that_a_reservation_counts_on() -> None:
+    """In town 395 two claims wait for the same leaver, and a third would fit now on units that one of them still needs; in
+    town 525 a department that was inside its guarantee while others were to leave would use what another keeps."""
     town = a_town(395)
     plan = decide(town)
     later = carried_out(town, plan)
@@ -195,11 +199,11 @@ def test_nobody_starts_on_what_a_reservation_counts_on() -> None:
 
 
 @pytest.mark.parametrize("seed", [40, 197, 316, 357, 503, 529, 549, 642, 659])
-def test_who_changes_places_and_changes_them_back_does_not_keep_a_pass_busy(
+def test_pass_ends_although_reservations_could_change_places_back_and_forth(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reservations that let somebody stay, and call the same back by right, would go round until ROUNDS ends it. In town 197 the
-    right is another department's: the pool does not bear all reservations while that one stays."""
+    """Reservations that let a leaver stay, and preempt it again by right, would go on until ROUNDS ends the pass. In town 197
+    the right is another department's: the pool does not bear all reservations while that leaver stays."""
     turns: list[int] = []
     in_turn = planning_pass.PlanningPass._in_turn
     monkeypatch.setattr(planning_pass.PlanningPass, "_in_turn", lambda *about: (turns.append(1), in_turn(*about))[1])

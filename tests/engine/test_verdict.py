@@ -1,4 +1,4 @@
-"""What a request, a quota or a recall would do, before anybody does it."""
+"""Previews of a request (what would happen, before it is submitted), and the sentences of decisions and reasons."""
 
 import pytest
 
@@ -17,42 +17,44 @@ from quotas.engine.what_if import Headline, verdict
 from tests.engine.builders import a_department, a_pool, a_snapshot, answers, holding, nodes, pending
 
 
-def test_starts_from_own_quota_with_the_numbers_of_the_department() -> None:
+def test_preview_of_a_start_from_own_quota_has_the_numbers_of_the_department() -> None:
     claims = [holding("h", "vision", 5)]
-    seen = verdict(a_snapshot(a_pool(nodes=nodes(8)), [a_department("vision", 8)], claims), pending("w", "vision", 2))
-    assert seen.headline is Headline.STARTS_OWN
-    assert (seen.guaranteed, seen.in_use, seen.in_use_after, seen.own) == (8, 5, 7, 2)
-    assert seen.placement == (Placed(0, "n1", (0, 1)),)
+    preview = verdict(
+        a_snapshot(a_pool(nodes=nodes(8)), [a_department("vision", 8)], claims), pending("w", "vision", 2)
+    )
+    assert preview.headline is Headline.STARTS_OWN
+    assert (preview.guaranteed, preview.in_use, preview.in_use_after, preview.own) == (8, 5, 7, 2)
+    assert preview.placement == (Placed(0, "n1", (0, 1)),)
 
 
-def test_starts_borrowing_says_from_whom_and_how_it_comes_back() -> None:
+def test_preview_of_a_start_that_borrows_names_lenders_notice_and_grace() -> None:
     departments = [a_department("vision", 2), a_department("nlp", 6)]
-    seen = verdict(a_snapshot(a_pool(8), departments, [], notice=600, grace=120), pending("w", "vision", 4))
-    assert seen.headline is Headline.STARTS_BORROWING
-    assert (seen.own, seen.borrowed, seen.from_, seen.notice, seen.grace) == (2, 2, {"nlp": 2}, 600, 120)
+    preview = verdict(a_snapshot(a_pool(8), departments, [], notice=600, grace=120), pending("w", "vision", 4))
+    assert preview.headline is Headline.STARTS_BORROWING
+    assert (preview.own, preview.borrowed, preview.from_, preview.notice, preview.grace) == (2, 2, {"nlp": 2}, 600, 120)
 
 
-def test_starts_by_says_when_and_who_returns_what() -> None:
+def test_preview_of_a_reclaim_names_the_time_and_who_returns_how_much() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4)], notice=600)
-    seen = verdict(snapshot, pending("w", "vision", 4))
-    assert (seen.headline, seen.by, seen.returning) == (Headline.STARTS_BY, 600, {"nlp": 4})
+    preview = verdict(snapshot, pending("w", "vision", 4))
+    assert (preview.headline, preview.by, preview.returning) == (Headline.STARTS_BY, 600, {"nlp": 4})
 
 
-def test_waits_says_the_position_and_who_is_ahead() -> None:
+def test_preview_of_waiting_names_the_position_and_the_claims_ahead() -> None:
     departments = [a_department("vision", 4, borrow_limit=4)]
     claims = [holding("h", "vision", 8), pending("sweep", "vision", 4)]
-    seen = verdict(a_snapshot(a_pool(8, nominal=12), departments, claims), pending("w", "vision", 2, submitted_at=0))
-    assert (seen.headline, seen.position, seen.ahead) == (Headline.WAITS, 2, ("sweep",))
+    preview = verdict(a_snapshot(a_pool(8, nominal=12), departments, claims), pending("w", "vision", 2, submitted_at=0))
+    assert (preview.headline, preview.position, preview.ahead) == (Headline.WAITS, 2, ("sweep",))
 
 
-def test_cannot_says_the_largest_that_can() -> None:
+def test_preview_of_an_impossible_request_names_the_largest_that_can_run() -> None:
     departments = [a_department("vision", 8, borrow_limit=4), a_department("nlp", 12)]
-    seen = verdict(a_snapshot(a_pool(20), departments, []), pending("w", "vision", 16))
-    assert (seen.headline, seen.largest) == (Headline.CANNOT, 12)
+    preview = verdict(a_snapshot(a_pool(20), departments, []), pending("w", "vision", 16))
+    assert (preview.headline, preview.largest) == (Headline.CANNOT, 12)
 
 
-def test_a_verdict_needs_a_pending_claim_with_an_id_of_its_own() -> None:
+def test_preview_needs_a_pending_claim_with_a_new_id() -> None:
     snapshot = a_snapshot(a_pool(8), [a_department("vision", 8)], [holding("h", "vision", 2)])
     with pytest.raises(ValueError, match="not pending"):
         verdict(snapshot, holding("w", "vision", 1))
@@ -63,11 +65,11 @@ def test_a_verdict_needs_a_pending_claim_with_an_id_of_its_own() -> None:
 # Sentences ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_reason_has_a_sentence_and_an_advice() -> None:
+def test_every_reason_has_a_sentence_and_advice() -> None:
     assert all(kind.sentence and kind.advice for kind in REASONS.values())
 
 
-def test_each_advice_is_given_once_and_less_is_not_advised_where_it_is_offered() -> None:
+def test_advice_is_given_once_and_not_to_request_less_where_less_is_offered() -> None:
     short, above = NotEnough("a100", 2), AboveCeiling(4)
     assert advices([short, short, above]) == [NotEnough.advice, AboveCeiling.advice]
     assert advices([short, BackoffUntil(9)], str.upper, less_is_offered=True) == [
@@ -75,7 +77,7 @@ def test_each_advice_is_given_once_and_less_is_not_advised_where_it_is_offered()
     ]  # fmt: skip
 
 
-def test_sentences_carry_the_numbers_as_the_reader_writes_them() -> None:
+def test_sentences_format_numbers_and_names_for_their_reader() -> None:
     reader = Reader(time=lambda t: f"{t // 60}:00", units=lambda n: f"{n} cards", claim=str.upper, pool=str.title)
     assert sentence(NotEnough("a100", 2), reader=reader) == "Not enough free capacity: A100 is short of 2 cards."
     returning = LentOutReturning(("w1", "w2"), 720)
@@ -108,9 +110,9 @@ def test_every_decision_has_a_sentence() -> None:
     assert decision_sentence(reclaim) == "Starts by 60 at the latest, after h have been released."
 
 
-def test_what_draws_from_a_recall_takes_no_more_of_its_department() -> None:
-    """Four of six are called back: a claim for one of them leaves the department where it stands."""
+def test_claim_that_draws_from_a_recall_adds_no_usage_to_its_department() -> None:
+    """Four of six units are recalled: a claim for one of them does not change the usage of the department."""
     claims = [holding("back", "vision", 4, pods=0, started_at=-50), holding("train", "vision", 2)]
     snapshot = a_snapshot(a_pool(8), [a_department("vision", 6)], claims)
-    found = verdict(snapshot, pending("mine", "vision", 1))
-    assert (found.in_use, found.in_use_after, found.guaranteed, found.own) == (6, 6, 6, 1)
+    preview = verdict(snapshot, pending("mine", "vision", 1))
+    assert (preview.in_use, preview.in_use_after, preview.guaranteed, preview.own) == (6, 6, 6, 1)

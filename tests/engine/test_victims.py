@@ -1,4 +1,4 @@
-"""Which victims: never better found by trying every set."""
+"""The choice of victims (rules 13 to 15) is never worse than what trying every set finds."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -39,8 +39,8 @@ def the_state(snapshot: Snapshot) -> tuple[PassState, Claim]:
     return state, next(claim for claim in snapshot.claims if claim.state is ClaimState.PENDING)
 
 
-def the_best_is_chosen(snapshot: Snapshot) -> None:
-    """Of all sets that brute force finds permitted; and the decision is of the kind that follows."""
+def assert_the_best_is_chosen(snapshot: Snapshot) -> None:
+    """The choice is the best of all sets that brute force finds permitted, and the decision is of the kind that follows."""
     state, claim = the_state(snapshot)
     brute = Brute(snapshot, claim)
     assume(claim.units > 0 and len(brute.holding) <= CANDIDATES)
@@ -56,26 +56,29 @@ def the_best_is_chosen(snapshot: Snapshot) -> None:
 
 @settings(max_examples=examples(300, 5000), deadline=None)
 @given(reclaims(candidates=CANDIDATES) | snapshots(fair=False, preemptors=1))
-def test_in_a_flat_pool_the_victims_are_the_best_of_all_permitted_sets(snapshot: Snapshot) -> None:
-    the_best_is_chosen(snapshot)
+def test_victims_in_a_flat_pool_are_the_best_permitted_set(snapshot: Snapshot) -> None:
+    assert_the_best_is_chosen(snapshot)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(fair=True) | snapshots(fair=True, preemptors=1))
-def test_with_fair_sharing_too(snapshot: Snapshot) -> None:
-    the_best_is_chosen(snapshot)
+def test_victims_with_fair_sharing_are_the_best_permitted_set(snapshot: Snapshot) -> None:
+    assert_the_best_is_chosen(snapshot)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(nested=True) | reclaims(nested=True, fair=True) | snapshots(nested=True, preemptors=1))
-def test_in_a_tree_with_few_candidates_too(snapshot: Snapshot) -> None:
-    the_best_is_chosen(snapshot)
+def test_victims_in_a_tree_with_few_candidates_are_the_best_permitted_set(snapshot: Snapshot) -> None:
+    assert_the_best_is_chosen(snapshot)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(candidates=7), st.integers(1, 3))
-def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapshot, units: int) -> None:
-    """Its colleague may not borrow before that one starts, only take from its own department."""
+def test_victims_beside_a_claim_that_must_stay_inside_are_the_best_permitted_set(
+    snapshot: Snapshot, units: int
+) -> None:
+    """The other claim of its department must not borrow before `strict` starts; it can only preempt work of the own
+    department."""
     strict = pending("strict", "t", units, preemptible=False, reserved=Reservation(units, ()))
     state, claim = the_state(replace(snapshot, claims=(*snapshot.claims, strict)))
     state.earmarks[strict.id].unsettled = False
@@ -87,27 +90,27 @@ def test_beside_a_claim_that_must_stay_inside_the_guarantee_too(snapshot: Snapsh
 
 
 def all_sets(preemptor: Preemptor) -> Iterable[tuple[Claim, ...]]:
-    """Those that are permitted and make room for the preemptor."""
+    """All sets that are permitted and make room for the preemptor."""
     state = preemptor.state
-    everybody = [claim for claims in state.holding.values() for claim in claims.values()]
-    others = [claim for claim in everybody if claim.department != preemptor.account.id]
-    open_to_it = own_candidates(preemptor) + [
+    running = [claim for claims in state.holding.values() for claim in claims.values()]
+    others = [claim for claim in running if claim.department != preemptor.account.id]
+    candidates = own_candidates(preemptor) + [
         claim for claim in others if may_be_preempted(state, preemptor.ignore_min_runtime, claim)
     ]
-    for victims in (some for size in range(1, len(open_to_it) + 1) for some in combinations(open_to_it, size)):
+    for victims in (some for size in range(1, len(candidates) + 1) for some in combinations(candidates, size)):
         if permitted(preemptor, victims) and makes_room(preemptor, victims) is not None:
             yield victims
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(crowded())
-def test_on_nodes_too(snapshot: Snapshot) -> None:
-    """One pod, in departments side by side: of all sets that are permitted and make room none costs less."""
-    none_on_nodes_costs_less(snapshot)
+def test_victims_on_nodes_are_the_best_permitted_set(snapshot: Snapshot) -> None:
+    """One pod, in a flat pool: of all sets that are permitted and make room, none costs less."""
+    assert_no_set_on_nodes_costs_less(snapshot)
 
 
-def test_a_borrower_stops_its_own_so_that_others_lose_less() -> None:
-    """Two of b's units would do alone; with the one of its own a single one is enough."""
+def test_borrower_preempts_own_work_so_that_others_lose_less() -> None:
+    """Two units of b alone would be enough; with the one of its own department a single one of b is."""
     claims = [
         holding("mine", "a", 1),
         *(holding(f"b{n}", "b", 1, started_at=-60) for n in range(3)),
@@ -120,8 +123,9 @@ def test_a_borrower_stops_its_own_so_that_others_lose_less() -> None:
     assert "mine" in decision.victims
 
 
-def test_who_is_inside_its_guarantee_stops_as_few_units_of_its_own_as_it_can() -> None:
-    """Others' one unit is not enough. Of its own the newer two would lose less work, but the old one is enough."""
+def test_claim_inside_its_guarantee_preempts_as_few_own_units_as_possible() -> None:
+    """The one unit of others is not enough. Of its own claims, `two` would lose less work, but `one` has fewer units and is
+    enough."""
     claims = [
         holding("others", "b", 1),
         holding("young", "b", 2, min_runtime=3600),
@@ -134,8 +138,8 @@ def test_who_is_inside_its_guarantee_stops_as_few_units_of_its_own_as_it_can() -
     assert decision.victims == ("one", "others")
 
 
-def test_the_best_of_another_node_stays_the_best() -> None:
-    """One small claim of five on n1, or the large one on n2, where less CPU would have to be given."""
+def test_best_victim_of_one_node_is_not_replaced_by_a_worse_one_of_another() -> None:
+    """One of five small claims on n1, or the large one on n2, where less CPU would have to be freed."""
     machines = nodes(1, 1, units=8, cpu_milli=8)
     small = [holding(f"s{n}", "a", 1, cpu_milli=cpu, placement=on("n1")) for n, cpu in enumerate((1, 1, 1, 1, 4))]
     claims = [
@@ -152,7 +156,7 @@ def on(node: str) -> tuple[Placed, ...]:
     return (Placed(0, node, (0,)),)
 
 
-def none_on_nodes_costs_less(snapshot: Snapshot) -> None:
+def assert_no_set_on_nodes_costs_less(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     preemptor = preemptor_of(state, claim)
     assume(makes_room(preemptor, ()) is None)
@@ -163,32 +167,32 @@ def none_on_nodes_costs_less(snapshot: Snapshot) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims(nested=True, candidates=30) | reclaims(nested=True, fair=True, candidates=20) | gangs())
-def test_a_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -> None:
+def test_search_is_never_worse_than_greedy_then_put_back(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     assume(makes_room(preemptor_of(state, claim), ()) is None)
-    never_worse_than_greedy(state, claim)
+    assert_never_worse_than_greedy(state, claim)
 
 
-def never_worse_than_greedy(state: PassState, claim: Claim) -> None:
+def assert_never_worse_than_greedy(state: PassState, claim: Claim) -> None:
     preemptor = preemptor_of(state, claim)
     chosen = choose(state, claim)
-    # in a tree one inside its guarantee may borrow further up
+    # in a tree, a claim inside its guarantee may still borrow further up
     by_right = not state.settings.fair_sharing or (preemptor.inside and state.ledger.flat)
     for fairness in [Fairness.BEFORE] if by_right else Fairness:
         greedy = greedy_then_put_back(preemptor, fairness)
         assert greedy is None or chosen is not None
         if chosen is not None and permitted(replace(preemptor, fairness=fairness), chosen.victims):
             assert greedy is None or cost(preemptor, chosen.victims)[:-1] <= cost(preemptor, greedy)[:-1]
-            break  # the second way to look at shares is only tried where the first finds nobody
+            break  # the second way to compare shares is tried only where the first finds no victims
 
 
 def greedy_then_put_back(preemptor: Preemptor, fairness: Fairness) -> tuple[Claim, ...] | None:
-    """As Kueue does it, in the order of preference: one after the other, then back from the last; none where own work would be
-    stopped only to look as if less were borrowed."""
+    """As Kueue does it, in the order of preference: one after the other, then put back from the last. None if work of the own
+    department would be preempted only to lower the preemptor's share."""
     state = preemptor.state
-    everybody = [claim for claims in state.holding.values() for claim in claims.values()]
+    running = [claim for claims in state.holding.values() for claim in claims.values()]
     victims: list[Claim] = []
-    for claim in sorted(everybody, key=lambda claim: cost(preemptor, (claim,))):
+    for claim in sorted(running, key=lambda claim: cost(preemptor, (claim,))):
         alone = (
             claim in own_candidates(preemptor)
             if claim.department == preemptor.account.id
@@ -217,10 +221,10 @@ def greedy_then_put_back(preemptor: Preemptor, fairness: Fairness) -> tuple[Clai
 def test_victims_are_permitted_make_room_and_none_can_be_put_back(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     assume(makes_room(preemptor_of(state, claim), ()) is None)
-    none_goes_in_vain(state, claim)
+    assert_every_victim_is_needed(state, claim)
 
 
-def none_goes_in_vain(state: PassState, claim: Claim) -> None:
+def assert_every_victim_is_needed(state: PassState, claim: Claim) -> None:
     preemptor = preemptor_of(state, claim)
     before = [*state.free_later.row], [account.usage for account in state.ledger.accounts.values()]
     chosen = choose(state, claim)
@@ -236,14 +240,14 @@ def none_goes_in_vain(state: PassState, claim: Claim) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(reclaims() | reclaims(fair=True) | snapshots(fair=False, preemptors=1))
-def test_the_cost_is_the_order_of_preference(snapshot: Snapshot) -> None:
+def test_cost_orders_sets_by_the_order_of_preference(snapshot: Snapshot) -> None:
     state, claim = the_state(snapshot)
     brute, preemptor = Brute(snapshot, claim), preemptor_of(state, claim)
     sets = [victims for victims, _ in zip(brute.sets(), range(20), strict=False)]
     assert sorted(sets, key=brute.cost) == sorted(sets, key=lambda victims: cost(preemptor, victims))
 
 
-def test_who_stays_after_all_may_be_chosen_again() -> None:
+def test_victim_that_stays_after_all_can_be_chosen_again() -> None:
     claims = [holding("cheap", "b", 1, started_at=-10), holding("dear", "b", 1), pending("w", "a", 1)]
     state, claim = the_state(a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims))
     cheap, dear = state.holding["b"]["cheap"], state.holding["b"]["dear"]
@@ -263,7 +267,7 @@ def test_who_stays_after_all_may_be_chosen_again() -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(snapshots(fair=False, placed=True, preemptors=6) | snapshots(fair=False, preemptors=4))
-def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> None:
+def test_remembered_node_costs_change_no_choice(snapshot: Snapshot) -> None:
     state, _ = the_state(snapshot)
     for claim in state.pending:
         if claim.id in state.earmarks or makes_room(preemptor_of(state, claim), ()) is not None:
@@ -278,8 +282,9 @@ def test_what_is_remembered_of_nodes_changes_no_choice(snapshot: Snapshot) -> No
                 state.unpreempt(victim)
 
 
-def test_what_is_remembered_for_one_policy_is_not_taken_for_another() -> None:
-    """Every node has one free card of two. Who may stop lower priorities only asks first, in vain."""
+def test_node_costs_remembered_for_one_policy_are_not_used_for_another() -> None:
+    """Every node has one free card of two. The claim that may preempt only lower priorities is searched first, without
+    success."""
     claims = [
         holding("high", "guest", 1, priority=5, placement=on("n1")),
         holding("higher", "guest", 1, priority=6, placement=on("n2")),

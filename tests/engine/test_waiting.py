@@ -1,4 +1,4 @@
-"""Who waits, with whom others get on all the same, and what is said to whom."""
+"""Waiting claims (rule 11): which other claims they delay, and the reasons that they get."""
 
 from dataclasses import replace
 
@@ -31,12 +31,12 @@ from tests.engine.builders import (
     pending,
 )
 from tests.engine.effort import examples
-from tests.engine.test_properties import news
+from tests.engine.test_properties import changes_of
 from tests.engine.towns import a_town
 
 
-def test_who_finds_no_victims_keeps_nobody_else_from_theirs() -> None:
-    """`meek` may not stop anybody; once `h` leaves for `w`, there is enough for both."""
+def test_claim_without_victims_does_not_keep_other_claims_from_theirs() -> None:
+    """`meek` may preempt nothing; once `h` leaves for `w`, there is enough for both."""
     claims = [
         holding("h", "b", 4),
         pending("meek", "a", 2, submitted_at=-20),
@@ -48,7 +48,7 @@ def test_who_finds_no_victims_keeps_nobody_else_from_theirs() -> None:
     assert decided["w"].waiting_on == decided["meek"].waiting_on == ("h",)
 
 
-def test_who_will_get_back_what_is_young_is_told_so_though_another_will_not() -> None:
+def test_only_a_claim_that_may_reclaim_protected_work_gets_lent_out_returning() -> None:
     """`h` is protected for another minute, and then has a minute's notice."""
     claims = [
         holding("h", "b", 4, started_at=-60, min_runtime=120),
@@ -61,7 +61,7 @@ def test_who_will_get_back_what_is_young_is_told_so_though_another_will_not() ->
     assert decided["w"].reasons[0] == LentOutReturning(("h",), 120)  # type: ignore[arg-type]
 
 
-def test_who_would_borrow_is_not_told_that_anything_returns() -> None:
+def test_borrower_does_not_get_lent_out_returning() -> None:
     claims = [holding("h", "b", 4, priority=-1, started_at=-60, min_runtime=120), pending("w", "a", 2)]
     departments = [a_department("a", policy=a_policy(borrow_preempt=BorrowPreempt())), a_department("b")]
     decided = answers(a_snapshot(a_pool(4), departments, claims))
@@ -69,7 +69,7 @@ def test_who_would_borrow_is_not_told_that_anything_returns() -> None:
 
 
 @pytest.mark.parametrize(("waited", "newcomer"), [(600, "admit"), (601, "wait")])
-def test_a_borrower_starves_once_it_has_waited_longer_than_the_time_set_for_it(waited: int, newcomer: str) -> None:
+def test_borrower_gets_a_hold_once_it_has_waited_longer_than_starvation_after(waited: int, newcomer: str) -> None:
     claims = [
         holding("h", "a", 3, preemptible=False),
         pending("w", "b", 2, submitted_at=-waited),
@@ -80,7 +80,7 @@ def test_a_borrower_starves_once_it_has_waited_longer_than_the_time_set_for_it(w
     assert decided["v"].decision == newcomer
 
 
-def test_while_a_cluster_is_not_reached_all_stand_in_line_by_their_names() -> None:
+def test_claims_for_an_unreachable_cluster_are_listed_by_id() -> None:
     claims = [pending(id, "a", 1, submitted_at=at) for id, at in (("x", -10), ("v", -20), ("w", -30))]
     snapshot = a_snapshot(a_pool(4, cluster_unreachable_since=-60), [a_department("a", 4)], claims)
     decided = answers(snapshot)
@@ -89,28 +89,29 @@ def test_while_a_cluster_is_not_reached_all_stand_in_line_by_their_names() -> No
     assert decide(snapshot).id == snapshot.id
 
 
-def test_what_can_never_fit_is_told_of_no_moves() -> None:
+def test_impossible_request_gets_no_moves_suggested() -> None:
     claims = [holding("h", "a", 2), pending("w", "a", 6)]
     decision = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), [a_department("a", 8)], claims))["w"]
     assert (decision.decision, decision.reasons, decision.largest) == ("impossible", (Fragmented(8, 4, empty=True),), 4)
 
 
-def test_who_runs_has_borrowed_before_who_starts_now() -> None:
-    """Unassigned capacity is what `h` borrows since some time; `w` borrows from a."""
+def test_running_claim_has_borrowed_before_one_that_starts_now() -> None:
+    """`h` has borrowed the unassigned capacity for some time; `w` borrows from a."""
     claims = [holding("h", "b", 4, started_at=900), pending("w", "c", 2, submitted_at=950)]
     departments = [a_department("a", 2), a_department("b"), a_department("c")]
     decision = answers(a_snapshot(a_pool(6), departments, claims, now=1000))["w"]
     assert (decision.borrowed, decision.from_) == (2, {"a": 2})
 
 
-def test_of_those_whom_nobody_needs_any_more_as_many_may_stay_as_the_quotas_allow() -> None:
+def test_as_many_unneeded_leavers_stay_as_the_quotas_allow() -> None:
     claims = [holding("h", "a", 2), *(leaving(id, "b", 2, held_for="gone") for id in ("l", "m"))]
     departments = [a_department("a", 2), a_department("b")]
     assert decide(a_snapshot(a_pool(4), departments, claims)).withdrawn == ("l",)
 
 
-def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_waiting() -> None:
-    """Two are free; its department, or its group, borrows as much as it may. With a higher limit they are held for it."""
+def test_starved_borrower_that_a_borrow_limit_keeps_waiting_gets_no_hold() -> None:
+    """Two units are free, and the department or its group has reached its borrow limit. With a higher limit the units are
+    held."""
     for own, group, expected in (
         (4, None, "admit"),
         (None, 4, "admit"),
@@ -128,9 +129,9 @@ def test_nothing_is_held_for_a_borrower_that_its_own_departments_limit_keeps_wai
         assert str(answers(snapshot)["small"].decision) == expected, (own, group)
 
 
-def of_those_who_wait(plan: Plan) -> dict[str, tuple[Reason, ...]]:
-    """Their reasons, without the moves that would help, and without the name of one of those for whom something is held: these
-    hang on an order."""
+def reasons_of_waiting(plan: Plan) -> dict[str, tuple[Reason, ...]]:
+    """The reasons of claims that do not start, without moves and without the claim that `held_for` names: these depend on an
+    order."""
 
     def plain(reason: Reason) -> Reason:
         if isinstance(reason, HeldFor):
@@ -144,22 +145,22 @@ def of_those_who_wait(plan: Plan) -> dict[str, tuple[Reason, ...]]:
     }
 
 
-def test_numbers_in_reasons_are_those_after_all_who_start() -> None:
-    """The next pass, in which nothing is decided any more, says the same to everybody."""
-    settled = said = 0
+def test_numbers_in_reasons_are_those_after_all_starts_of_the_pass() -> None:
+    """The next pass, in which nothing changes any more, gives every claim the same reasons."""
+    settled = waiting = 0
     for seed in range(examples(60, 2_000)):
         plan = decide(town := a_town(seed))
         after = decide(carried_out(town, plan))
-        if set(of_those_who_wait(plan)) != set(of_those_who_wait(after)) or news(after):
+        if set(reasons_of_waiting(plan)) != set(reasons_of_waiting(after)) or changes_of(after):
             continue
         settled += 1
-        said += len(of_those_who_wait(plan))
-        assert of_those_who_wait(plan) == of_those_who_wait(after), town.id
+        waiting += len(reasons_of_waiting(plan))
+        assert reasons_of_waiting(plan) == reasons_of_waiting(after), town.id
     assert settled * 2 > examples(60, 2_000)
-    assert said > settled
+    assert waiting > settled
 
 
-def test_what_colleagues_take_after_it_counts_in_a_cap_a_limit_and_a_guarantee() -> None:
+def test_later_starts_of_the_department_count_in_the_reasons_of_a_waiting_claim() -> None:
     departments = [a_department("a", 4, borrow_limit=1, policy=a_policy(within="never")), a_department("b", 5)]
     claims = [
         holding("h", "a", 1, user="u"),
@@ -176,8 +177,8 @@ def test_what_colleagues_take_after_it_counts_in_a_cap_a_limit_and_a_guarantee()
     assert answers(a_snapshot(a_pool(9), departments, [*claims, capped]))["capped"].reasons == (UserCap(3, 3),)
 
 
-def test_a_borrow_limit_further_up_is_named_with_whose_it_is() -> None:
-    """Six cards are free, and those who keep some are not what keeps it waiting."""
+def test_reason_names_the_parent_whose_borrow_limit_is_reached() -> None:
+    """Six cards are free, and quota that others keep is not what keeps `w` waiting."""
     tree = [a_department("x", borrow_limit=1), a_department("a", 1, parent="x"), a_department("b", 1, parent="x")]
     for lend_limit in (None, 2):
         rest = a_department("rest", 6, lend_limit=lend_limit)
@@ -187,14 +188,14 @@ def test_a_borrow_limit_further_up_is_named_with_whose_it_is() -> None:
         assert sentence(reason) == "The parent department x would borrow 2, above its borrow limit of 1."
 
 
-def test_what_a_department_keeps_is_not_kept_from_its_own_team() -> None:
+def test_quota_that_a_department_keeps_is_available_to_its_own_team() -> None:
     tree = [a_department("x", 4, lend_limit=0), a_department("a", parent="x"), a_department("rest", 4)]
     claims = [holding("h", "rest", 4), pending("w", "a", 6)]
     assert answers(a_snapshot(a_pool(8), tree, claims))["w"].reasons == (NotEnough("gpu", 2),)
 
 
-def test_units_that_are_held_for_a_colleague_are_not_called_missing() -> None:
-    """Two of eight cards are free, held for the gang of four that is first in line: nothing is lacking but its turn."""
+def test_units_held_for_another_claim_of_the_department_are_not_reported_as_missing() -> None:
+    """Two of eight cards are free and held for the gang of four that is first in line: `small` lacks nothing but its turn."""
     full = [holding("own", "a", 4, preemptible=False), holding("b1", "b", 2, preemptible=False)]
     waiting = [pending("gang", "a", 4, submitted_at=-100), pending("small", "a", 2)]
     plan = answers(a_snapshot(a_pool(8), [a_department("a", 8), a_department("b")], [*full, *waiting]))

@@ -1,4 +1,4 @@
-"""What a changed quota, a recall, a drained node or another request would do, before anybody does it."""
+"""What-if: what a changed quota, a recall, a drained node or another request would change."""
 
 import json
 from dataclasses import replace
@@ -20,32 +20,32 @@ from quotas.management.written_changes import drained, with_change
 from tests.engine.builders import a_department, a_pool, a_snapshot, holding, nodes, pending
 
 
-def test_a_recall_shows_who_would_be_told() -> None:
+def test_recall_shows_which_claims_would_be_preempted() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     snapshot = a_snapshot(a_pool(8), departments, [holding("h", "nlp", 4), holding("i", "nlp", 4, checkpointed_at=0)])
-    seen = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
-    assert (seen.recalled, seen.recalled_units, seen.spared) == (("i",), {"nlp": 4}, ())
-    assert [change.claim for change in seen.changes] == ["recall"]
+    difference = what_if(snapshot, with_claim(snapshot, pending("recall", "vision", 3, pods=0)))
+    assert (difference.recalled, difference.recalled_units, difference.spared) == (("i",), {"nlp": 4}, ())
+    assert [change.claim for change in difference.changes] == ["recall"]
 
 
-def test_a_changed_quota_shows_what_becomes_recallable_and_who_may_start() -> None:
+def test_changed_quota_shows_what_becomes_recallable_and_its_victims() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [holding("h", "nlp", 4), holding("v", "vision", 4), pending("w", "vision", 2)]
     snapshot = a_snapshot(a_pool(8), departments, claims)
     changed = with_quota(with_quota(snapshot, "nlp", "gpu", Quota(2)), "vision", "gpu", Quota(6))
-    seen = what_if(snapshot, changed)
-    assert seen.recallable == {("nlp", "gpu"): 2}
-    assert seen.recalled == ("h",)
+    difference = what_if(snapshot, changed)
+    assert difference.recallable == {("nlp", "gpu"): 2}
+    assert difference.recalled == ("h",)
     with pytest.raises(ValueError, match="no department"):
         with_quota(snapshot, "nobody", "gpu", Quota(2))
 
 
-def test_a_drained_node_leaves_the_pool_short() -> None:
+def test_drained_node_leaves_the_pool_short() -> None:
     snapshot = a_snapshot(
         [a_pool(nodes=nodes(4, 4)), a_pool(2, id="other")], [a_department("a", 8)], [pending("w", "a", 4, pods=2)]
     )
-    seen = what_if(snapshot, without_nodes(snapshot, ["n2"]))
-    assert [reason.code for reason in seen.after.decisions[0].reasons] == ["not_enough", "pool_short"]
+    difference = what_if(snapshot, without_nodes(snapshot, ["n2"]))
+    assert [reason.code for reason in difference.after.decisions[0].reasons] == ["not_enough", "pool_short"]
 
 
 # In words -------------------------------------------------------------------------------------------------------------
@@ -68,19 +68,19 @@ def sentences(snapshot: Snapshot, *changes: str) -> list[str]:
     return difference_sentences(what_if(snapshot, changed))
 
 
-def test_another_request_is_said_with_whom_it_would_stop() -> None:
+def test_sentences_for_another_request_name_its_victims() -> None:
     assert sentences(a_busy_pool(), "request vision gpu units_per_pod=2") == [
         "what-if-1: Starts by 60 at the latest, after i have been released.",
         "i would have to release its capacity.",
     ]
 
 
-def test_two_requests_get_names_of_their_own() -> None:
-    said = sentences(a_busy_pool(), "request nlp gpu units_per_pod=1", "request nlp gpu units_per_pod=1 priority=1")
-    assert [line.split(":")[0] for line in said if line.startswith("what-if")] == ["what-if-1", "what-if-2"]
+def test_two_requests_get_different_ids() -> None:
+    lines = sentences(a_busy_pool(), "request nlp gpu units_per_pod=1", "request nlp gpu units_per_pod=1 priority=1")
+    assert [line.split(":")[0] for line in lines if line.startswith("what-if")] == ["what-if-1", "what-if-2"]
 
 
-def test_a_changed_quota_keeps_what_is_not_said() -> None:
+def test_quota_change_keeps_values_that_are_not_given() -> None:
     changed = with_change(a_busy_pool(), ["quota", "vision", "gpu", "guaranteed=1"])
     assert changed.departments[0].quotas == {"gpu": Quota(1, borrow_limit=2)}
     changed = with_change(changed, ["quota", "vision", "gpu", "borrow_limit=null", "lend_limit=0"])
@@ -89,27 +89,27 @@ def test_a_changed_quota_keeps_what_is_not_said() -> None:
     assert sentences(changed, "quota nlp gpu guaranteed=6")[-1] == "nlp would borrow 2 less of gpu."
 
 
-def test_a_drained_node_is_said_with_whom_it_would_stop() -> None:
+def test_sentences_for_a_drained_node_name_the_victims() -> None:
     assert sentences(a_busy_pool(), "drain n2") == [
         "w: Starts by 60 at the latest, after h have been released. Before: Starts now, from guaranteed quota.",
         "h would have to release its capacity.",
     ]
 
 
-def test_who_is_on_a_drained_node_is_said_though_no_answer_changes() -> None:
+def test_claims_on_a_drained_node_are_listed_even_if_no_decision_changes() -> None:
     snapshot = a_busy_pool()
     assert drained([["drain", "n2", "n1"], ["quota", "nlp", "gpu"], ["drain", "n2"]]) == ("n2", "n1")
     assert claims_on(snapshot, ["n2", "n1"]) == {"n2": ("i",), "n1": ("h",)}
     assert claims_on(snapshot, ["n9"]) == {"n9": ()}
 
 
-def test_a_pool_that_has_what_it_promises_may_promise_more() -> None:
+def test_guarantee_can_be_raised_in_a_pool_without_nodes_or_capacity() -> None:
     """Without nodes or capacity its capacity is the sum of the guarantees."""
     snapshot = a_snapshot(a_pool(), [a_department("a", 4)], [])
     assert with_change(snapshot, ["quota", "a", "gpu", "guaranteed=9"]).departments[0].quotas["gpu"] == Quota(9)
 
 
-def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
+def test_sentences_name_spared_claims_and_removed_requests() -> None:
     snapshot = a_snapshot(
         a_pool(4), [a_department("a", 2), a_department("b", 2)], [holding("h", "b", 4), pending("w", "a", 2)]
     )
@@ -120,7 +120,7 @@ def test_who_is_spared_and_who_is_not_asked_any_more_is_said() -> None:
     ]
 
 
-def test_no_difference_is_said_too() -> None:
+def test_change_without_effect_says_that_nothing_changes() -> None:
     assert sentences(a_busy_pool(), "quota nlp gpu lend_limit=4") == ["Nothing changes."]
 
 
@@ -151,20 +151,20 @@ def test_no_difference_is_said_too() -> None:
         ("request nlp gpu units_per_pod=1 prioritty=5", "prioritty=5: expected one of units_per_pod, pods"),
     ],
 )
-def test_a_change_that_cannot_be_made_names_the_word(change: str, error: str) -> None:
+def test_error_of_an_invalid_change_names_the_wrong_word(change: str, error: str) -> None:
     snapshot = a_busy_pool()
     fixed = holding("f", "speech", 2, preemptible=False, placement=(Placed(0, "n2", (2, 3)),))
     departments = (*snapshot.departments, a_department("speech"))
-    with pytest.raises(SnapshotError) as caught:
+    with pytest.raises(SnapshotError) as error_info:
         with_change(replace(snapshot, departments=departments, claims=(*snapshot.claims, fixed)), change.split())
-    assert error in str(caught.value)
+    assert error in str(error_info.value)
 
 
-def test_the_difference_as_json_has_both_answers() -> None:
+def test_difference_as_json_has_the_decisions_before_and_after() -> None:
     snapshot = a_busy_pool()
-    found = difference_to_json(what_if(snapshot, with_change(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
-    assert json.loads(json.dumps(found)) == {
+    written = difference_to_json(what_if(snapshot, with_change(snapshot, ["quota", "nlp", "gpu", "guaranteed=2"])))
+    assert json.loads(json.dumps(written)) == {
         "changes": [], "recalled": [], "recalled_units": {}, "spared": [], "withdrawn": [], "recallable": {"nlp": {"gpu": 2}},
     }  # fmt: skip
-    found = difference_to_json(what_if(snapshot, with_claim(snapshot, pending("v", "nlp", 6))))
-    assert [(change["claim"], change["before"]) for change in found["changes"]] == [("v", None)]
+    written = difference_to_json(what_if(snapshot, with_claim(snapshot, pending("v", "nlp", 6))))
+    assert [(change["claim"], change["before"]) for change in written["changes"]] == [("v", None)]
