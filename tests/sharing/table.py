@@ -49,7 +49,7 @@ def node(
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The expected discovery of a node: one of the kit, by name, or a changed one."""
+    """The expected result of discovering a node: one of the kit, by name, or a changed one."""
 
     node: str | Mapping[str, Any]
     product: str = ""
@@ -69,8 +69,8 @@ class Found:
 class Live:
     """One request through the REST API that runs on a node of a real API server, and one that is refused.
 
-    `node` is one of the kit, or a changed one that is created for the test under a unique name. `plays` is what the
-    vendor's scheduler or plugin would write on the pod; the test writes it, because KWOK has neither.
+    `node` is one of the kit, or a changed one that is created for the test under a unique name. `plays` is what the vendor's
+    scheduler or plugin would write on the pod; the test writes it, because KWOK runs neither.
     """
 
     node: str | Mapping[str, Any]

@@ -1,4 +1,5 @@
-"""Nodes of clouds, which have labels of their own: what shares the cards, what the cards are, and who is held back."""
+"""Nodes of cloud providers, which have labels of their own: how cards are shared, their product, and which nodes are held
+back."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sharing.test_discovery import sound
+from tests.sharing.test_discovery import assert_valid
 from tests.sharing.test_field import of_field
 from workloads import sharing
 from workloads.nodes.pools import key_of, servable
@@ -36,22 +37,22 @@ def gke(gpus: int | str, **labels: str) -> dict[str, Any]:
     return node(gpus, **{GKE + names[key]: value for key, value in labels.items()})
 
 
-def seen(found: dict[str, Any], said: Settings | None = None) -> NodeInfo:
-    info = sharing.discover(found, said)
+def discovered(node_object: dict[str, Any], overrides: Settings | None = None) -> NodeInfo:
+    info = sharing.discover(node_object, overrides)
     assert info is not None
-    sound(info)
+    assert_valid(info)
     return info
 
 
 class TestGke:
-    def test_clients_of_one_card_are_its_replicas(self) -> None:
+    def test_shared_clients_of_a_card_are_its_replicas(self) -> None:
         (info,) = of_field("gke-time-sharing")
         assert (info.sharing, info.product, info.units_per_card, len(info.cards), info.held_back) == (
             "timeslicing", "nvidia-tesla-t4-SHARED", 48, 1, "",
         )  # fmt: skip
-        asked = SYSTEMS["timeslicing"].manifest(Request(info.product, 1), Settings())
-        assert asked.limits == {"nvidia.com/gpu": "1"}
-        assert asked.node_selector == {f"{GKE}accelerator": "nvidia-tesla-t4"}
+        patch = SYSTEMS["timeslicing"].manifest(Request(info.product, 1), Settings())
+        assert patch.limits == {"nvidia.com/gpu": "1"}
+        assert patch.node_selector == {f"{GKE}accelerator": "nvidia-tesla-t4"}
 
     @pytest.mark.parametrize(
         ("labels", "gpus", "system", "units", "cards", "held"),
@@ -89,10 +90,10 @@ class TestGke:
             ({"strategy": "sideways", "clients": "4"}, 8, "whole", 1, 8, "gpu-sharing-strategy is sideways"),
         ],
     )
-    def test_sharing_is_read(
+    def test_sharing_is_read_from_the_labels(
         self, labels: dict[str, str], gpus: int, system: str, units: int, cards: int, held: str
     ) -> None:
-        info = seen(gke(gpus, accelerator="nvidia-l4", **labels))
+        info = discovered(gke(gpus, accelerator="nvidia-l4", **labels))
         assert (info.sharing, info.units_per_card, len(info.cards)) == (system, units, cards)
         assert held in info.held_back
         assert bool(held) == bool(info.held_back)
@@ -110,33 +111,33 @@ class TestGke:
         ],
     )
     def test_partitions_are_mig_instances(self, accelerator: str, size: str, gpus: int, cards: int, table: str) -> None:
-        info = seen(gke(gpus, accelerator=accelerator, partition=size))
+        info = discovered(gke(gpus, accelerator=accelerator, partition=size))
         assert (info.sharing, dict(info.instances), len(info.cards), info.mig, info.held_back) == (
             "mig", {size: gpus}, cards, table, "",
         )  # fmt: skip
-        asked = SYSTEMS["mig"].manifest(Request(info.product, 1, profile=size), Settings())
-        assert (asked.limits, asked.node_selector) == ({"nvidia.com/gpu": "1"}, {f"{GKE}accelerator": accelerator})
+        patch = SYSTEMS["mig"].manifest(Request(info.product, 1, profile=size), Settings())
+        assert (patch.limits, patch.node_selector) == ({"nvidia.com/gpu": "1"}, {f"{GKE}accelerator": accelerator})
 
-    def test_partitions_that_are_shared_are_not_served(self) -> None:
+    def test_time_sliced_partitions_are_not_served(self) -> None:
         labels = {"partition": "1g.5gb", "strategy": "time-sharing", "clients": "2"}
-        info = seen(gke(14, accelerator="nvidia-tesla-a100", **labels))
+        info = discovered(gke(14, accelerator="nvidia-tesla-a100", **labels))
         assert "time-sliced, which is not supported" in info.held_back
 
-    def test_labels_of_feature_discovery_beside_them_do_not_hide_the_sharing(self) -> None:
-        found = gke(48, accelerator="nvidia-tesla-t4", strategy="time-sharing", clients="48")
-        found["metadata"]["labels"] |= {
+    def test_labels_of_gpu_feature_discovery_do_not_hide_the_sharing(self) -> None:
+        node_object = gke(48, accelerator="nvidia-tesla-t4", strategy="time-sharing", clients="48")
+        node_object["metadata"]["labels"] |= {
             "nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "1",
             "nvidia.com/gpu.sharing-strategy": "none",
         }  # fmt: skip
-        info = seen(found)
+        info = discovered(node_object)
         assert (info.sharing, info.units_per_card, len(info.cards), info.held_back) == ("timeslicing", 48, 1, "")
 
-    def test_its_labels_are_kept_as_they_are(self) -> None:
-        found = gke(8, accelerator="nvidia-l4", strategy="mps", clients="4")
-        assert dict(seen(found).labels) == found["metadata"]["labels"]
+    def test_labels_of_the_node_are_kept_unchanged(self) -> None:
+        node_object = gke(8, accelerator="nvidia-l4", strategy="mps", clients="4")
+        assert dict(discovered(node_object).labels) == node_object["metadata"]["labels"]
 
 
-class TestTheProduct:
+class TestProduct:
     @pytest.mark.parametrize(
         ("labels", "product"),
         [
@@ -166,7 +167,7 @@ class TestTheProduct:
                 {"karpenter.k8s.aws/instance-gpu-name": "a100", "karpenter.k8s.aws/instance-gpu-memory": "81920"},
                 "NVIDIA-A100-SXM4-80GB",
             ),
-            ({"karpenter.k8s.aws/instance-gpu-name": "a100"}, ""),  # of which memory
+            ({"karpenter.k8s.aws/instance-gpu-name": "a100"}, ""),  # of unknown memory
             ({"k8s.amazonaws.com/accelerator": "true"}, ""),
             ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-a10g"}, "NVIDIA-A10G"),
             ({"aliyun.accelerator/nvidia_name": "Tesla V100-SXM2-32GB"}, "Tesla-V100-SXM2-32GB"),
@@ -174,32 +175,32 @@ class TestTheProduct:
             ({"kubernetes.azure.com/accelerator": "nvidia"}, ""),
         ],
     )
-    def test_comes_from_the_clouds_own_labels(self, labels: dict[str, str], product: str) -> None:
+    def test_product_comes_from_the_labels_of_the_cloud(self, labels: dict[str, str], product: str) -> None:
         assert product_of(labels) == product
-        info = seen(node(8, **labels))
+        info = discovered(node(8, **labels))
         assert (info.product, info.held_back) == (product, "" if product else UNKNOWN)
 
-    def test_of_feature_discovery_counts_first(self) -> None:
-        info = seen(node(8, **{TYPE: "p4d.24xlarge", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}))
+    def test_product_of_gpu_feature_discovery_takes_precedence(self) -> None:
+        info = discovered(node(8, **{TYPE: "p4d.24xlarge", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}))
         assert info.product == "NVIDIA-A100-SXM4-80GB"
 
-    def test_of_two_products_without_feature_discovery_is_two(self) -> None:
+    def test_two_products_without_gpu_feature_discovery_are_told_apart(self) -> None:
         a100, t4 = of_field("two-products-no-gfd")
         assert {a100.product, t4.product} == {"nvidia-tesla-a100", "nvidia-tesla-t4"}
         assert {key_of(offer) for offer in servable(a100)}.isdisjoint(key_of(offer) for offer in servable(t4))
 
-    def test_is_what_the_operator_says(self) -> None:
-        said = Settings(products={"n1": "NVIDIA-L20", "rack=a": "NVIDIA-L40"})
-        info = seen(node(8), said)
+    def test_product_set_by_the_operator_takes_precedence(self) -> None:
+        overrides = Settings(products={"n1": "NVIDIA-L20", "rack=a": "NVIDIA-L40"})
+        info = discovered(node(8), overrides)
         assert (info.product, info.held_back) == ("NVIDIA-L20", "")
-        assert seen(node(8, name="n2", rack="a"), said).product == "NVIDIA-L40"
-        assert seen(node(8, **{"nvidia.com/gpu.product": "NVIDIA-L4"}), said).product == "NVIDIA-L20"
+        assert discovered(node(8, name="n2", rack="a"), overrides).product == "NVIDIA-L40"
+        assert discovered(node(8, **{"nvidia.com/gpu.product": "NVIDIA-L4"}), overrides).product == "NVIDIA-L20"
 
-    def test_that_the_operator_says_leaves_cards_shared_and_cut_as_they_are(self) -> None:
-        said = Settings(products={"n1": "NVIDIA-A100-SXM4-40GB"})
-        cut = seen(gke(14, accelerator="nvidia-x9", partition="1g.5gb"), said)
+    def test_product_set_by_the_operator_keeps_sharing_and_partitions(self) -> None:
+        overrides = Settings(products={"n1": "NVIDIA-A100-SXM4-40GB"})
+        cut = discovered(gke(14, accelerator="nvidia-x9", partition="1g.5gb"), overrides)
         assert (cut.product, cut.mig) == ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100-40GB")
-        shared = seen(gke(8, accelerator="nvidia-x9", strategy="mps", clients="4"), said)
+        shared = discovered(gke(8, accelerator="nvidia-x9", strategy="mps", clients="4"), overrides)
         assert (shared.product, shared.held_back) == ("NVIDIA-A100-SXM4-40GB-SHARED", "")
         (hami,) = of_field("hami-2.7-colon-annotation")
         assert hami.product == "NVIDIA-GeForce-RTX-3090"
@@ -253,7 +254,7 @@ def some(of: dict[str, list[str]], most: int) -> st.SearchStrategy[dict[str, str
 
 @st.composite
 def nodes(draw: st.DrawFn) -> dict[str, Any]:
-    """Anything that labels, amounts and registers of all the systems and clouds may be together."""
+    """A node with any mixture of labels, amounts and registers of all systems and clouds."""
     labels, capacity = draw(some(NAMES, 7)), draw(some(AMOUNTS, 4))
     less = draw(some({name: ["0", "1"] for name in capacity}, 2)) if capacity else {}
     notes = {"hami.io/node-nvidia-register": draw(st.sampled_from(REGISTERS))} if draw(st.booleans()) else {}
@@ -266,9 +267,9 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=600)
 @given(nodes())
-def test_any_node_is_consistent_or_held_back_with_a_sentence(found: dict[str, Any]) -> None:
-    info = sharing.discover(found)
-    sound(info)
+def test_any_node_is_consistent_or_held_back_with_a_reason(node_object: dict[str, Any]) -> None:
+    info = sharing.discover(node_object)
+    assert_valid(info)
     if info is None or info.held_back:
         assert info is None or all(str(note) for note in info.held_back_by)
         return
@@ -283,14 +284,14 @@ def test_any_node_is_consistent_or_held_back_with_a_sentence(found: dict[str, An
             if info.sharing != "whole" and not info.product.endswith("-SHARED")
             else "nvidia.com/gpu"
         )
-        there = int(found["status"]["allocatable"].get(resource, "0"))
-        assert sum(card.units for card in info.cards if card.healthy) <= there
+        allocatable = int(node_object["status"]["allocatable"].get(resource, "0"))
+        assert sum(card.units for card in info.cards if card.healthy) <= allocatable
 
 
 @settings(max_examples=300)
 @given(nodes(), nodes())
-def test_two_products_never_look_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """A pool is found by what key_of says: whoever is served by it has its product, and a product there is."""
+def test_two_products_never_have_the_same_key(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """A pool is found by `key_of`: every node that it serves has its product, and no product is empty."""
     infos = [info for info in map(sharing.discover, (one, other)) if info is not None]
     keys: dict[Any, str] = {}
     for info in infos:

@@ -1,4 +1,5 @@
-"""Discovery whatever the system: who is in the inventory, who is held back, and nodes on which anything is written."""
+"""Discovery, whatever the sharing system: which nodes are in the inventory, which are held back, and nodes with invalid
+contents."""
 
 from __future__ import annotations
 
@@ -38,65 +39,69 @@ GARBAGE: list[Any] = [
 ALL = Settings(pins={"kai-a100-80": "kai"}, cards={"SharedGPU=true": 4})
 
 
-class TestTheInventory:
-    def test_leaves_out_a_node_without_any_gpu(self) -> None:
+class TestInventory:
+    def test_node_without_a_gpu_is_left_out(self) -> None:
         amounts = {"cpu": "4", "memory": "16Gi"}
         plain = {"metadata": {"name": "cpu-1"}, "spec": {}, "status": {"capacity": amounts, "allocatable": amounts}}
         assert sharing.discover(plain) is None
 
-    def test_holds_back_a_gpu_that_nothing_offers(self) -> None:
+    def test_node_whose_gpu_is_not_offered_is_held_back(self) -> None:
         info = sharing.discover(node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": None}))
         assert info is not None
         assert (info.sharing, info.cards) == ("", ())
         assert info.held_back == "it has a GPU that is not offered: its device plugin is not ready"
 
-    def test_holds_back_a_cordoned_or_unready_node(self) -> None:
+    def test_cordoned_or_unready_node_is_held_back(self) -> None:
         cordoned = node("dgx-a100-80-whole-0")
         cordoned["spec"]["unschedulable"] = True
         unready = node("dgx-a100-80-whole-0")
         since = {"reason": "NodeStatusUnknown", "lastTransitionTime": "2031-01-01T00:00:00Z"}
         unready["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", **since}]
-        said = [info.held_back for info in map(sharing.discover, (cordoned, unready)) if info is not None]
-        assert said == ["cordoned", "not ready since 2031-01-01T00:00:00Z: NodeStatusUnknown"]
+        reasons = [info.held_back for info in map(sharing.discover, (cordoned, unready)) if info is not None]
+        assert reasons == ["cordoned", "not ready since 2031-01-01T00:00:00Z: NodeStatusUnknown"]
 
-    def test_does_not_hold_back_a_node_that_is_ready_or_says_something_else_of_itself(self) -> None:
-        well = node("dgx-a100-80-whole-0")
-        well["status"]["conditions"] = [
+    def test_ready_node_with_other_conditions_is_not_held_back(self) -> None:
+        ready = node("dgx-a100-80-whole-0")
+        ready["status"]["conditions"] = [
             {"type": "MemoryPressure", "status": "False"},
             {"type": "Ready", "status": "True"},
         ]
-        info = sharing.discover(well)
+        info = sharing.discover(ready)
         assert info is not None
         assert info.held_back == ""
 
-    def test_counts_cpu_in_millicores_and_memory_in_mib(self) -> None:
+    def test_cpu_is_counted_in_millicores_and_memory_in_mib(self) -> None:
         info = sharing.discover(NODES["dgx-a100-80-whole-0"])
         assert info is not None
         assert (info.cpu_milli, info.memory_mib) == (256_000, 2_113_344_560 // 1024)
 
-    def test_does_not_look_at_names(self) -> None:
+    def test_discovery_does_not_depend_on_node_names(self) -> None:
         for name, kit in NODES.items():
             renamed = deepcopy(kit)
             renamed["metadata"]["name"] = "n-1"
-            told, again = sharing.discover(kit), sharing.discover(renamed)
-            assert told is not None
-            assert again is not None
-            assert (told.sharing, told.cards, told.held_back) == (again.sharing, again.cards, again.held_back), name
+            original, renamed_node = sharing.discover(kit), sharing.discover(renamed)
+            assert original is not None
+            assert renamed_node is not None
+            assert (original.sharing, original.cards, original.held_back) == (
+                renamed_node.sharing,
+                renamed_node.cards,
+                renamed_node.held_back,
+            ), name
 
 
-class TestWhatIsShownOfAShare:
-    def test_a_replica_under_mps_has_its_part_of_memory_and_threads_rounded_down(self) -> None:
+class TestShares:
+    def test_mps_replica_has_its_part_of_memory_and_threads_rounded_down(self) -> None:
         assert mps.share(81559, 10) == (8155, 10)
         assert mps.share(15360, 3) == (5120, 33)
 
-    def test_every_table_of_mig_profiles_is_some_familys(self) -> None:
+    def test_every_table_of_mig_profiles_belongs_to_a_family(self) -> None:
         assert {key for _, tables in mig.FAMILIES.values() for key in tables.values()} >= set(PRODUCTS)
         of_four = {"A30", "RTX-PRO-6000-96GB"}
         assert {table: mig.slices(table) for table in PRODUCTS} == {t: 4 if t in of_four else 8 for t in PRODUCTS}
 
 
-def sound(info: NodeInfo | None) -> None:
-    """Whatever was read can be kept in the database and planned with."""
+def assert_valid(info: NodeInfo | None) -> None:
+    """All values can be stored in the database and planned with."""
     if info is None:
         return
     assert info.sharing in {*SYSTEMS, ""}
@@ -116,12 +121,12 @@ def sound(info: NodeInfo | None) -> None:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    here = [path] if path else []
+    paths = [path] if path else []
     if isinstance(value, dict):
-        return here + [found for key, inner in value.items() for found in leaves(inner, (*path, key))]
+        return paths + [found for key, inner in value.items() for found in leaves(inner, (*path, key))]
     if isinstance(value, list):
-        return here + [found for index, inner in enumerate(value) for found in leaves(inner, (*path, index))]
-    return here
+        return paths + [found for index, inner in enumerate(value) for found in leaves(inner, (*path, index))]
+    return paths
 
 
 def put(tree: Any, path: tuple[Any, ...], value: Any) -> None:
@@ -135,7 +140,7 @@ def put(tree: Any, path: tuple[Any, ...], value: Any) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> Any:
-    """A node of the kit of which some parts are gone, garbage, or another node's."""
+    """A node of the kit with some parts removed, replaced by garbage, or taken from another node."""
     changed = deepcopy(NODES[draw(st.sampled_from(sorted(NODES)))])
     other = NODES[draw(st.sampled_from(sorted(NODES)))]
     for _ in range(draw(st.integers(1, 6))):
@@ -156,17 +161,17 @@ def mutated(draw: st.DrawFn) -> Any:
 
 @settings(max_examples=250)
 @given(mutated())
-def test_any_node_however_it_is_written_is_discovered_without_an_exception(changed: Any) -> None:
-    for said in (Settings(), ALL, Settings(gpu_mem_unit="MiB", volcano_memory_factor=1000)):
-        sound(sharing.discover(changed, said))
+def test_malformed_node_is_discovered_without_an_exception(changed: Any) -> None:
+    for overrides in (Settings(), ALL, Settings(gpu_mem_unit="MiB", volcano_memory_factor=1000)):
+        assert_valid(sharing.discover(changed, overrides))
 
 
 @settings(max_examples=80)
 @given(st.sampled_from(sorted(SYSTEMS)), mutated())
-def test_a_pin_to_any_system_makes_no_exception_either(key: str, changed: Any) -> None:
+def test_malformed_node_pinned_to_any_system_raises_no_exception(key: str, changed: Any) -> None:
     name = changed["metadata"].get("name") if isinstance(changed.get("metadata"), dict) else None
     if isinstance(name, str):
-        sound(sharing.discover(changed, Settings(pins={name: key}, cards={name: 4})))
+        assert_valid(sharing.discover(changed, Settings(pins={name: key}, cards={name: 4})))
 
 
 JSON = st.recursive(
@@ -178,15 +183,19 @@ JSON = st.recursive(
 
 @settings(max_examples=80)
 @given(JSON, JSON, JSON)
-def test_nor_does_any_json_whatever(metadata: Any, status: Any, anything: Any) -> None:
-    sound(sharing.discover({"metadata": metadata, "status": status, "spec": anything, "resourceSlices": anything}))
-    sound(sharing.discover({"metadata": {"annotations": {"hami.io/node-nvidia-register": json.dumps(anything)}}}))
+def test_arbitrary_json_raises_no_exception(metadata: Any, status: Any, anything: Any) -> None:
+    assert_valid(
+        sharing.discover({"metadata": metadata, "status": status, "spec": anything, "resourceSlices": anything})
+    )
+    assert_valid(
+        sharing.discover({"metadata": {"annotations": {"hami.io/node-nvidia-register": json.dumps(anything)}}})
+    )
     for system in SYSTEMS.values():
         assert isinstance(system.read_back({"metadata": metadata, "status": status, "spec": anything}), tuple)
 
 
 def advertised() -> list[tuple[str, str]]:
-    """Every amount of a GPU resource on a node of the kit."""
+    """Every GPU resource that a node of the kit advertises."""
     return [
         (name, resource)
         for name, kit in NODES.items()
@@ -197,7 +206,7 @@ def advertised() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "resource"), advertised())
 @pytest.mark.parametrize("value", [value for value in GARBAGE if value != ""])
-def test_an_amount_that_is_none_holds_the_node_back_and_says_which(name: str, resource: str, value: Any) -> None:
+def test_invalid_amount_holds_the_node_back_and_is_named(name: str, resource: str, value: Any) -> None:
     changed = deepcopy(NODES[name])
     changed["status"]["capacity"][resource] = value
     changed["status"]["allocatable"][resource] = value
@@ -208,7 +217,7 @@ def test_an_amount_that_is_none_holds_the_node_back_and_says_which(name: str, re
         assert resource in info.held_back or value is None
 
 
-def test_a_million_cards_are_not_believed() -> None:
+def test_implausible_number_of_cards_holds_the_node_back() -> None:
     info = sharing.discover(
         node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": "1000000"}, labels={"nvidia.com/gpu.count": None})
     )
@@ -216,14 +225,16 @@ def test_a_million_cards_are_not_believed() -> None:
     assert (info.cards, info.held_back) == ((), "it reports 1000000 cards")
 
 
-def test_every_row_of_the_tables_is_sound() -> None:
+def test_every_row_of_the_tables_is_valid() -> None:
     for table in tables().values():
         for found in table.found:
-            sound(sharing.discover(NODES[found.node] if isinstance(found.node, str) else found.node, found.settings))
+            assert_valid(
+                sharing.discover(NODES[found.node] if isinstance(found.node, str) else found.node, found.settings)
+            )
 
 
-def test_as_many_pods_as_the_kubelet_takes_are_read_and_none_where_it_does_not_say() -> None:
-    """A virtual machine whose addresses end at 29 pods, with one card cut into 50."""
+def test_pod_limit_of_the_kubelet_is_read_if_there_is_one() -> None:
+    """A virtual machine with addresses for 29 pods and one card that is shared by 50."""
     has = {"cpu": "64", "memory": "512Gi", "pods": "29", "nvidia.com/gpu": "50"}
     labels = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "50"}
     node = {"metadata": {"name": "g4dn", "labels": labels}, "status": {"capacity": has, "allocatable": has}}
@@ -231,6 +242,6 @@ def test_as_many_pods_as_the_kubelet_takes_are_read_and_none_where_it_does_not_s
     assert info is not None
     assert (info.pods, info.units_per_card) == (29, 50)
     del has["pods"]
-    silent = sharing.discover(node)
-    assert silent is not None
-    assert silent.pods is None
+    without_limit = sharing.discover(node)
+    assert without_limit is not None
+    assert without_limit.pods is None

@@ -1,4 +1,4 @@
-"""docs/gpu-sharing.md is what the modules say."""
+"""docs/gpu-sharing.md agrees with the modules of workloads/sharing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def test_the_page_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("key", list(SYSTEMS))
-def test_every_module_says_all_that_operators_need_and_means_its_own_unit(key: str) -> None:
-    said = gpu_sharing.table_of(SYSTEMS[key])
-    assert set(gpu_sharing.NEEDED) <= set(said)
-    assert said["unit"].split()[0].strip(",;:") == SYSTEMS[key].ABOUT.unit
+def test_every_module_documents_what_operators_need_and_its_unit(key: str) -> None:
+    documented = gpu_sharing.table_of(SYSTEMS[key])
+    assert set(gpu_sharing.NEEDED) <= set(documented)
+    assert documented["unit"].split()[0].strip(",;:") == SYSTEMS[key].ABOUT.unit
     assert all(
         SYSTEMS[key].ABOUT.title and getattr(SYSTEMS[key].ABOUT, word).endswith(".")
         for word in ("gives", "risks", "isolation")
     )
 
 
-def test_the_chinese_page_says_of_each_system_what_the_request_form_says() -> None:
+def test_chinese_page_describes_each_system_as_the_request_form_does() -> None:
     page = (gpu_sharing.PAGE.parent / "zh" / gpu_sharing.PAGE.name).read_text()
     with translation.override("zh-hans"):
         about = [gettext(each) for it in SYSTEMS.values() for each in (it.ABOUT.title, it.ABOUT.gives, it.ABOUT.risks)]

@@ -1,4 +1,4 @@
-"""Nodes as clusters of other people have them: written from scratch after public bug reports, one file each in field/."""
+"""Nodes as other people's clusters have them: written from scratch after public bug reports, one file each in field/."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def of_field(name: str) -> list[NodeInfo]:
         ("hami-scaled-cores", "hami", "NVIDIA-H20-3e", 258787, 2),
     ],
 )
-def test_it_is_read_and_serves(name: str, system: str, product: str, per_card: int, cards: int) -> None:
+def test_field_node_is_discovered_and_served(name: str, system: str, product: str, per_card: int, cards: int) -> None:
     (info,) = of_field(name)
-    said: tuple[Any, ...] = (info.sharing, info.product, info.units_per_card, len(info.cards), info.held_back)
-    assert said == (system, product, per_card, cards, "")
+    actual: tuple[Any, ...] = (info.sharing, info.product, info.units_per_card, len(info.cards), info.held_back)
+    assert actual == (system, product, per_card, cards, "")
 
 
-def test_a_card_that_is_announced_beside_its_instances_is_a_cut_one() -> None:
+def test_card_announced_beside_its_instances_is_partitioned() -> None:
     (info,) = of_field("719-static-mig-and-parent")
     assert (dict(info.instances), info.beside, info.mig) == ({"3g.40gb": 2}, (), "A100-80GB")

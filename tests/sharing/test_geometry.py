@@ -1,4 +1,4 @@
-"""Cards are never cut outside their geometry and never given out twice over, in any sequence of requests."""
+"""Cards are never partitioned outside their geometry and never given out twice, in any sequence of requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def covered(profiles: Mapping[str, Profile], placement: Placement) -> set[int]:
 
 
 def full_layouts(profiles: Mapping[str, Profile]) -> set[frozenset[Placement]]:
-    """Every way to cut a card so that nothing can be added, written without the engine's search."""
+    """Every way to partition a card so that nothing can be added, computed without the engine's search."""
     every = [(name, start) for name, profile in profiles.items() for start in profile.starts]
 
     def fitting(layout: frozenset[Placement]) -> list[Placement]:
@@ -41,9 +41,7 @@ def full_layouts(profiles: Mapping[str, Profile]) -> set[frozenset[Placement]]:
         first = min((start for _, start in more), default=0)
         last = min((max(covered(profiles, p)) for p in more), default=0)
         for placement in more:
-            if (
-                first <= placement[1] <= last
-            ):  # whatever is cut in the end, something covers or blocks the first free slice
+            if first <= placement[1] <= last:  # in every full layout something covers or blocks the first free slice
                 yield from grow(layout | {placement})
 
     return set(grow(frozenset()))
@@ -58,7 +56,7 @@ def plain(product: str) -> dict[str, Profile]:
 
 
 @pytest.mark.parametrize("product", CARD_OF_EIGHT)
-def test_a_card_of_eight_slices_has_nineteen_full_layouts_without_the_double_1g(product: str) -> None:
+def test_card_of_eight_slices_has_19_full_layouts_without_the_1g_of_double_memory(product: str) -> None:
     assert len(full_layouts(plain(product))) == 19
 
 
@@ -66,7 +64,7 @@ def test_an_a30_has_five_full_layouts() -> None:
     assert len(full_layouts(plain("A30"))) == 5
 
 
-def test_the_rule_says_what_the_guide_says() -> None:
+def test_layouts_agree_with_the_mig_user_guide() -> None:
     layouts = [sorted(name for name, _ in layout) for layout in full_layouts(plain("A100-40GB"))]
     assert ["3g.20gb", "3g.20gb"] in layouts
     assert ["3g.20gb", "4g.20gb"] in layouts
@@ -103,11 +101,11 @@ def test_mig_instances_cut_in_any_sequence_stay_inside_the_geometry(
         units_per_card=size,
         mig=product,
     )
-    free, here = Room(Space((pool,))), {}
+    free, running = Room(Space((pool,))), {}
     for number, (leaves, which, other) in enumerate(steps):
-        if leaves and here:
-            gone = sorted(here)[which % len(here)]
-            old, places = here.pop(gone)
+        if leaves and running:
+            ended = sorted(running)[which % len(running)]
+            old, places = running.pop(ended)
             free.add(free.space.taken(old, places))
             continue
         name = names[other % len(names)]
@@ -116,13 +114,13 @@ def test_mig_instances_cut_in_any_sequence_stay_inside_the_geometry(
         if places is None:
             continue
         free.add(free.space.taken(asked, places), -1)
-        here[number] = (asked, places)
-        check_geometry(profiles, here)
+        running[number] = (asked, places)
+        check_geometry(profiles, running)
 
 
-def check_geometry(profiles: Mapping[str, Profile], here: Mapping[int, Any]) -> None:
+def check_geometry(profiles: Mapping[str, Profile], running: Mapping[int, Any]) -> None:
     by_card: dict[int, list[Placement]] = {}
-    for asked, (placed,) in here.values():
+    for asked, (placed,) in running.values():
         by_card.setdefault(placed.cards[0], []).append((asked.profile, placed.start))
     for card in by_card.values():
         slices = [slice_ for placement in card for slice_ in covered(profiles, placement)]
@@ -135,7 +133,7 @@ SHARED = [
     "t4x4-timeslice-shared", "h100x8-mps-10", "gpushare-v100x4", "ack-cgpu-core-mem-v100x4", "gpumanager-t4x4", "qgpu-t4x4",
     "hami-a100-40", "volcano-gpushare-1080tix8", "volcano-vgpu-t4x4", "kubeshare-v100x4", "kai-a100-80",
 ]  # fmt: skip
-SAID = Settings(pins={"kai-a100-80": "kai"}, cards={"kubeshare-v100x4": 4})
+SETTINGS = Settings(pins={"kai-a100-80": "kai"}, cards={"kubeshare-v100x4": 4})
 
 
 def pool_of(info: NodeInfo) -> e.Pool:
@@ -150,38 +148,38 @@ def pool_of(info: NodeInfo) -> e.Pool:
 def test_memory_and_compute_of_a_shared_card_are_never_given_out_twice(
     name: str, steps: list[tuple[bool, int, int]]
 ) -> None:
-    info = sharing.discover(NODES[name], SAID)
+    info = sharing.discover(NODES[name], SETTINGS)
     assert info is not None
     system, pool = SYSTEMS[info.sharing], pool_of(info)
-    free, here = Room(Space((pool,))), {}
+    free, running = Room(Space((pool,))), {}
     for number, (leaves, which, other) in enumerate(steps):
-        if leaves and here:
-            old, _, places = here.pop(sorted(here)[which % len(here)])
+        if leaves and running:
+            old, _, places = running.pop(sorted(running)[which % len(running)])
             free.add(free.space.taken(old, places))
             continue
-        asked = wanted(info, which, other)
-        if system.validate(asked, SAID):
+        asked = a_request(info, which, other)
+        if system.validate(asked, SETTINGS):
             continue
         one = claim(number, units_per_pod=charge(asked, system.ABOUT), cores_per_pod=asked.cores)
         places = find_places(one, pool, free)
         if places is None:
             continue
         free.add(free.space.taken(one, places), -1)
-        here[number] = (one, asked, places)
-        check_cards(info, here)
+        running[number] = (one, asked, places)
+        check_cards(info, running)
 
 
-def wanted(info: NodeInfo, which: int, other: int) -> Request:
-    """Something that might be asked of this node: parts of a card of any size, now and then whole cards."""
+def a_request(info: NodeInfo, which: int, other: int) -> Request:
+    """A request that this node might get: parts of a card of any size, and sometimes whole cards."""
     about, card = SYSTEMS[info.sharing].ABOUT, info.units_per_card
     units = (1 + which % 3) * card if which % 7 == 0 else max(about.step, which % card // about.step * about.step)
     cores = None if about.cores == "none" else max(about.cores_step, other % 100 // about.cores_step * about.cores_step)
     return Request(info.product, units, cores=100 if units > card and cores else cores, units_per_card=card)
 
 
-def check_cards(info: NodeInfo, here: Mapping[int, Any]) -> None:
+def check_cards(info: NodeInfo, running: Mapping[int, Any]) -> None:
     units, cores = [0] * len(info.cards), [0] * len(info.cards)
-    for _, asked, (placed,) in here.values():
+    for _, asked, (placed,) in running.values():
         for index in placed.cards:
             units[index] += asked.units // len(placed.cards)
             cores[index] += asked.cores or 0

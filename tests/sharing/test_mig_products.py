@@ -1,7 +1,9 @@
-"""Which table of MIG profiles a card has, however its name is spelled, and slices derived where no table has a name.
+"""The table of MIG profiles of a card, for every spelling of its name, and slices derived where no table has a profile's
+name.
 
-Names of products as GPU feature discovery writes them (NVML's with hyphens), as in dumps of nodes and nvidia-smi; sizes in MiB as
-nvidia-smi tells. Names of profiles: NVIDIA MIG User Guide and NVIDIA/gpu-operator assets/state-mig-manager/0400_configmap.yaml.
+Names of products as GPU feature discovery writes them (NVML's with hyphens), as in dumps of nodes and nvidia-smi; sizes in
+MiB as nvidia-smi reports them. Names of profiles: NVIDIA MIG User Guide and NVIDIA/gpu-operator
+assets/state-mig-manager/0400_configmap.yaml.
 """
 
 from __future__ import annotations
@@ -76,22 +78,22 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("product", "memory", "table"), SPELLINGS)
-def test_a_product_has_its_table_however_it_is_spelled(product: str, memory: int, table: str | None) -> None:
+def test_product_has_its_table_in_every_spelling(product: str, memory: int, table: str | None) -> None:
     assert table_of(product, memory) == table
     if table is not None:
         assert table_of(product.replace("-", "_").swapcase(), memory) == table
         assert PRODUCTS[table]
 
 
-def test_the_names_are_those_of_nvidias_tables() -> None:
-    said_names = {
+def test_profile_names_are_those_of_nvidias_tables() -> None:
+    profile_names = {
         key: [name for name in PRODUCTS[key] if "+" not in name and not name.endswith("-me")] for key in KNOWN
     }
-    assert said_names["H100-94GB"] == ["1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"]
-    assert said_names["H100-96GB"] == ["1g.12gb", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"]
-    assert said_names["GB200-186GB"] == ["1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"]
-    assert said_names["B300-269GB"] == ["1g.34gb", "1g.67gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb"]
-    assert said_names["GH200-144GB"] == ["1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb"]
+    assert profile_names["H100-94GB"] == ["1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"]
+    assert profile_names["H100-96GB"] == ["1g.12gb", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"]
+    assert profile_names["GB200-186GB"] == ["1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"]
+    assert profile_names["B300-269GB"] == ["1g.34gb", "1g.67gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb"]
+    assert profile_names["GH200-144GB"] == ["1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb"]
     assert set(PRODUCTS["RTX-PRO-6000-96GB"]) == {
         "1g.24gb", "1g.24gb+me", "1g.24gb+gfx", "1g.24gb+me.all", "1g.24gb-me", "2g.48gb", "2g.48gb+gfx",
         "2g.48gb+me.all", "2g.48gb-me", "4g.96gb", "4g.96gb+gfx",
@@ -102,13 +104,13 @@ def test_the_names_are_those_of_nvidias_tables() -> None:
 
 
 class TestDerived:
-    def test_a_table_is_there_for_each_size_of_card_and_for_nothing_else(self) -> None:
+    def test_table_exists_for_each_size_of_card_and_nothing_else(self) -> None:
         for key in ("A100-80GB", "derived-278GB-8", derived_key(4, 48)):
             assert key in PRODUCTS
         for wrong in ("derived-0GB-8", "derived-278GB-7", "derived-GB-8", "A100", "", None):
             assert wrong not in PRODUCTS
 
-    def test_a_name_that_another_driver_gives_is_known_by_its_part_of_the_memory(self) -> None:
+    def test_profile_name_of_another_driver_is_recognised_by_its_part_of_the_memory(self) -> None:
         for name, size in (("1g.24gb", 1), ("3g.95gb", 4), ("7g.189gb", 8), ("2g.47gb", 2)):
             found = profile_of("GB200-186GB", name)
             assert found is not None
@@ -118,12 +120,12 @@ class TestDerived:
     @pytest.mark.parametrize(
         "name", ["1g.5gb", "3g.20gb", "5g.50gb", "1g", "", "1g.0gb", "mig", "1g.10gb+what", "9g.80gb"]
     )
-    def test_what_cannot_be_on_a_card_is_no_profile_of_it(self, name: str) -> None:
+    def test_name_that_cannot_be_on_the_card_is_no_profile_of_it(self, name: str) -> None:
         assert name not in PRODUCTS["H100-80GB"]
         assert profile_of("H100-80GB", name) is None
 
     @given(st.sampled_from([2, 4, 8]), st.integers(8, 600))
-    def test_a_table_of_any_size_agrees_with_what_is_derived_of_its_names(self, slices: int, gb: int) -> None:
+    def test_table_of_any_size_agrees_with_slices_derived_from_its_names(self, slices: int, gb: int) -> None:
         table = PRODUCTS[derived_key(slices, gb)]
         assert (table.slices, table.gb) == (slices, gb)
         for name, profile in table.items():
@@ -132,10 +134,8 @@ class TestDerived:
                 assert derived(slices, gb, name) is not None
 
     @given(st.sampled_from(sorted(KNOWN)), st.data())
-    def test_instances_of_an_unknown_card_are_charged_the_part_of_it_that_they_are(
-        self, key: str, data: st.DataObject
-    ) -> None:
-        """Whatever its slices are taken to be."""
+    def test_instances_of_an_unknown_card_are_charged_their_part_of_it(self, key: str, data: st.DataObject) -> None:
+        """For every number of slices that is assumed."""
         table = PRODUCTS[key]
         plain = [name for name in table if "+" not in name and not name.endswith("-me")]
         names = data.draw(st.lists(st.sampled_from(plain), min_size=1, max_size=3, unique=True))
@@ -144,20 +144,20 @@ class TestDerived:
         for name in names:
             assert PRODUCTS[found][name].size / PRODUCTS[found].slices == table[name].size / table.slices
 
-    def test_the_node_says_so(self) -> None:
+    def test_node_reports_that_slices_are_derived(self) -> None:
         (gb200,) = of_field("mig-gb200-24gb")
         assert gb200.because.endswith("slices derived from the names of the profiles: 1g.24gb = 1/8")
         (h20,) = of_field("mig-h20")
         assert (h20.because, h20.mig) == ("it advertises nvidia.com/mig-1g.12gb", "H100-96GB")
 
-    def test_and_its_memory_is_its_part_of_the_card(self) -> None:
+    def test_memory_of_a_derived_instance_is_its_part_of_the_card(self) -> None:
         assert instance_mib("GB200-186GB", "1g.24gb") == 186 * 1024 // 8
         assert instance_mib("derived-64GB-8", "3g.32gb") == 32 * 1024
         pool = Pool(unit="slice", units_per_card=8, mig="derived-64GB-8", product="NVIDIA-A100-SXM-64GB")
         assert in_words(pool, 4, "3g.32gb")
 
 
-def test_an_unknown_card_under_strategy_single_is_known_by_its_profile() -> None:
+def test_unknown_card_with_strategy_single_is_recognised_by_its_profile() -> None:
     amounts = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "14"}
     node: dict[str, Any] = {
         "metadata": {"name": "n", "labels": {

@@ -1,4 +1,5 @@
-"""Variables by which a program would get devices past its request, or slip out of its share, are nobody's to set."""
+"""Reserved environment variables: requests cannot set those that give a program more devices than requested, or lift its
+limits."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ def blamed(key: str, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("key", list(SYSTEMS))
-def test_what_brings_devices_is_refused_by_every_system(key: str) -> None:
+def test_variable_that_gives_access_to_devices_is_refused_by_every_system(key: str) -> None:
     for name in EVERYWHERE:
         assert blamed(key, name) == ["env"], name
 
 
 @pytest.mark.parametrize(("key", "name"), OWN)
-def test_what_a_system_keeps_its_limits_by_is_refused_there(key: str, name: str) -> None:
+def test_variable_by_which_a_system_enforces_limits_is_refused_there(key: str, name: str) -> None:
     assert blamed(key, name) == ["env"]
     assert blamed("whole", name) == []
 
@@ -47,13 +48,14 @@ def test_what_a_system_keeps_its_limits_by_is_refused_there(key: str, name: str)
     "name", ["NVIDIA_TF32_OVERRIDE", "CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG", "MY_NVIDIA_CARDS", "LD_LIBRARY_PATH"]
 )
 @pytest.mark.parametrize("key", list(SYSTEMS))
-def test_what_has_nothing_to_do_with_devices_is_free(key: str, name: str) -> None:
+def test_unrelated_variable_is_allowed(key: str, name: str) -> None:
     assert blamed(key, name) == []
 
 
-def test_what_an_image_says_for_itself_is_taken_back_in_the_pod() -> None:
-    """An image's own NVIDIA_IMEX_CHANNELS=0 would bring a channel into every pod of it: the pod's empty one goes before."""
-    said = env(manifests.pod(spec(), OPTIONS))
-    assert NOTHING_MORE.items() <= said.items()
-    assert "NVIDIA_VISIBLE_DEVICES" not in said, "the device plugin says it"
+def test_device_variables_of_the_image_are_overridden_in_the_pod() -> None:
+    """An image's own NVIDIA_IMEX_CHANNELS=0 would give each of its pods a channel: the empty value of the pod takes
+    precedence."""
+    variables = env(manifests.pod(spec(), OPTIONS))
+    assert NOTHING_MORE.items() <= variables.items()
+    assert "NVIDIA_VISIBLE_DEVICES" not in variables, "the device plugin sets it"
     assert env(manifests.pod(spec(units_per_pod=0), OPTIONS))["NVIDIA_VISIBLE_DEVICES"] == "void"

@@ -1,4 +1,5 @@
-"""Every sharing system by its table: what is discovered, asked for, refused, read back. Every node of the kit is somebody's."""
+"""Every sharing system by its table: nodes that it discovers, requests that it accepts and refuses, pods that it reads back.
+Every node of the kit is in a table."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ def test_every_system_has_a_table_and_every_table_a_system() -> None:
 def test_every_node_of_the_kit_is_in_a_table() -> None:
     named = {found.node for table in TABLES.values() for found in table.found if isinstance(found.node, str)}
     assert named == set(NODES)
-    lived = {live.node for table in TABLES.values() for live in table.live if isinstance(live.node, str)}
+    with_live_tests = {live.node for table in TABLES.values() for live in table.live if isinstance(live.node, str)}
     held = {stopped.node for table in TABLES.values() for stopped in table.held}
-    assert lived | held == set(NODES)
+    assert with_live_tests | held == set(NODES)
 
 
 def discovered(found: Found) -> NodeInfo:
@@ -45,9 +46,7 @@ def discovered(found: Found) -> NodeInfo:
 
 
 @pytest.mark.parametrize(("table", "found"), rows("found"))
-def test_a_node_is_discovered_with_its_system_pool_unit_and_cards_and_why_it_is_held_back(
-    table: Table, found: Found
-) -> None:
+def test_node_is_discovered_as_its_table_says(table: Table, found: Found) -> None:
     info = discovered(found)
     assert (info.sharing, info.product, info.unit, info.units_per_card) == (
         table.system, found.product, found.unit, found.units_per_card,
@@ -64,7 +63,7 @@ def test_a_node_is_discovered_with_its_system_pool_unit_and_cards_and_why_it_is_
 
 
 @pytest.mark.parametrize(("table", "row"), rows("asked"))
-def test_a_good_request_is_written_into_the_pod(table: Table, row: Any) -> None:
+def test_valid_request_is_written_into_the_pod(table: Table, row: Any) -> None:
     fields, patch = row
     system = SYSTEMS[table.system]
     assert list(system.validate(Request(**fields), table.settings)) == []
@@ -72,7 +71,7 @@ def test_a_good_request_is_written_into_the_pod(table: Table, row: Any) -> None:
 
 
 @pytest.mark.parametrize(("table", "row"), rows("refused"))
-def test_a_bad_request_is_refused_with_its_field_and_a_sentence(table: Table, row: Any) -> None:
+def test_invalid_request_is_refused_with_its_field_and_a_sentence(table: Table, row: Any) -> None:
     fields, expected = row
     (problem,) = SYSTEMS[table.system].validate(Request(**fields), table.settings)
     assert (problem.field, problem.code) == expected
@@ -81,13 +80,13 @@ def test_a_bad_request_is_refused_with_its_field_and_a_sentence(table: Table, ro
 
 
 @pytest.mark.parametrize(("table", "row"), rows("read"))
-def test_a_running_pod_tells_what_it_holds(table: Table, row: Any) -> None:
+def test_devices_of_a_running_pod_are_read_back(table: Table, row: Any) -> None:
     pod, held = row
     assert SYSTEMS[table.system].read_back(pod) == held
 
 
 class TestCoexistence:
-    """Two systems that may not stand on one node: said, and the node held back."""
+    """Two sharing systems that cannot be on one node: the node is held back with the reason."""
 
     @pytest.mark.parametrize(
         ("name", "amounts", "labels", "one", "other"),
@@ -103,7 +102,7 @@ class TestCoexistence:
             ("gpumanager-t4x4", {"tke.cloud.tencent.com/qgpu-core": "400"}, {}, "vcuda", "qgpu"),
         ],
     )
-    def test_is_an_error_that_holds_the_node_back(
+    def test_two_systems_hold_the_node_back(
         self, name: str, amounts: dict[str, str], labels: dict[str, str], one: str, other: str
     ) -> None:
         info = sharing.discover(node(name, amounts=amounts, labels=labels))
@@ -111,18 +110,18 @@ class TestCoexistence:
         assert (info.sharing, info.conflicts) == (one, (other,))
         assert "two sharing systems that cannot be on the same node" in info.held_back
 
-    def test_of_mig_instances_and_whole_cards_is_allowed(self) -> None:
+    def test_mig_instances_and_whole_cards_are_allowed_together(self) -> None:
         info = sharing.discover(NODES["dgx-a100-40-mig-custom"])
         assert info is not None
         assert (info.conflicts, info.held_back) == ((), "")
 
-    def test_is_settled_by_no_pin(self) -> None:
+    def test_pin_does_not_settle_the_conflict(self) -> None:
         both = node("gpushare-v100x4", amounts={"nvidia.com/gpu": "4"})
         info = sharing.discover(both, Settings(pins={"gpushare-v100x4": "whole"}))
         assert info is not None
         assert (info.sharing, info.conflicts, info.because) == ("whole", ("memory",), "pinned by an operator")
 
-    def test_a_pin_to_what_is_no_system_holds_the_node_back(self) -> None:
+    def test_pin_to_an_unknown_system_holds_the_node_back(self) -> None:
         info = sharing.discover(NODES["kai-a100-80"], Settings(pins={"kai-a100-80": "kay"}))
         assert info is not None
         assert (info.sharing, info.held_back) == ("", "pinned to kay, which is not a known sharing system")

@@ -1,4 +1,4 @@
-"""Nodes as other clusters have them: other products, counts and units, labels of other versions, half-written changes."""
+"""Nodes as other clusters have them: other products, counts and units, labels of other versions, incomplete changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def registered(**changes: Any) -> dict[str, Any]:
 
 
 def dynamic(**attributes: Any) -> dict[str, Any]:
-    """The node of ResourceSlices, an attribute of all its devices changed; None takes it away."""
+    """The node with ResourceSlices, where an attribute of all its devices is changed; None removes it."""
     changed = deepcopy(NODES["dra-a100-80"])
     for device in changed["resourceSlices"][0]["spec"]["devices"]:
         for name, value in attributes.items():
@@ -56,21 +56,21 @@ MIB = Settings(gpu_mem_unit="MiB")
 SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, int]]] = {
     # → system, product, units of a card, cards, healthy ones
     "L20, whole": (node(WHOLE, labels={PRODUCT: "NVIDIA-L20"}), Settings(), ("whole", "NVIDIA-L20", 1, 8, 8)),
-    "GH200, one, taken by nobody's label": (
+    "GH200, one card without labels for its number and strategy": (
         node(WHOLE, labels={PRODUCT: "NVIDIA-GH200-480GB", COUNT: None, STRATEGY: None}, amounts={GPU: "1"}),
         Settings(), ("whole", "NVIDIA-GH200-480GB", 1, 1, 1),
     ),
-    "L20, two on each": (
+    "L20, two replicas on each": (
         node(SLICED, labels={PRODUCT: "NVIDIA-L20-SHARED", COUNT: "8", REPLICAS: "2"}),
         Settings(), ("timeslicing", "NVIDIA-L20-SHARED", 2, 8, 8),
     ),
-    "sliced, before the label that says so": (
+    "time-sliced, before the strategy label is set": (
         node(SLICED, labels={STRATEGY: None}), Settings(), ("timeslicing", "Tesla-T4-SHARED", 4, 4, 4),
     ),
-    "renamed, before the label that says so": (
+    "renamed resource, before the strategy label is set": (
         node(RENAMED, labels={STRATEGY: None}), Settings(), ("timeslicing", "Tesla-T4", 4, 4, 4),
     ),
-    "H200 by MPS, one lost": (
+    "H200 with MPS, one card lost": (
         node(
             "h100x8-mps-10", labels={PRODUCT: "NVIDIA-H200-SHARED", REPLICAS: "7"}, amounts={GPU: "56"},
             usable={GPU: "49"},
@@ -100,28 +100,28 @@ SERVED: dict[str, tuple[Mapping[str, Any], Settings, tuple[str, str, int, int, i
         Settings(), ("vcuda", "Tesla-T4", 32768, 8, 8),
     ),
     "HAMi on L20": (registered(), Settings(), ("hami", "NVIDIA-L20", 46068, 1, 1)),
-    "HAMi of the time when it put the vendor first": (
+    "HAMi of a version that puts the vendor first": (
         registered(type="NVIDIA-Tesla V100-SXM2-32GB", devmem=32768), Settings(),
         ("hami", "Tesla-V100-SXM2-32GB", 32768, 1, 1),
     ),
-    "Volcano's vGPU on V100, one sick": (
+    "Volcano's vGPU on V100, one card unhealthy": (
         node("volcano-vgpu-t4x4", notes={"volcano.sh/node-vgpu-register": "".join(
             f"GPU-{i},10,32768,NVIDIA-Tesla V100,{'false' if i else 'true'},hami-core:" for i in range(2)
         )}),
         Settings(), ("volcano-vgpu", "Tesla-V100", 32768, 2, 1),
     ),
-    "KubeShare, counted by feature discovery": (
+    "KubeShare, cards counted by GPU feature discovery": (
         node("kubeshare-v100x4", labels={COUNT: "4", PRODUCT: "Tesla-V100"}), Settings(),
         ("kubeshare", "Tesla-V100", 100, 4, 4),
     ),
-    "DRA without a product's name": (
+    "DRA without a product name": (
         dynamic(productName=None), Settings(), ("dra", "NVIDIA-A100-SXM4-80GB", 1, 8, 8),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_another_node_of_a_kind_is_served(name: str) -> None:
+def test_variant_of_a_node_is_served(name: str) -> None:
     changed, settings, expected = SERVED[name]
     info = sharing.discover(changed, settings)
     assert info is not None
@@ -135,27 +135,27 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         node(WHOLE, labels={COUNT: "4"}), Settings(), "whole",
         "8 of nvidia.com/gpu, but its nvidia.com/gpu.count is 4: cards of several products, or shared",
     ),
-    "replicas of cards that are said to be whole": (
+    "replicas of cards whose labels say that they are whole": (
         node(WHOLE, labels={REPLICAS: "4"}), Settings(), "whole", "its nvidia.com/gpu.replicas is 4: its cards may be shared",
     ),
-    "HAMi whose annotation is not there": (
+    "HAMi without its annotation": (
         node("hami-a100-40", notes={REGISTER: None}), Settings(), "hami", f"{REGISTER} lists no card",
     ),
-    "HAMi that cuts its cards": (registered(mode="mig"), Settings(), "hami",
+    "HAMi that partitions its cards": (registered(mode="mig"), Settings(), "hami",
      "its cards are partitioned on demand, which is not supported"),
-    "replicas that do not divide": (
+    "replicas that cannot be divided evenly": (
         node(SLICED, labels={COUNT: "3"}), Settings(), "timeslicing",
         "16 of nvidia.com/gpu cannot be divided evenly among 3 cards",
     ),
-    "replicas other than the label's": (
+    "other number of replicas than the label says": (
         node(SLICED, amounts={GPU: "32"}), Settings(), "timeslicing",
         "32 of nvidia.com/gpu on 4 cards, but its labels say 4 per card",
     ),
-    "renamed, and whole cards still there": (
+    "renamed resource, and whole cards still offered": (
         node(RENAMED, amounts={GPU: "4"}), Settings(), "timeslicing",
         "it offers both nvidia.com/gpu and nvidia.com/gpu.shared: the same cards are counted twice",
     ),
-    "instances that are shared": (
+    "time-sliced instances": (
         node(MIXED, amounts={"nvidia.com/mig-1g.10gb": None, "nvidia.com/mig-1g.10gb.shared": "64"}), Settings(), "mig",
         "its instances are time-sliced, which is not supported",
     ),
@@ -163,41 +163,41 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         node(MIXED, amounts={"nvidia.com/mig-3g.40gb": "0"}), Settings(), "mig",
         "change incomplete: its labels say 8 of nvidia.com/mig-3g.40gb, it advertises 0",
     ),
-    "change incomplete, single": (
+    "change incomplete, strategy single": (
         node(SINGLE, amounts={GPU: "48"}), Settings(), "mig",
         "change incomplete: its labels say 56 of nvidia.com/gpu, it advertises 48",
     ),
-    "more of a profile than fit": (
+    "more instances of a profile than fit": (
         cut("NVIDIA-A100-SXM4-80GB", 2, **{"2g_20gb": 8}), Settings(), "mig",
         "it has 8 of 2g.20gb, but 2 partitioned cards hold at most 6",
     ),
-    "cut, but how many": (node(MIXED, labels={COUNT: None}), Settings(), "mig",
+    "unknown number of partitioned cards": (node(MIXED, labels={COUNT: None}), Settings(), "mig",
      "its labels do not say how many cards are partitioned"),
     "MiB read as GiB": (
         node("gpushare-v100x4", amounts={MEM: "64540"}), Settings(), "memory",
         "16522240 MiB for a card is implausible: check gpu_mem_unit",
     ),
     "GiB read as MiB": (node("gpushare-v100x4"), MIB, "memory", "15 MiB for a card is implausible: check gpu_mem_unit"),
-    "more than a database holds": (
+    "more than the database can store": (
         node("gpushare-v100x4", amounts={MEM: "2000000000"}), Settings(), "memory",
         "512000000000 MiB for a card is implausible: check gpu_mem_unit",
     ),
-    "gpushare on cards that are not alike": (
+    "gpushare on different cards": (
         node("gpushare-v100x4", amounts={MEM: "61"}), Settings(), "memory",
         "61 of aliyun.com/gpu-mem cannot be divided evenly among 4 cards",
     ),
     "gpushare without its plugin": (
         node("gpushare-v100x4", amounts={MEM: None, MEMS: None}), Settings(), "memory", "its device plugin offers nothing",
     ),
-    "gpu-manager that is gone": (
+    "gpu-manager that was removed": (
         node("gpumanager-t4x4", amounts={"tencent.com/vcuda-core": "0", "tencent.com/vcuda-memory": "0"}), Settings(),
         "vcuda", "its device plugin offers nothing",
     ),
-    "cGPU whose compute is of another measure": (
+    "cGPU that counts compute in another unit": (
         node("ack-cgpu-core-mem-v100x4", amounts={"aliyun.com/gpu-core.percentage": "100"}), Settings(), "ack-core",
         "100 of aliyun.com/gpu-core.percentage is not 100 for each of 4 cards",
     ),
-    "virtual machines, without the label": (
+    "GPUs of virtual machines, without the label": (
         node("kubevirt-vgpu-a10x2", labels={"nvidia.com/gpu.workload.config": None, "nvidia.com/vgpu.config": None}),
         Settings(), "vgpu", "not used: its GPUs serve virtual machines (nvidia.com/NVIDIA_A10-12Q)",
     ),
@@ -207,7 +207,7 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
         ]},
         Settings(), "dra", "it has cards of different products: NVIDIA-A100-SXM4-80GB, NVIDIA-H200",
     ),
-    "a resource of a plugin that went away": (
+    "resource of a removed plugin": (
         {"metadata": {"name": "n"}, "status": {"capacity": {"nvidia.com/gpu": "0"}, "allocatable": {}}}, Settings(), "",
         "it has a GPU that is not offered: its device plugin is not ready",
     ),
@@ -215,7 +215,7 @@ HELD: dict[str, tuple[Mapping[str, Any], Settings, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_a_node_that_cannot_be_what_it_says_is_held_back_with_the_reason(name: str) -> None:
+def test_inconsistent_node_is_held_back_with_the_reason(name: str) -> None:
     changed, settings, system, reason = HELD[name]
     info = sharing.discover(changed, settings)
     assert info is not None
