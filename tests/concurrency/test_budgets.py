@@ -1,8 +1,8 @@
 """Budgets under races, on a real PostgreSQL.
 
-A budget counts hours that were used, and reserves none. So of two submissions at 99 % both start, as they would one after
-the other: neither has used anything yet, and when the budget is used up neither is stopped. What starts after that is held,
-whoever plans at the same time.
+A budget counts hours that were used, and reserves none. So of two submissions at 99 % both start, as they would one after the
+other: neither has used anything yet, and when the budget is used up neither is stopped. Later submissions are held back, even
+if two passes plan at the same time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOW = dt.datetime(2026, 3, 20, 12, tzinfo=dt.UTC)
 
 
 def at_99_percent() -> tuple[Any, Any]:
-    """A department that has used 99 of its 100 GPU-hours, and may use 8 cards."""
+    """A department that has used 99 of its 100 GPU-hours and can use 8 cards."""
     pool, vision = make.pool("a100", cards=8), make.department("vision")
     make.quota(vision, pool, 8)
     Budget.objects.create(department=vision, hours=100, action="no_new_work")
@@ -45,8 +45,8 @@ def at_99_percent() -> tuple[Any, Any]:
     return pool, vision
 
 
-def both(monkeypatch: pytest.MonkeyPatch, now: dt.datetime, first: Any, second: Any, group: int) -> None:
-    """`second` is written, and planned, while the pass for `first` has read and not written yet."""
+def plan_at_once(monkeypatch: pytest.MonkeyPatch, now: dt.datetime, first: Any, second: Any, group: int) -> None:
+    """Runs two passes at once: `second` is written and planned while the pass for `first` has read, but not written yet."""
     reader = SlowReader()
     monkeypatch.setattr(run_pass, "load_snapshot", reader)
     first()
@@ -61,9 +61,9 @@ def both(monkeypatch: pytest.MonkeyPatch, now: dt.datetime, first: Any, second: 
     monkeypatch.undo()
 
 
-def test_of_two_submissions_at_99_percent_both_start_and_later_ones_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_submissions_at_99_percent_both_start_and_later_ones_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, vision = at_99_percent()
-    both(
+    plan_at_once(
         monkeypatch, NOW, lambda: make.claim(vision, pool, 4, name="one", submitted_at=NOW),
         lambda: make.claim(vision, pool, 4, name="two", submitted_at=NOW), pool.group_id,
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_of_two_submissions_at_99_percent_both_start_and_later_ones_are_held(mon
     Claim.objects.filter(name="one").update(state=ClaimState.RELEASED, released_at=NOW)
     LedgerEntry.objects.filter(claim__name="one").update(ended_at=NOW + dt.timedelta(minutes=8))
     late = NOW + dt.timedelta(minutes=8)  # eight cards have used the last hour
-    both(
+    plan_at_once(
         monkeypatch, late, lambda: make.claim(vision, pool, 1, name="three", submitted_at=late),
         lambda: make.claim(vision, pool, 1, name="four", submitted_at=late), pool.group_id,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def test_of_two_submissions_at_99_percent_both_start_and_later_ones_are_held(mon
     assert Claim.objects.get(name="two").state == ClaimState.HOLDING
 
 
-def test_two_beats_at_once_tell_of_it_once() -> None:
+def test_two_beats_at_once_notify_once() -> None:
     _pool, vision = at_99_percent()
     make.member(vision, Role.OWNER, "olivia")
     gate = threading.Barrier(2, timeout=10)
@@ -94,7 +94,7 @@ def test_two_beats_at_once_tell_of_it_once() -> None:
     assert InboxItem.objects.filter(kind="budget.near").count() == 1
 
 
-def test_of_two_changes_at_once_one_is_refused() -> None:
+def test_one_of_two_changes_at_once_is_refused() -> None:
     _pool, _vision = at_99_percent()
     root, row = make.user("root", is_operator=True), Budget.objects.select_related("department", "person").get()
     gate, refused = threading.Barrier(2, timeout=10), list[str]()
@@ -114,8 +114,10 @@ def test_of_two_changes_at_once_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_change_during_the_count_keeps_no_sum_of_before(changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered belongs to the version it was counted for."""
+def test_sum_is_not_remembered_if_the_budget_changed_during_the_count(
+    changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A remembered sum belongs to the version of the budget for which it was counted."""
     _pool, _vision = at_99_percent()
     root, row = make.user("root", is_operator=True), Budget.objects.select_related("department", "person").get()
     add_up = budgets._add_up

@@ -1,4 +1,4 @@
-"""A file that is applied while somebody saves a page: whoever comes second sees what the first has written."""
+"""A configuration file is applied while a page is saved: the second writer sees what the first has written."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 MORE = f"apiVersion: {plan.API_VERSION}\ndepartments: {{vision: {{quotas: {{a100: {{guaranteed: 12 cards}}}}}}}}"
 
 
-def test_a_quota_saved_while_a_file_is_applied_waits_and_is_judged_by_what_the_file_left(
+def test_quota_saved_while_a_file_is_applied_waits_and_is_checked_against_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = make.pool("a100", cards=16)
     vision, nlp = make.department("vision"), make.department("nlp")
     make.quota(vision, pool, 4)
     row = make.quota(nlp, pool, 4)
-    has_locked, may_go, refused = threading.Event(), threading.Event(), list[str]()
+    has_locked, may_continue, refused = threading.Event(), threading.Event(), list[str]()
     stored, first = plan.stored, threading.Lock()
 
     def slow(*args: Any) -> Any:
         if first.acquire(blocking=False):
             has_locked.set()
-            may_go.wait(2)
+            may_continue.wait(2)
         return stored(*args)
 
     monkeypatch.setattr(plan, "stored", slow)
@@ -51,14 +51,14 @@ def test_a_quota_saved_while_a_file_is_applied_waits_and_is_judged_by_what_the_f
     threads.append(in_thread(save))
     threads[1].join(0.5)
     assert threads[1].is_alive()  # waits for the pool group
-    may_go.set()
+    may_continue.set()
     for thread in threads:
         thread.join(20)
     assert dict(Quota.objects.values_list("department__slug", "guaranteed")) == {"vision": 12, "nlp": 4}
     assert refused == ["over_promised"]
 
 
-def test_two_files_at_once_both_come_true(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_files_applied_at_once_both_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     make.pool("a100", cards=16)
     texts = [
         f"apiVersion: {plan.API_VERSION}\ndepartments: {{{slug}: {{name: {slug}, quotas: {{a100: {{guaranteed: 8 cards}}}}}}}}"

@@ -1,4 +1,4 @@
-"""Connections of the pool that PostgreSQL has ended while nobody used them."""
+"""Pooled connections that PostgreSQL has closed while they were idle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.concurrency]
 CONNECTIONS = 3
 
 
-def together() -> list[int]:
-    """As many processes of the server as there are threads at once; afterwards their connections rest in the pool."""
+def use_in_parallel() -> list[int]:
+    """The server processes of as many connections as there are threads at once; afterwards the connections are idle in the
+    pool."""
     backends, all_there = list[int](), threading.Barrier(CONNECTIONS)
 
     def use() -> None:
@@ -31,36 +32,36 @@ def together() -> list[int]:
 
 
 def end(backends: list[int]) -> None:
-    """All but the one that says so."""
+    """Ends all of them except the process of this connection."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM unnest(%s) AS pid WHERE pid <> pg_backend_pid()", [backends]
         )
 
 
-def ask_in_turn() -> None:
+def query_in_turn() -> None:
     for _ in range(CONNECTIONS):
         User.objects.exists()
         connection.close()
 
 
-def test_whoever_comes_next_does_not_notice(client: Client) -> None:
-    before = together()
+def test_request_after_closed_connections_succeeds(client: Client) -> None:
+    before = use_in_parallel()
     end(before)
     assert client.get("/login/").status_code == 200
-    assert len(set(before) & set(together())) <= 1  # the one that ended the others
+    assert len(set(before) & set(use_in_parallel())) <= 1  # the one that ended the others
 
 
-def test_without_the_check_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_fails_without_the_health_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
     monkeypatch.setitem(connection.settings_dict, "CONN_HEALTH_CHECKS", False)
     try:
-        end(together())
+        end(use_in_parallel())
         connection.close()
         with pytest.raises(OperationalError):
-            ask_in_turn()
+            query_in_turn()
     finally:
         connection.close()
         connection.close_pool()  # type: ignore[attr-defined]

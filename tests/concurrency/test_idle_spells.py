@@ -1,4 +1,4 @@
-"""Idle spells on a real PostgreSQL: two rounds at once, and *Keep it* at the very moment of the stop."""
+"""Idle spells on a real PostgreSQL: two rounds at once, and *Keep it* at the moment of the stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_two_rounds_at_once_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bed.quiet(bed.running())
 
     def together(*arguments: Any, **named: Any) -> bool:
-        both.wait(10)  # both have seen that it is idle and not warned
+        both.wait(10)  # both have read that it is idle and not warned yet
         return plain(*arguments, **named)
 
     monkeypatch.setattr(spells, "warn", together)
@@ -44,8 +44,8 @@ def test_two_rounds_at_once_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first", ["keep", "stop"])
-def test_keep_it_and_the_stop_never_both_happen(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
-    """The round has read a spell that is due; whoever writes first is believed by the other."""
+def test_keep_it_and_the_stop_never_both_take_effect(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """The round has read a spell that is due; the first writer wins."""
     bed, plain = a_bed(), spells.decide_stop
     bed.set(job=HOUR)
     attempt = bed.running()

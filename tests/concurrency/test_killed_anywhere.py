@@ -1,6 +1,7 @@
-"""A process is killed at every line that talks to the cluster or commits, one after another; the next beat goes on.
+"""A process is killed at every line that calls the cluster or commits, one after another; the next beat continues.
 
-Whatever the line: the borrower gives back and later finishes, the owner runs, no run exists twice, nothing stays claimed.
+At every such line: the borrower releases its capacity and finishes later, the owner runs, no run exists twice, and no claim
+remains.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ CALLS = ("ensure", "announce", "stop", "remove", "observe", "logs")
 
 
 class Killed(BaseException):
-    """Not an Exception: nothing in the product may catch it."""
+    """Not an Exception: the product must not catch it."""
 
 
 class Killer:
-    """Dies at the `at`-th dangerous line, once."""
+    """Kills the process at the `at`-th dangerous line, once."""
 
     def __init__(self, at: int) -> None:
         self.at, self.passed, self.died = at, 0, False
@@ -47,7 +48,7 @@ class Killer:
 
 
 class Deadly(InMemoryCluster):
-    """Dies before the call reaches the cluster, or after it did its work but before anyone is told."""
+    """A cluster where the process is killed before a call reaches it, or after the call, before its result is returned."""
 
     killer: Killer
 
@@ -106,7 +107,7 @@ class World:
         pytest.fail(f"{workload} is {workload.state}, not {state}: {list(Attempt.objects.values())}")
 
     def check(self) -> None:
-        """After every turn: no card given twice, no workload running twice, one live claim each."""
+        """After every turn: no card is given out twice, no workload runs twice."""
         occupied = Claim.objects.filter(pool=self.pool, state__in=OCCUPYING)
         assert sum(claim.units for claim in occupied) <= 4
         alive = [run.workload_id for run in self.cluster.look_at_all() if run.exit_code is None]
@@ -115,13 +116,13 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
-    made: list[World] = []
+    worlds: list[World] = []
     monkeypatch.setattr(transitions, "BACKOFF", 0)
-    monkeypatch.setattr(reconcile, "driver_for", lambda cluster: made[-1].cluster)
+    monkeypatch.setattr(reconcile, "driver_for", lambda cluster: worlds[-1].cluster)
 
     @contextmanager
     def durable() -> Iterator[None]:
-        killer = made[-1].cluster.killer
+        killer = worlds[-1].cluster.killer
         killer.line()
         with locks.durable():
             yield
@@ -129,8 +130,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
         killer.line()
 
     def make_world(number: int, killer: Killer) -> World:
-        made.append(World(number, killer))
-        return made[-1]
+        worlds.append(World(number, killer))
+        return worlds[-1]
 
     for module in (run_pass, transitions):
         monkeypatch.setattr(module, "durable", durable)
@@ -139,38 +140,38 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Killer], World]:
 
 
 def live(number: int, killer: Killer, world: Callable[[int, Killer], World]) -> None:
-    """Borrow, be called back, resume, finish."""
-    here = world(number, killer)
-    borrower = here.submit(here.bob, here.nlp, 4)
-    here.until(borrower, "running")
-    owner = here.submit(here.alice, here.vision, 2)
-    here.until(owner, "running")
+    """Borrow, be recalled, resume, finish."""
+    env = world(number, killer)
+    borrower = env.submit(env.bob, env.nlp, 4)
+    env.until(borrower, "running")
+    owner = env.submit(env.alice, env.vision, 2)
+    env.until(owner, "running")
     Workload.objects.filter(pk=owner.pk).update(cancel_requested_at=timezone.now())
-    here.until(owner, "cancelled")
-    here.until(borrower, "succeeded")
+    env.until(owner, "cancelled")
+    env.until(borrower, "succeeded")
     killer.at = -1
     for _ in range(3):
-        here.turn()
+        env.turn()
     assert [a.outcome for a in borrower.attempts.all()] == ["recalled", "succeeded"]
     assert borrower.reclaims == 1
-    assert not here.cluster.runs
-    assert not Claim.objects.filter(pool=here.pool).exclude(state=ClaimState.RELEASED).exists()
-    assert not LedgerEntry.objects.filter(pool=here.pool, ended_at=None).exists()
-    assert Pool.objects.filter(pk=here.pool.pk).exists()
+    assert not env.cluster.runs
+    assert not Claim.objects.filter(pool=env.pool).exclude(state=ClaimState.RELEASED).exists()
+    assert not LedgerEntry.objects.filter(pool=env.pool, ended_at=None).exists()
+    assert Pool.objects.filter(pk=env.pool.pk).exists()
 
 
-LINES = 160  # more than a whole life has; the last ones die nowhere
-EVERY = 1 if os.environ.get("NIGHTLY") else 4  # each life takes most of a second
+LINES = 160  # more than a whole run has; the last ones are not killed
+EVERY = 1 if os.environ.get("NIGHTLY") else 4  # each run takes most of a second
 
 
 @pytest.mark.parametrize("first", range(0, 2 * EVERY, EVERY))
-def test_a_kill_at_any_line_loses_nothing_and_doubles_nothing(
+def test_kill_at_any_line_loses_nothing_and_duplicates_nothing(
     first: int, world: Callable[[int, Killer], World]
 ) -> None:
     for at in range(first, LINES, 2 * EVERY):
         killer = Killer(at)
         live(at, killer, world)
         if not killer.died:
-            assert at > 60, "the killer met too few lines to mean anything"
+            assert at > 60, "there were too few dangerous lines for this test to prove anything"
             return
-    pytest.fail(f"a life has more than {LINES} dangerous lines: raise LINES")
+    pytest.fail(f"a run has more than {LINES} dangerous lines: raise LINES")

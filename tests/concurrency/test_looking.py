@@ -1,7 +1,7 @@
-"""Two processes that look at the nodes of a new cluster at once make one pool of what they find: one asks the other to wait.
+"""Two processes that discover the nodes of a new cluster at once create one pool: one waits for the other.
 
-The negative control leaves the lock out and must make two: a later look would move all cards to the older one, and
-whoever was promised something of the other would have nothing.
+The negative control leaves out the lock and must create two: a later discovery would move all cards to the older one, and a
+quota in the other would be worthless.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from workloads.nodes import inventory, pools
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
 
-def look_at_once(monkeypatch: pytest.MonkeyPatch, processes: int = 2) -> list[tuple[str, int]]:
-    """Each knows of no pool when it meets the first card. Returns the pools in the end, with what is nominal."""
+def discover_at_once(monkeypatch: pytest.MonkeyPatch, processes: int = 2) -> list[tuple[str, int]]:
+    """Neither process knows a pool when it discovers the first card. Returns the pools in the end, with their nominal
+    capacity."""
     cluster = make.cluster()
     together = threading.Barrier(processes)
 
@@ -32,13 +33,13 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch, processes: int = 2) -> list[tu
     monkeypatch.setattr(inventory, "driver_for", lambda _cluster: Listing(whole("n1")))
     monkeypatch.setattr(inventory, "ensure_pools", ensure_pools)
 
-    def look() -> None:
+    def discover() -> None:
         try:
             inventory.refresh(Cluster.objects.get(pk=cluster.pk))
         finally:
             connections.close_all()
 
-    threads = [threading.Thread(target=look) for _ in range(processes)]
+    threads = [threading.Thread(target=discover) for _ in range(processes)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -46,13 +47,13 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch, processes: int = 2) -> list[tu
     return [*Pool.objects.order_by("pk").values_list("slug", "nominal")]
 
 
-def test_one_pool_is_made_of_what_both_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    ((_, nominal),) = look_at_once(monkeypatch)
+def test_two_discoveries_at_once_create_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((_, nominal),) = discover_at_once(monkeypatch)
     assert nominal == 8
 
 
-def test_without_the_lock_there_are_two_and_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have read before either writes, which the lock alone forbids."""
+def test_two_pools_are_created_without_the_lock_and_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both read before either writes, which only the lock prevents."""
     together = threading.Barrier(2)
 
     def each_its_own(cluster: Cluster, offer: pools.Offer, beside: Pool | None) -> Pool:
@@ -61,4 +62,4 @@ def test_without_the_lock_there_are_two_and_one_is_empty(monkeypatch: pytest.Mon
         return pools._make(cluster, offer, beside, slug, slug)
 
     monkeypatch.setattr(pools, "_the_only", each_its_own)
-    assert sorted(nominal for _, nominal in look_at_once(monkeypatch)) == [0, 8]
+    assert sorted(nominal for _, nominal in discover_at_once(monkeypatch)) == [0, 8]

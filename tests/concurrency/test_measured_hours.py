@@ -1,4 +1,4 @@
-"""Two rounds sum the same hour at once: what reports read of it is there once. A negative control shows that the lock does it."""
+"""Two rounds sum the same hour at once, and it is stored once. A negative control shows that this is due to the lock."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ BEGIN = dt.datetime(2026, 5, 4, 10, 0, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize(("locked", "rows"), [(True, 1), (False, 2)])
-def test_an_hour_that_is_summed_twice_at_once_counts_once(
+def test_hour_that_is_summed_twice_at_once_is_stored_once(
     monkeypatch: pytest.MonkeyPatch, locked: bool, rows: int
 ) -> None:
-    here = bed.world("http://127.0.0.1:9")
-    job = bed.attempt(here)
+    world = bed.world("http://127.0.0.1:9")
+    job = bed.attempt(world)
     Attempt.objects.update(started_at=BEGIN)
     buckets.write(buckets.Window(BEGIN, BEGIN + buckets.BUCKET, whole=True), {(job.pk, 0): Use(gpu=0.5)})
     both = threading.Barrier(2)
     insert = QuerySet.bulk_create
 
     def meet(query: Any, *args: Any, **kwargs: Any) -> Any:
-        """Between deleting and inserting each waits for the other, who cannot come where a lock keeps it out."""
+        """Between deleting and inserting each waits for the other, which a lock keeps out."""
         if query.model is MeasuredWork:
             with contextlib.suppress(threading.BrokenBarrierError):
                 both.wait(2)
@@ -49,7 +49,7 @@ def test_an_hour_that_is_summed_twice_at_once_counts_once(
         )
 
     def work() -> None:
-        buckets.sum_hour(here.cluster, BEGIN)
+        buckets.sum_hour(world.cluster, BEGIN)
         connection.close()
 
     threads = [threading.Thread(target=work) for _ in range(2)]

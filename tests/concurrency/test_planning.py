@@ -1,6 +1,7 @@
-"""Two planners at once on a real PostgreSQL: the lock of the pool group keeps them from giving the same cards twice.
+"""Two planning passes at once on a real PostgreSQL: the lock of the pool group keeps them from giving out the same cards
+twice.
 
-The negative control replaces the lock by nothing and must oversell: otherwise these tests would prove nothing.
+The negative control removes the lock and must oversell: otherwise these tests would prove nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
 
 class SlowReader:
-    """Stops the first pass between reading and writing until a second pass is over, or a second has gone by."""
+    """Stops the first pass between reading and writing until a second pass is over, or a second has passed."""
 
     def __init__(self) -> None:
         self.first = threading.Lock()
@@ -49,7 +50,7 @@ def in_thread(work: Any) -> threading.Thread:
 
 
 def race(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Claims of 8 and 8 for 8 cards, the second one more urgent; returns the units occupied in the end."""
+    """Claims of 8 and 8 for 8 cards, the second one with a higher priority; returns the units occupied in the end."""
     pool = make.pool(cards=8)
     vision = make.department()
     make.quota(vision, pool, 8)
@@ -71,12 +72,12 @@ def test_two_passes_at_once_never_oversell(monkeypatch: pytest.MonkeyPatch) -> N
     assert race(monkeypatch) == 8
 
 
-def test_without_the_lock_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_passes_oversell_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_pass, "locked_group", lambda group_id: PoolGroup.objects.get(pk=group_id))
     assert race(monkeypatch) == 16
 
 
-def test_waiting_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_that_waits_too_long_for_the_lock_is_busy_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from django.db import transaction
 
     from portal.errors import Busy

@@ -1,4 +1,4 @@
-"""Quarantines on a real PostgreSQL: two looks at once, a planning pass under way, and a process that dies in the middle."""
+"""Quarantines on a real PostgreSQL: two checks at once, a planning pass under way, and a process that dies halfway."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def judge() -> int:
     return quarantines.judge(node.cluster, "node", {node.pk: Answer({XID: WHY}, {None})}, now=timezone.now())
 
 
-def test_two_looks_at_once_begin_one_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_checks_at_once_begin_one_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     make.pool(cards=4)
     both, plain = threading.Barrier(2), quarantines._judge_node
 
     def together(*args: Any, **kwargs: Any) -> bool:
-        both.wait(10)  # both have seen that there is something to do
+        both.wait(10)  # both have read that there is something to do
         return plain(*args, **kwargs)
 
     monkeypatch.setattr(quarantines, "_judge_node", together)
@@ -44,8 +44,8 @@ def test_two_looks_at_once_begin_one_quarantine(monkeypatch: pytest.MonkeyPatch)
     assert Quarantine.objects.count() == AuditEntry.objects.filter(action="node.quarantined").count() == 1
 
 
-def test_what_a_pass_admits_at_the_same_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pass has read the node as usable; the quarantine waits for its lock and then sees what it placed there."""
+def test_claim_admitted_at_the_same_time_gets_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass has read the node as usable; the quarantine waits for its lock and then sees the claim that it placed there."""
     pool = make.pool(cards=4, notice=600)
     vision = make.department()
     make.quota(vision, pool, 4)
@@ -64,7 +64,7 @@ def test_what_a_pass_admits_at_the_same_time_is_told(monkeypatch: pytest.MonkeyP
     assert (claim.state, Quarantine.objects.get().deadlines.keys()) == (ClaimState.LEAVING, {claim.public_id})
 
 
-def test_a_process_that_dies_in_the_middle_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_dies_halfway_leaves_no_partial_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make.pool(cards=4, notice=600)
     vision = make.department()
     make.quota(vision, pool, 4)
@@ -78,7 +78,7 @@ def test_a_process_that_dies_in_the_middle_leaves_nothing_half_done(monkeypatch:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(quarantines, "wake", die)  # the very last thing
+        patch.setattr(quarantines, "wake", die)  # the last step
         with pytest.raises(Killed):
             judge()
     node.refresh_from_db()

@@ -1,6 +1,6 @@
 """Two approvers at once on a real PostgreSQL: a request is granted once, and no units are promised twice.
 
-The negative control replaces the lock of the pool's group by nothing and must promise more than there is.
+The negative control removes the lock of the pool group and must promise more than the pool has.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ def request_of(slug: str, pool: Pool, units: int) -> QuotaRequest:
 
 
 def approve_both(monkeypatch: pytest.MonkeyPatch, rows: list[QuotaRequest], root: User) -> list[str]:
-    """Approves the second while the first has checked the promises and not written yet; the codes of what was refused."""
-    has_read, may_go, refused = threading.Event(), threading.Event(), list[str]()
+    """Approves the second request while the first approval has checked the guarantees and not written yet. Returns the codes
+    of refusals."""
+    has_read, may_continue, refused = threading.Event(), threading.Event(), list[str]()
     check, first = quotas.check_promises, threading.Lock()
 
     def slow_check(*args: Any, **kwargs: Any) -> None:
         check(*args, **kwargs)
         if first.acquire(blocking=False):
             has_read.set()
-            may_go.wait(1)
+            may_continue.wait(1)
 
     monkeypatch.setattr(quotas, "check_promises", slow_check)
 
@@ -56,7 +57,7 @@ def approve_both(monkeypatch: pytest.MonkeyPatch, rows: list[QuotaRequest], root
     assert has_read.wait(10)
     threads.append(in_thread(lambda: approve(rows[1])))
     threads[1].join(0.5)
-    may_go.set()
+    may_continue.set()
     for thread in threads:
         thread.join(20)
     return refused
@@ -73,7 +74,7 @@ def test_two_approvals_never_promise_the_same_units(monkeypatch: pytest.MonkeyPa
     assert promised(pool) == 5
 
 
-def test_without_the_lock_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_approvals_promise_the_same_units_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, root = make.pool(cards=8), make.user("root", is_operator=True)
     rows = [request_of("vision", pool, 5), request_of("nlp", pool, 5)]
     monkeypatch.setattr(quota_requests, "locked_group", lambda group_id: PoolGroup.objects.get(pk=group_id))
@@ -81,7 +82,7 @@ def test_without_the_lock_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
     assert promised(pool) == 10
 
 
-def test_one_request_is_granted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_is_approved_twice_at_once_is_granted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, root = make.pool(cards=8), make.user("root", is_operator=True)
     row = request_of("vision", pool, 3)
     assert approve_both(monkeypatch, [row, row], root) == ["already_decided"]
