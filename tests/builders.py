@@ -1,4 +1,4 @@
-"""Small worlds for tests: each function creates one row with sensible defaults; everything can be overridden."""
+"""Builders of database rows for tests: each function creates one row with sensible defaults, all of which can be overridden."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _number = itertools.count(1)
 
 
 def user(username: str = "", **fields: Any) -> User:
-    made = User(username=username or f"user-{next(_number)}", **fields)
-    made.set_unusable_password()
-    made.save()
-    return made
+    row = User(username=username or f"user-{next(_number)}", **fields)
+    row.set_unusable_password()
+    row.save()
+    return row
 
 
 def department(slug: str = "", **fields: Any) -> Department:
@@ -27,9 +27,9 @@ def department(slug: str = "", **fields: Any) -> Department:
 
 
 def member(of: Department, role: Role = Role.MEMBER, username: str = "", **fields: Any) -> User:
-    who = user(username, **fields)
-    Membership.objects.create(user=who, department=of, role=role)
-    return who
+    new_member = user(username, **fields)
+    Membership.objects.create(user=new_member, department=of, role=role)
+    return new_member
 
 
 def cluster(name: str = "", **fields: Any) -> Cluster:
@@ -48,14 +48,14 @@ def pool(slug: str = "", *, cards: int = 8, nodes: int = 1, group: PoolGroup | N
         "unit": "card",
         "nominal": cards * per_card,
     }
-    made = Pool.objects.create(slug=slug, group=group, **{**defaults, **fields})
+    row = Pool.objects.create(slug=slug, group=group, **{**defaults, **fields})
     for n in range(nodes):
         node = Node.objects.create(
-            cluster=group.cluster, name=f"{slug}-n{n + 1}", product=made.product, sharing=made.sharing
+            cluster=group.cluster, name=f"{slug}-n{n + 1}", product=row.product, sharing=row.sharing
         )
-        here = cards // nodes + (n < cards % nodes)
-        Card.objects.bulk_create(Card(node=node, pool=made, index=i, units=per_card) for i in range(here))
-    return made
+        count = cards // nodes + (n < cards % nodes)
+        Card.objects.bulk_create(Card(node=node, pool=row, index=i, units=per_card) for i in range(count))
+    return row
 
 
 def quota(of: Department, on: Pool, guaranteed: int = 0, **fields: Any) -> Quota:
@@ -85,10 +85,10 @@ def holding(
 ) -> Claim:
     """A holding claim with its ledger entries; `borrowed` maps each lender (None: unassigned capacity) to units."""
     borrowed = borrowed or {}
-    made = claim(of, on, own + sum(borrowed.values()), state, **fields)
-    since = {"claim": made, "pool": on, "department": of, "started_at": made.started_at}
+    row = claim(of, on, own + sum(borrowed.values()), state, **fields)
+    since = {"claim": row, "pool": on, "department": of, "started_at": row.started_at}
     if own:
         LedgerEntry.objects.create(own=True, units=own, **since)
     for lender, units in borrowed.items():
         LedgerEntry.objects.create(own=False, lender=lender, units=units, **since)
-    return made
+    return row

@@ -16,27 +16,29 @@ from portal.models import ApiToken, Department, User
 ALL = ("read", "submit", "quota", "admin")
 
 
-def person(who: User) -> APIClient:
+def person(user: User) -> APIClient:
     client = APIClient()
-    client.force_login(who, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     return client
 
 
-def token_of(who: User, where: Department, scopes: Sequence[str] = ALL, **fields: Any) -> tuple[ApiToken, str]:
+def token_of(user: User, department: Department, scopes: Sequence[str] = ALL, **fields: Any) -> tuple[ApiToken, str]:
     prefix, secret, digest = new_secret()
-    fields = {"name": f"{who.username}-ci", "expires_at": timezone.now() + dt.timedelta(days=1), **fields}
+    fields = {"name": f"{user.username}-ci", "expires_at": timezone.now() + dt.timedelta(days=1), **fields}
     row = ApiToken.objects.create(
-        holder=who, department=where, prefix=prefix, digest=digest, scopes=list(scopes), **fields
+        holder=user, department=department, prefix=prefix, digest=digest, scopes=list(scopes), **fields
     )
     return row, secret
 
 
-def program(who: User, where: Department, scopes: Sequence[str] = ALL, **fields: Any) -> APIClient:
-    return APIClient(HTTP_AUTHORIZATION=f"Bearer {token_of(who, where, scopes, **fields)[1]}")
+def program(user: User, department: Department, scopes: Sequence[str] = ALL, **fields: Any) -> APIClient:
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {token_of(user, department, scopes, **fields)[1]}")
 
 
 def confirmed(client: Any, path: str, fields: dict[str, Any]) -> Any:
     """Sends a page's form; if the page requests a confirmation, confirms it."""
-    answer = client.post(path, fields)
-    marks = re.findall(r'name="confirmed" value="(\w+)"', answer.content.decode()) if answer.status_code == 409 else []
-    return client.post(path, fields | {"confirmed": marks[0]}) if marks else answer
+    response = client.post(path, fields)
+    marks = (
+        re.findall(r'name="confirmed" value="(\w+)"', response.content.decode()) if response.status_code == 409 else []
+    )
+    return client.post(path, fields | {"confirmed": marks[0]}) if marks else response

@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("busy")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compiles the catalogs: a new checkout has none, and a process that did not find them stays without translations."""
-    if not hasattr(config, "workerinput"):  # in the controller, since all workers would write them
+    if not hasattr(config, "workerinput"):  # in the controller only, since all workers would write the same files
         for language in catalogs.LANGUAGES:
             catalogs.compile_one(language)
 
@@ -33,51 +33,51 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> list[str]:
     database = os.environ["DATABASE_URL"].split(":")[0]
     left_out = (
-        [] if database == "postgres" else ["PostgreSQL is not here: running on SQLite, concurrency tests left out"]
+        [] if database == "postgres" else ["PostgreSQL is not installed: running on SQLite, concurrency tests left out"]
     )
     if not os.environ["TEST_REDIS_URL"]:
-        left_out.append("Redis is not here: tests that need it are left out")
+        left_out.append("Redis is not installed: tests that need it are left out")
     return [f"database: {database}", *left_out]
 
 
 ONE_BY_ONE = {
     "tests/faults/": "faults",  # on a cluster of its own
-    "tests/clusters/": "cluster",  # there is one on a machine
+    "tests/clusters/": "cluster",  # only one per machine
     "tests/e2e/test_production.py": "cluster",
     "tests/e2e/test_helm.py": "cluster",
     "tests/e2e/test_demo.py": "demo",
     "tests/e2e/test_keycloak.py": "keycloak",
     "tests/e2e/test_saml.py": "keycloak",  # one Keycloak at a time
     "tests/e2e/": "browser",
-}  # path → what its tests use one at a time. In the order in which they start: they take longest, and mostly wait.
+}  # path → what its tests use one at a time. In this order they start first: they take longest, and mostly wait.
 
 
-def room_of(nodeid: str) -> str:
-    """The group of tests that one worker runs: a file, or all tests that use something of which there is one."""
+def group_of(nodeid: str) -> str:
+    """The group of tests that one worker runs: a file, or all tests that use something that exists only once."""
     file = nodeid.split("::", 1)[0]
-    return next((room for start, room in ONE_BY_ONE.items() if file.startswith(start)), file)
+    return next((group for start, group in ONE_BY_ONE.items() if file.startswith(start)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several workers, the tests of a group stay on one worker."""
+    """With several workers, the tests of a group run on one worker."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByRoom(LoadScopeScheduling):
+    class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return room_of(nodeid)
+            return group_of(nodeid)
 
     config.option.loadscopereorder = False  # the order is that of the items, below
-    return ByRoom(config, log)
+    return ByGroup(config, log)
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """The order for several workers: first the groups of ONE_BY_ONE, then files by their number of tests, so that small ones
     fill the end."""
-    count = Counter(room_of(item.nodeid) for item in items)
-    rooms = list(dict.fromkeys(ONE_BY_ONE.values()))
-    first = {room: index - len(rooms) for index, room in enumerate(rooms)}
-    return sorted(items, key=lambda item: (first.get(room := room_of(item.nodeid), 0), -count[room], room))
+    count = Counter(group_of(item.nodeid) for item in items)
+    groups = list(dict.fromkeys(ONE_BY_ONE.values()))
+    first = {group: index - len(groups) for index, group in enumerate(groups)}
+    return sorted(items, key=lambda item: (first.get(group := group_of(item.nodeid), 0), -count[group], group))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -103,15 +103,16 @@ def committed_rows_are_deleted() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def passwords_are_hashed_with_little_work() -> None:
-    """With the same algorithm at its lowest cost: 0.2 s of both cores for each password are meant against guessing."""
+    """With the same algorithm at its lowest cost: the usual cost of 0.2 s of two cores for each password only protects
+    against guessing."""
     from django.contrib.auth.hashers import Argon2PasswordHasher as Argon2
 
     Argon2.time_cost, Argon2.memory_cost, Argon2.parallelism = 1, 8, 1
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_remembered() -> None:
-    """Clears a cache that lasts for seconds: its entries are from another test's database."""
+def verdict_cache_is_empty() -> None:
+    """Clears a cache that lasts for seconds: its entries come from the database of another test."""
     verdicts = sys.modules.get("workloads.requests.verdict")
     if verdicts is not None:
         verdicts._possible.clear()
@@ -130,8 +131,8 @@ def with_redis(settings: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated, empty SQLite database with which demos start: it saves a third of their start. tests/e2e/test_demo.py tests
-    starts without one, also after a kill in between."""
+    """A migrated, empty SQLite database for demos, which saves a third of their start. tests/e2e/test_demo.py tests starts
+    without one, also after a kill during the migrations."""
     file = tmp_path_factory.mktemp("migrated") / "portal.sqlite3"
     environment = {**os.environ, "DATA_DIR": str(file.parent), "DATABASE_URL": f"sqlite:///{file}", "REDIS_URL": ""}
     subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=environment, check=True)

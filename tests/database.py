@@ -1,4 +1,4 @@
-"""Empties the database after a test that really commits, by deleting the few rows that there are.
+"""Empties the database after a test with real commits, by deleting the few rows that exist.
 
 Django itself truncates every table and recreates all content types and permissions, which takes ten times as long as most of
 these tests.
@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-KEPT = {"django_content_type", "auth_permission", "django_migrations"}  # written by migrations, always the same
+KEPT = {"django_content_type", "auth_permission", "django_migrations"}  # filled by migrations, always the same
 _teardown = TransactionTestCase._fixture_teardown
 
 
@@ -22,7 +22,7 @@ def empty() -> None:
         cursor.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
         cursor.execute(" UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (SELECT FROM {name})" for name in tables))
         filled = [name for (name,) in cursor.fetchall()]
-        cursor.execute("SET LOCAL session_replication_role = replica")  # in any order, whatever the foreign keys
+        cursor.execute("SET LOCAL session_replication_role = replica")  # no checks of foreign keys, so in any order
         for name in filled:
             cursor.execute(f"DELETE FROM {name}")
 

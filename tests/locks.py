@@ -1,4 +1,4 @@
-"""Locks in tests."""
+"""Database locks in tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,8 @@ from django.db import connection
 
 @contextmanager
 def short_waits() -> Iterator[None]:
-    """This connection waits 0.2 s for a lock. Reset at the end, since its next user gets it from the pool and expects 10 s."""
+    """Limits lock waits of this connection to 0.2 s. Reset at the end, since the pool gives the connection to others, which
+    expect 10 s."""
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '200ms'")
     try:

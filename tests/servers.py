@@ -86,8 +86,8 @@ def postgres() -> str | None:
         "listen_addresses='127.0.0.1'",
         "shared_buffers=128MB",
     ]
-    with open(f"{data}/postgresql.conf", "a") as written:  # not as arguments, which ALTER SYSTEM could not override
-        written.writelines(f"{setting}\n" for setting in settings)
+    with open(f"{data}/postgresql.conf", "a") as config:  # not as arguments, which ALTER SYSTEM could not override
+        config.writelines(f"{setting}\n" for setting in settings)
     with open(f"{folder}/log", "wb") as log:
         process = subprocess.Popen(
             [binaries / "postgres", "-D", data, "-p", str(port), "-k", folder],

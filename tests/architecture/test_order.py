@@ -1,4 +1,4 @@
-"""What several workers of pytest do first, and what one of them does alone."""
+"""The order of test groups with several pytest workers, and which tests one worker runs alone."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.clusters.realcluster import ROOT
-from tests.conftest import ONE_BY_ONE, in_order, room_of
+from tests.conftest import ONE_BY_ONE, group_of, in_order
 
 
-def test_what_goes_one_by_one_is_where_it_is_said_to_be() -> None:
+def test_tests_that_run_one_by_one_exist_and_share_a_group() -> None:
     assert [path for path in ONE_BY_ONE if not (ROOT / path).exists()] == []
-    assert room_of("tests/e2e/test_demo.py::test_a[x::y]") == "demo"
-    assert room_of("tests/e2e/test_production.py::test_a") == room_of("tests/clusters/test_walk.py::TestB::test_c")
-    assert room_of("tests/quotas/planning/test_replay.py::test_a") == "tests/quotas/planning/test_replay.py"
+    assert group_of("tests/e2e/test_demo.py::test_a[x::y]") == "demo"
+    assert group_of("tests/e2e/test_production.py::test_a") == group_of("tests/clusters/test_walk.py::TestB::test_c")
+    assert group_of("tests/quotas/planning/test_replay.py::test_a") == "tests/quotas/planning/test_replay.py"
 
 
-def test_the_long_rows_begin_first_and_large_files_before_small_ones() -> None:
+def test_long_groups_start_first_and_large_files_before_small_ones() -> None:
     files = [
         "engine/test_a",
         "engine/test_b",
@@ -26,8 +26,8 @@ def test_the_long_rows_begin_first_and_large_files_before_small_ones() -> None:
         "faults/test_campaign",
     ]
     items: list[Any] = [SimpleNamespace(nodeid=f"tests/{file}.py::test_{n}") for n, file in enumerate(files)]
-    rooms = [room_of(item.nodeid) for item in in_order(items)]
-    assert rooms == [
+    groups = [group_of(item.nodeid) for item in in_order(items)]
+    assert groups == [
         "faults",
         "cluster",
         "browser",
