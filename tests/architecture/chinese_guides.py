@@ -39,7 +39,7 @@ _parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethro
 
 @dataclass
 class Block:
-    """A heading, paragraph, table cell or block of code. `words` has the text with an `x` for each piece of code."""
+    """A heading, paragraph, table cell or block of code. `words` is the text, with an `x` for each piece of code."""
 
     kind: str  # such as "h2", "li p", "td", "pre"
     words: str = ""
@@ -115,7 +115,7 @@ def of(name: str) -> tuple[list[Part], list[Part]]:
 
 @cache
 def labels() -> dict[str, set[str]]:
-    """English sentence → what Chinese pages show for it."""
+    """English sentence → its translations on Chinese pages."""
     found: dict[str, set[str]] = {}
     with (ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po").open("rb") as file:
         for message in read_po(file):
@@ -129,24 +129,24 @@ def differences(name: str, english: list[Part], chinese: list[Part]) -> list[str
     levels = [[part.blocks[0].kind for part in each] for each in (english, chinese)]
     for theirs, ours in zip_longest(english, chinese):
         if theirs is None or ours is None or theirs.blocks[0].kind != ours.blocks[0].kind:
-            where = f"“{ours.title}” stands" if ours else "nothing stands"
+            where = f"“{ours.title}” is" if ours else "nothing is"
             return [f"docs/zh/{name}.md: {where} where docs/{name}.md has “{theirs.title if theirs else '–'}” {levels}"]
-    said = []
+    problems = []
     for theirs, ours in zip(english, chinese, strict=True):
         where = f"docs/zh/{name}.md, “{ours.title}” (“{theirs.title}”)"
         kinds = [[block.kind for block in each.blocks] for each in (theirs, ours)]
         if kinds[0] != kinds[1]:
             place = next(n for n, pair in enumerate(zip_longest(*kinds)) if pair[0] != pair[1])
-            said.append(
+            problems.append(
                 f"{where}: other paragraphs, items or cells, from the {place + 1}th on ({len(kinds[0])}, {len(kinds[1])})"
             )
             continue
-        said += [
+        problems += [
             f"{where}: {each}"
             for pair in zip(theirs.blocks, ours.blocks, strict=True)
             for each in _between(name, *pair)
         ]
-    return said
+    return problems
 
 
 def _between(name: str, english: Block, chinese: Block) -> Iterator[str]:
@@ -167,11 +167,11 @@ def _between(name: str, english: Block, chinese: Block) -> Iterator[str]:
     if chinese.broken:
         yield f"“{start}” is broken over lines: a break is a space, which Chinese does not have"
     if "*" in chinese.words:
-        yield f"“{start}” shows an asterisk: marks of emphasis must stand beside letters, not beside ，。"
+        yield f"“{start}” shows an asterisk: marks of emphasis must be beside letters, not beside ，。"
 
 
 def place(link: str, name: str, folder: str) -> str:
-    """Where a link of docs/<folder><name>.md leads, as a path below docs/ and the number of the heading there; the same for
+    """The target of a link of docs/<folder><name>.md, as a path below docs/ and the number of the heading there; the same for
     a guide and its translation."""
     if "://" in link:
         return link
@@ -196,9 +196,9 @@ def changed(name: str) -> list[str]:
 
 
 def main() -> int:
-    said = [sentence for name in names() for sentence in differences(name, *of(name))]
-    if said:
-        print("\n".join(said))
+    problems = [sentence for name in names() for sentence in differences(name, *of(name))]
+    if problems:
+        print("\n".join(problems))
         return 1
     for name in names():
         for title in changed(name):

@@ -1,4 +1,4 @@
-"""Every URL of the project, filled with the ids of one world's objects, for the walk in test_doors.py."""
+"""Every URL of the project, filled with the ids of one world's objects, for the tests of access in test_doors.py."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class World:
     people: dict[str, User]
     values: dict[str, str]
 
-    def client(self, who: str) -> Client:
+    def client(self, name: str) -> Client:
         client = Client(raise_request_exception=False)
-        if who != "anonymous":
-            client.force_login(self.people[who], backend="django.contrib.auth.backends.ModelBackend")
+        if name != "anonymous":
+            client.force_login(self.people[name], backend="django.contrib.auth.backends.ModelBackend")
         return client
 
 
@@ -97,7 +97,7 @@ def build() -> World:
     )  # fmt: skip
     preset = Preset.objects.create(slug="small", title="Small", kind="job", pool=pool, image=workload.image)
     item = InboxItem.objects.create(user=people["owner"], kind="workload.finished", department=vision)
-    asking = QuotaRequest.objects.create(
+    quota_request = QuotaRequest.objects.create(
         department=vision, pool=pool, author=people["owner"], units=4, before=4, why="?"
     )
     token, _secret = token_of(people["owner"], vision)
@@ -125,7 +125,7 @@ def build() -> World:
         "image": str(workload.image_id),
         "preset": str(preset.pk),
         "item": str(item.pk),
-        "quota_request": asking.public_id,
+        "quota_request": quota_request.public_id,
         "exemption": IdleExemption.objects.create(
             department=vision, workload=workload, why="?", until=timezone.now() + dt.timedelta(days=1)
         ).public_id,
@@ -203,7 +203,7 @@ def _converter(path: str, part: str) -> str:
     return next(piece for piece in path.replace(">", "<").split("<") if piece.split(":")[-1] == part)
 
 
-def knock(client: Client, door: Door, method: str) -> HttpResponseBase:
+def send_empty(client: Client, door: Door, method: str) -> HttpResponseBase:
     """Sends an empty request. A response about its content shows that access was granted."""
     kind = {"content_type": "application/json", "data": "{}"} if door.is_api else {}
     if method in ("GET", "HEAD"):

@@ -1,4 +1,4 @@
-"""A department with teams; everything in one of them that only its own people may know contains MARK."""
+"""A department with teams. Everything in one of the teams that only its own people may know contains MARK."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.clients import ALL, token_of
 from workloads.models import Attempt, IdleExemption, Image, RequestTemplate, Workload
 
 MARK = "zq7secret"
-PART = "zq7"  # search text, which the response may repeat
+PART = "zq7"  # search text, which a response may repeat
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Family:
     values: dict[str, dict[str, str]]
     marked: list[str] = field(default_factory=list)  # ids of the marked workloads
 
-    def client(self, who: str) -> Client:
+    def client(self, name: str) -> Client:
         """A client with the token of that name, or with a session of that person."""
-        if who in self.tokens:
-            return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {self.tokens[who]}"})
+        if name in self.tokens:
+            return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {self.tokens[name]}"})
         client = Client(raise_request_exception=False)
-        client.force_login(self.people[who], backend="django.contrib.auth.backends.ModelBackend")
+        client.force_login(self.people[name], backend="django.contrib.auth.backends.ModelBackend")
         return client
 
     def doors(self, *departments: str) -> list[Door]:
@@ -87,7 +87,7 @@ def _work(family: Family, pool: Pool, author: User) -> None:
     runs = _marked(family, pool, author, 2, ClaimState.HOLDING, own=2)
     waits = _marked(family, pool, author, 3, ClaimState.PENDING, position=1)
     _marked(family, pool, author, 4, ClaimState.RELEASED)
-    mine = make.holding(departments["nlp"], pool, own=1, user=people["sibling_member"], state=ClaimState.LEAVING)
+    own = make.holding(departments["nlp"], pool, own=1, user=people["sibling_member"], state=ClaimState.LEAVING)
     why: list[dict[str, Any]] = [
         {"code": "lent_out_returning", "victims": [victim.public_id], "at": 1_900_000_000},
         {"code": "held_for", "claim": waits.public_id},
@@ -98,18 +98,18 @@ def _work(family: Family, pool: Pool, author: User) -> None:
     waits.save()
     LedgerEntry.objects.update(lent_since=timezone.now())
     plan = PlanPass.objects.create(group=pool.group, snapshot=b"")
-    for claim, gone in ((asking, [victim, runs]), (waits, [mine, victim])):
+    for claim, victims in ((asking, [victim, runs]), (waits, [own, victim])):
         row = Decision.objects.create(
             plan_pass=plan, kind="reclaim", claim=claim, department=claim.department, pool=pool,
             data={"ahead": [waits.public_id], "waiting_on": [victim.public_id], "reasons": claim.reasons},
         )  # fmt: skip
-        row.victims.set(gone)
+        row.victims.set(victims)
 
 
 def _marked(family: Family, pool: Pool, author: User, number: int, state: str, **fields: Any) -> Claim:
     vision = family.departments["vision"]
     public_id = f"{MARK}{number:017d}"
-    image, _made = Image.objects.get_or_create(name="python:3.11", title="Python", interpreter="python")
+    image, _created = Image.objects.get_or_create(name="python:3.11", title="Python", interpreter="python")
     live = {ClaimState.HOLDING: "running", ClaimState.LEAVING: "recalled", ClaimState.PENDING: "queued"}
     workload = Workload.objects.create(
         department=vision, author=author, kind="job", name=f"{MARK}-run-{number}", pool=pool, image=image,
@@ -142,39 +142,41 @@ def _marked(family: Family, pool: Pool, author: User, number: int, state: str, *
 
 def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
     """The values of URL variables for this department. Those of vision are all marked."""
-    here, marked = family.departments[name], name == "vision"
-    said = MARK if marked else name
+    department, marked = family.departments[name], name == "vision"
+    text = MARK if marked else name
     owner = family.people["team_member"] if marked else family.people["operator"]
     ids = {"public_id": f"{MARK}r{0:016d}"} if marked else {}
-    recall = make.claim(here, pool, 1, ClaimState.HOLDING, pods=0, user=owner, name=f"{said}-recall", **ids)
-    emit("recall.asked", department=here, recall=recall.public_id, by=said)
-    decision = Decision.objects.filter(department=here).first() or Decision.objects.create(
+    recall = make.claim(department, pool, 1, ClaimState.HOLDING, pods=0, user=owner, name=f"{text}-recall", **ids)
+    emit("recall.asked", department=department, recall=recall.public_id, by=text)
+    decision = Decision.objects.filter(department=department).first() or Decision.objects.create(
         plan_pass=PlanPass.objects.create(group=pool.group, snapshot=b""), kind="admit", claim=recall,
-        department=here, pool=pool, data={},
+        department=department, pool=pool, data={},
     )  # fmt: skip
     invitation = Invitation.objects.create(
-        department=here, digest=said.ljust(64, "0"), created_by=owner, email=f"{said}@example.org",
+        department=department, digest=text.ljust(64, "0"), created_by=owner, email=f"{text}@example.org",
         expires_at=timezone.now() + dt.timedelta(days=1),
     )  # fmt: skip
-    hook = Webhook.objects.create(department=here, name=said, url=f"https://{said}.example.org/")
-    token, _secret = token_of(owner, here, name=f"{said}-token")
+    hook = Webhook.objects.create(department=department, name=text, url=f"https://{text}.example.org/")
+    token, _secret = token_of(owner, department, name=f"{text}-token")
     item = InboxItem.objects.create(
-        user=owner, kind="workload.failed", department=here, data={"name": said, "reason": said}
+        user=owner, kind="workload.failed", department=department, data={"name": text, "reason": text}
     )
-    asking = QuotaRequest.objects.create(department=here, pool=pool, author=owner, units=8, before=4, why=f"{said}-why")
-    RequestComment.objects.create(request=asking, author=owner, text=f"{said}-comment")
+    asking = QuotaRequest.objects.create(
+        department=department, pool=pool, author=owner, units=8, before=4, why=f"{text}-why"
+    )
+    RequestComment.objects.create(request=asking, author=owner, text=f"{text}-comment")
     exemption = IdleExemption.objects.create(
-        department=here, why=f"{said}-why", until=timezone.now() + dt.timedelta(days=1), author=owner
+        department=department, why=f"{text}-why", until=timezone.now() + dt.timedelta(days=1), author=owner
     )
-    person = owner if marked else None  # a person's budget is that person's and the owners' only
-    budget = Budget.objects.create(department=here, person=person, hours=1, action="no_new_work")
-    body = {"kind": "job", "name": said, "pool": pool.slug, "image": "python:3.11", "command": [said], "units_per_pod": 1,
+    person = owner if marked else None  # only the person and the owners see a person's budget
+    budget = Budget.objects.create(department=department, person=person, hours=1, action="no_new_work")
+    body = {"kind": "job", "name": text, "pool": pool.slug, "image": "python:3.11", "command": [text], "units_per_pod": 1,
             "cpu": 1, "memory_mib": 1024}  # fmt: skip
-    template = RequestTemplate.objects.create(department=here, name=f"{said}-template", body=body)
+    template = RequestTemplate.objects.create(department=department, name=f"{text}-template", body=body)
     image = Image.objects.get(name="python:3.11")
-    workload = family.marked[1] if marked else _plain(here, pool, owner, image)
+    workload = family.marked[1] if marked else _plain(department, pool, owner, image)
     return {
-        "department": here.slug, "pool": pool.slug, "workload": workload, "recall": recall.public_id,
+        "department": department.slug, "pool": pool.slug, "workload": workload, "recall": recall.public_id,
         "decision": decision.public_id, "invitation": str(invitation.pk), "webhook": str(hook.pk),
         "token": "no-such-invitation", "prefix": token.prefix,
         "username": family.people["team_member"].username if marked else "robot",
@@ -184,18 +186,18 @@ def _values(family: Family, name: str, pool: Pool) -> dict[str, str]:
         "item": str(item.pk), "quota_request": asking.public_id, "budget": budget.public_id,
         "backtest": backtest_of(pool, owner),
         "template": template.public_id,
-        "saved": str(SavedFilter.objects.get_or_create(user=owner, path="/", name=said)[0].pk),
+        "saved": str(SavedFilter.objects.get_or_create(user=owner, path="/", name=text)[0].pk),
         "exemption": exemption.public_id, "rule": "1", "account": "1", "uidb36": "1",
         "key": "no-such-key", "provider": "none", "provider_id": "none", "organization_slug": "none", "pk": "1",
     }  # fmt: skip
 
 
-def _plain(here: Department, pool: Pool, author: User, image: Image) -> str:
+def _plain(department: Department, pool: Pool, author: User, image: Image) -> str:
     workload = Workload.objects.create(
-        department=here, author=author, kind="job", name="plain", pool=pool, image=image, command=["python"],
+        department=department, author=author, kind="job", name="plain", pool=pool, image=image, command=["python"],
         units_per_pod=1, state="queued", attempts_made=1,
     )  # fmt: skip
-    claim = make.claim(here, pool, 1, workload=workload.public_id, user=author, name="plain")
+    claim = make.claim(department, pool, 1, workload=workload.public_id, user=author, name="plain")
     Attempt.objects.create(
         workload=workload, number=1, claim=claim, cluster=pool.group.cluster, run_name=f"w-{workload.public_id}-1"
     )

@@ -1,4 +1,4 @@
-"""Alerts and documents speak of metrics that exist."""
+"""Alerts, dashboards and documents name only metrics that exist."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ NAMING = [CHART / "alerts.yaml", *(CHART / "dashboards").glob("*.json"), sources
 
 
 @pytest.mark.parametrize("file", NAMING, ids=lambda file: file.name)
-def test_every_metric_that_is_named_is_exported(file: Path) -> None:
+def test_every_named_metric_is_exported(file: Path) -> None:
     named = set(METRIC.findall(file.read_text()))
     assert named
     assert named - exported() == set()
 
 
-def test_every_metric_that_is_exported_is_described() -> None:
+def test_every_exported_metric_is_documented() -> None:
     named = set(METRIC.findall((sources.ROOT / "docs/operations.md").read_text()))
     named |= {name.removesuffix("_total") for name in named}
     assert {name for name in exported() if not name.endswith(("_total", "_bucket", "_count", "_sum"))} - named == set()
 
 
-def test_alerts_are_rules_as_prometheus_reads_them() -> None:
+def test_alerts_have_the_fields_of_prometheus_rules() -> None:
     for rule in RULES:
         assert {"alert", "expr", "labels", "annotations"} <= set(rule)
         assert rule["labels"]["severity"] in {"critical", "warning"}
 
 
-def test_every_alert_leads_to_its_section_of_the_runbooks_and_every_section_has_an_alert() -> None:
+def test_every_alert_links_to_its_runbook_section_and_every_section_has_an_alert() -> None:
     sections = re.findall(r"^## (\w+)$", (sources.ROOT / RUNBOOKS).read_text(), re.MULTILINE)
     assert sections == [rule["alert"] for rule in RULES]
     for rule in RULES:
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}#{rule['alert'].lower()}"
 
 
-def test_every_section_says_what_it_means_where_to_look_and_what_to_do() -> None:
+def test_every_runbook_section_has_the_parts_means_look_and_do() -> None:
     _, *parts = (sources.ROOT / RUNBOOKS).read_text().split("\n## ")
     for part in parts:
         assert re.findall(r"^\*\*(\w+)\*\*", part, re.MULTILINE) == ["Means", "Look", "Do"], part[:40]

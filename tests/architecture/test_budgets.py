@@ -1,4 +1,4 @@
-"""Files and functions stay small enough to read whole."""
+"""Files, functions and the interfaces between folders stay small."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def test_templates_have_at_most_200_lines() -> None:
     assert {name: size for name, size in sizes.items() if size > TEMPLATE} == {}
 
 
-def test_there_is_no_drawer_for_odds_and_ends() -> None:
+def test_there_are_no_catch_all_modules() -> None:
     forbidden = {"utils.py", "helpers.py", "services.py", "common.py", "misc.py"}
     assert [sources.name(path) for path in sources.files() if path.name in forbidden] == []
 
 
 @pytest.mark.parametrize("app", ["portal", "quotas", "workloads"])
-def test_folders_of_tests_are_named_like_the_rooms_they_test(app: str) -> None:
+def test_folders_of_tests_are_named_like_the_folders_they_test(app: str) -> None:
     folders = {path.parent.name for path in (sources.ROOT / "tests" / app).glob("*/__init__.py")}
     rooms = {path.parent.name for path in (sources.ROOT / app).glob("*/__init__.py")}
     assert folders
     assert folders <= rooms
 
 
-# Names that other folders use of one. Above 15 somebody who changes a folder no longer knows what others rely on.
+# How many names of a folder other folders may use. Above 15, nobody who changes the folder knows what others rely on.
 NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
@@ -85,15 +85,15 @@ MORE = {
 }
 
 
-def _room(name: str) -> str:
-    """The folder of a dotted module; a folder inside another one is its room's own matter."""
+def _folder_of(name: str) -> str:
+    """The folder of a dotted module; a folder inside another one counts as part of it."""
     parts = name.split(".")
     is_package = (sources.ROOT / Path(*parts)).is_dir()
     return "/".join(parts if is_package else parts[:-1])
 
 
 def _used_from_outside(app: str) -> dict[str, set[str]]:
-    """Folder → names of its modules that modules outside of it (and not the lists of addresses) use."""
+    """Folder → names of its modules that modules outside of it (other than the lists of URLs) use."""
     used: dict[str, set[str]] = {}
     for path in sources.files("portal", "quotas", "workloads"):
         here, modules = "/".join(path.relative_to(sources.ROOT).parent.parts), {}
@@ -105,13 +105,13 @@ def _used_from_outside(app: str) -> dict[str, set[str]]:
                 continue
             if (sources.ROOT / Path(*full.split("."))).with_suffix(".py").exists():
                 modules[name] = full
-            elif _is_outside(here, _room(module)):
-                used.setdefault(_room(module), set()).add(full)
+            elif _is_outside(here, _folder_of(module)):
+                used.setdefault(_folder_of(module), set()).add(full)
         for node in ast.walk(sources.tree(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
                 full = modules[node.value.id]
-                if _is_outside(here, _room(full)):
-                    used.setdefault(_room(full), set()).add(f"{full}.{node.attr}")
+                if _is_outside(here, _folder_of(full)):
+                    used.setdefault(_folder_of(full), set()).add(f"{full}.{node.attr}")
     return used
 
 
@@ -138,7 +138,7 @@ def test_no_two_folders_import_each_other(app: str) -> None:
     assert {pair for pair in arrows if pair[::-1] in arrows} == set()
 
 
-# Words that say nothing of what they name, and how many names still are such a word, outside of quotas/engine.
+# Words that do not say what they name, and how many names outside of quotas/engine still are such a word.
 VAGUE = {"found", "told", "mine", "here", "said", "kept", "theirs", "gone", "happened", "shown", "thing", "stands"}
 VAGUE_MOST = 1  # a column of a table; never raise it
 
@@ -153,7 +153,7 @@ def _names(node: ast.AST) -> list[str]:
     return []
 
 
-def test_names_that_say_nothing_become_fewer() -> None:
+def test_vague_names_do_not_increase() -> None:
     """A name says what it holds: `victims`, not `told`; `matches`, not `found`."""
     vague = [
         f"{sources.name(path)}: {name}"

@@ -1,4 +1,5 @@
-"""Chinese messages, guides and texts of the API: polite, with full-width marks, with docs/glossary.md's word for each term."""
+"""Chinese messages, guides and texts of the API: polite, with full-width punctuation, and with docs/glossary.md's word for
+each term."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ CJK = r"[\u3400-\u9fff]"
 WIDE = r"[，。：；？！（）“”、]"
 ROW = re.compile(r"^\| ([\w -]+?) \| ([\u3400-\u9fff]+) \| ", re.M)
 GLOSSARY = dict(ROW.findall((ROOT / "docs" / "glossary.md").read_text()))
-GLOSSARY.pop("term")  # the head of each table
+GLOSSARY.pop("term")  # the header of each table
 
 # Where English uses the word in another sense, or as a verb.
 OTHER_SENSES = re.compile(
@@ -35,9 +36,9 @@ def sentences() -> list[tuple[str, str]]:
             english = message.id if isinstance(message.id, str) else message.id[-1]
             found += [(english, chinese) for chinese in catalogs.texts(message)]
     for name in chinese_guides.names():
-        for pair in zip(*chinese_guides.of(name), strict=False):  # test_chinese_guides.py compares how many there are
+        for pair in zip(*chinese_guides.of(name), strict=False):  # test_chinese_guides.py compares their numbers
             found += [(one.words, other.words) for one, other in zip(*(part.blocks for part in pair), strict=False)]
-    for name, own in chinese_words().items():  # tests/portal/api/test_operations.py compares which there are
+    for name, own in chinese_words().items():  # tests/portal/api/test_operations.py compares their keys
         found += [(words()[name].get(key, ""), chinese) for key, chinese in own.items()]
     return [*found, *chinese_terms().items()]
 
@@ -45,34 +46,34 @@ def sentences() -> list[tuple[str, str]]:
 SENTENCES = sentences()
 
 
-def those(pattern: str) -> list[str]:
+def matching(pattern: str) -> list[str]:
     return [chinese for _english, chinese in SENTENCES if re.search(pattern, chinese)]
 
 
 def test_readers_are_addressed_politely() -> None:
-    assert those("你") == []
+    assert matching("你") == []
 
 
-def test_marks_beside_chinese_are_full_width() -> None:
-    assert those(rf"{CJK}[,;:?!()]|[,;:?!()]{CJK}") == []
-    assert those(rf"{CJK}\.(?:\s|$)") == []
+def test_punctuation_beside_chinese_is_full_width() -> None:
+    assert matching(rf"{CJK}[,;:?!()]|[,;:?!()]{CJK}") == []
+    assert matching(rf"{CJK}\.(?:\s|$)") == []
 
 
-def test_chinese_and_latin_have_a_space_between_them_and_full_width_marks_have_none() -> None:
+def test_chinese_and_latin_are_separated_by_a_space_but_full_width_marks_are_not() -> None:
     placeholder = re.compile(r"%%?\(\w+\)s")
     bare = [(text, placeholder.sub("\0", text)) for _english, text in SENTENCES]
     assert [text for text, plain in bare if re.search(rf"{CJK}[A-Za-z0-9]|[A-Za-z0-9]{CJK}", plain)] == []
     assert [text for text, plain in bare if re.search(rf"{WIDE} +{CJK}|{CJK} +{WIDE}", plain)] == []
 
 
-def test_the_glossary_gives_each_term_one_word() -> None:
+def test_glossary_has_one_chinese_word_for_each_term() -> None:
     assert len(GLOSSARY) >= 50
     assert len(set(GLOSSARY.values())) == len(GLOSSARY)
     assert set(GLOSSARY) >= NOT_HELD
 
 
 @pytest.mark.parametrize("term", sorted(GLOSSARY.keys() - NOT_HELD))
-def test_a_term_is_translated_by_its_word(term: str) -> None:
+def test_term_is_translated_by_its_word_in_the_glossary(term: str) -> None:
     """Where the English sentence has the term, the Chinese one has its word."""
     spelled = re.compile(rf"(?<![\w-]){re.escape(term)}s?(?![\w-])", re.I)
     other = [
@@ -83,16 +84,16 @@ def test_a_term_is_translated_by_its_word(term: str) -> None:
     assert other == []
 
 
-def test_no_page_puts_a_space_after_the_mark_that_ends_a_sentence() -> None:
-    """A colon that ends a message brings its own space, so that the full-width one has none."""
+def test_no_template_has_a_space_after_a_translated_colon() -> None:
+    """A colon that ends a message includes its own space, so that the full-width one has none."""
     bare = re.compile(r"""\{% translate ["'][^"']*:["'] %\} (?=\S)""")
     pages = sorted((ROOT / "templates").rglob("*.html"))
     assert len(pages) > 100
     assert [page.name for page in pages if bare.search(page.read_text())] == []
 
 
-def test_what_follows_a_sentence_is_behind_the_space_of_its_language() -> None:
-    """A template has `{% space %}` between two sentences, so that a Chinese full stop is not followed by another space."""
+def test_sentences_in_templates_are_separated_by_the_space_of_their_language() -> None:
+    """A template has `{% space %}` between two sentences, so that no space follows a Chinese full stop."""
     end = r"""[.?!](?:["'] %\}|\{% endblocktranslate %\})"""
     follows = (
         r"""\{% (?:blocktranslate(?! trimmed asvar)|if|why|due)\b|\{% translate (?![^%]* as \w+ %)|\{\{|<a |<span"""

@@ -1,4 +1,5 @@
-"""docs/zh says what docs/ says: the same sections, paragraphs, code, numbers, links and labels, and of the same day."""
+"""The Chinese guides (docs/zh) agree with the English ones: the same sections, paragraphs, code, numbers, links and labels,
+and no later changes."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from tests.architecture import chinese_guides as guides
 NAMES = guides.names()
 
 
-def test_each_translates_a_guide() -> None:
+def test_every_chinese_guide_translates_an_english_one() -> None:
     assert NAMES
     assert [name for name in NAMES if not (guides.ENGLISH / f"{name}.md").is_file()] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_has_what_its_original_has(name: str) -> None:
+def test_translation_has_the_structure_of_its_original(name: str) -> None:
     assert guides.differences(name, *guides.of(name)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_section_of_the_original_has_changed_since(name: str) -> None:
+def test_no_section_of_the_original_has_changed_since_its_translation(name: str) -> None:
     changed = guides.changed(name)
     assert changed == [], (
         f"docs/{name}.md has changed in {changed}: change docs/zh/{name}.md likewise, "
@@ -29,7 +30,7 @@ def test_no_section_of_the_original_has_changed_since(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_links_lead_to_the_chinese_guide_where_there_is_one_and_to_headings_that_are_there(name: str) -> None:
+def test_links_lead_to_chinese_guides_where_they_exist_and_to_existing_headings(name: str) -> None:
     links = [link for part in guides.of(name)[1] for block in part.blocks for link in block.links if "://" not in link]
     wrong = [link for link in links if "#no " in guides.place(link, name, "zh/")]
     wrong += [link for link in links if link.startswith("../") and link[3:].split(".md")[0] in NAMES]
@@ -63,10 +64,10 @@ TRANSLATION = """# 预算
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "says"),
+    ("before", "after", "problem"),
     [
-        ("# 预算", "## 预算", "“预算” stands where"),
-        ("1. “新", "## 多余\n\n1. “新", "“多余” stands where"),
+        ("# 预算", "## 预算", "“预算” is where"),
+        ("1. “新", "## 多余\n\n1. “新", "“多余” is where"),
         ("80 %", "90 %", "numbers are missing in “达到 90 %"),
         ("`over_budget`", "`budget`", "['budget', 'over_budget']"),
         ("b.md", "c.md", "links differ"),
@@ -77,10 +78,10 @@ TRANSLATION = """# 预算
         ("会说明", "**会说明：**是", "shows an asterisk"),
     ],
 )
-def test_what_differs_is_named_with_its_section(before: str, after: str, says: str) -> None:
+def test_difference_is_reported_with_its_section(before: str, after: str, problem: str) -> None:
     english, chinese = guides.parts(ORIGINAL), TRANSLATION
     assert guides.differences("a", english, guides.parts(chinese)) == []
-    said = guides.differences("a", english, guides.parts(chinese.replace(before, after, 1)))
-    assert len(said) == 1, said
-    assert says in said[0]
-    assert "“预算”" in said[0] or "“多余”" in said[0]
+    problems = guides.differences("a", english, guides.parts(chinese.replace(before, after, 1)))
+    assert len(problems) == 1, problems
+    assert problem in problems[0]
+    assert "“预算”" in problems[0] or "“多余”" in problems[0]

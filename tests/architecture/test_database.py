@@ -1,4 +1,4 @@
-"""What a test commits is gone before the next one begins, and what migrating writes is still there."""
+"""Rows that a test commits are deleted before the next one begins, and rows written by migrations remain."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.database import KEPT, empty
 
 
 @pytest.mark.django_db
-def test_nothing_is_left_but_what_migrating_writes() -> None:
+def test_only_rows_written_by_migrations_remain() -> None:
     if connection.vendor != "postgresql":
         pytest.skip("SQLite's tables are emptied by Django")
-    kept = Permission.objects.count(), ContentType.objects.count()
+    before = Permission.objects.count(), ContentType.objects.count()
     build()
     empty()
     with connection.cursor() as cursor:
         for name in set(connection.introspection.table_names()) - KEPT:
             cursor.execute(f"SELECT count(*) FROM {connection.ops.quote_name(name)}")
             assert cursor.fetchone() == (0,), name
-    assert (Permission.objects.count(), ContentType.objects.count()) == kept > (0, 0)
+    assert (Permission.objects.count(), ContentType.objects.count()) == before > (0, 0)

@@ -1,4 +1,4 @@
-"""What an installation is made of agrees with the code: compose file, image, variables."""
+"""Compose file, image and variables of an installation agree with the code."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def test_the_compose_file_is_valid() -> None:
     assert compose.faults(FILE) == []
 
 
-def test_it_has_every_process(services: dict[str, Any]) -> None:
+def test_compose_file_has_every_process(services: dict[str, Any]) -> None:
     assert set(services) == {"postgres", "redis", "migrate", "web", "worker", "beat", "watcher"}
 
 
-def test_it_sets_only_variables_that_exist(services: dict[str, Any]) -> None:
+def test_compose_file_sets_only_variables_that_exist(services: dict[str, Any]) -> None:
     for name in ("migrate", "web", "worker", "beat", "watcher"):
         given = {variable.removesuffix("_FILE") for variable in services[name]["environment"]}
         assert given <= set(named())
 
 
-def test_no_process_runs_as_root_or_may_become_it(services: dict[str, Any]) -> None:
+def test_no_process_runs_as_root_or_can_become_root(services: dict[str, Any]) -> None:
     assert re.search(r"^USER 10001:10001$", (sources.ROOT / "Dockerfile").read_text(), re.MULTILINE)
     for name in ("migrate", "web", "worker", "beat", "watcher"):
         assert services[name]["cap_drop"] == ["ALL"]
         assert services[name]["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_no_secret_stands_in_the_compose_file() -> None:
+def test_compose_file_contains_no_secret() -> None:
     assert not re.search(
         r"(?i)(password|secret|key|token)\w*:\s*[\"']?(?!/run/secrets/)[A-Za-z0-9+/_=-]{16,}", FILE.read_text()
     )

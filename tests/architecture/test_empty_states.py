@@ -1,4 +1,4 @@
-"""Every list says what would be in it where there is nothing: a table without rows tells nobody what to do next."""
+"""Every list has an empty state: a table without rows does not say what to do next."""
 
 from __future__ import annotations
 
@@ -59,17 +59,18 @@ WITHOUT = {
 
 @dataclass
 class Block:
-    """An open tag, or the whole file. `says`: a component is in one of its branches; `lists`: what tables inside go through."""
+    """An open tag, or the whole file. `has_component`: a component is in one of its branches; `lists`: the lists of the
+    tables inside."""
 
     tag: str
-    rows: str = ""  # of a table, if it is a loop over these
-    says: bool = False
+    rows: str = ""  # the list, if it is the loop of a table
+    has_component: bool = False
     lists: list[str] = field(default_factory=list)
 
 
 def lists_without_an_empty_state(source: str) -> list[str]:
-    """What the tables of a template go through, where neither `{% empty %}` nor a component in another branch of an `{% if %}`
-    around it says what would be there."""
+    """The lists in tables of a template for which neither `{% empty %}` nor a component in another branch of an `{% if %}`
+    says what would be there."""
     open_tags, in_table = [Block("file")], False
     for token in Lexer(source).tokenize():
         if token.token_type == TokenType.TEXT:
@@ -87,10 +88,10 @@ def lists_without_an_empty_state(source: str) -> list[str]:
             inner.rows = ""
         elif words[0] == "include" and words[1].strip("\"'") in COMPONENTS:
             for each in open_tags:
-                each.says = True
+                each.has_component = True
         elif words[0] == f"end{inner.tag}":
             open_tags.pop()
-            open_tags[-1].lists += [] if inner.tag == "if" and inner.says else inner.lists
+            open_tags[-1].lists += [] if inner.tag == "if" and inner.has_component else inner.lists
             open_tags[-1].lists += [inner.rows] if inner.rows else []
     return open_tags[0].lists
 
@@ -119,7 +120,7 @@ def test_what_counts_as_an_empty_state(source: str, lists: list[str]) -> None:
     assert lists_without_an_empty_state(source) == lists
 
 
-def test_every_list_says_what_would_be_there() -> None:
+def test_every_list_has_an_empty_state() -> None:
     without = {
         f"{path.relative_to(TEMPLATES)}: {name}"
         for path in TEMPLATES.rglob("*.html")

@@ -1,4 +1,4 @@
-"""Buttons of a card's footer stand on the left, what is done first: where one saves is the same on every page."""
+"""Buttons in the footer of a card are on the left, the main action first: saving is in the same place on every page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FOOTERS = [
 ]
 
 
-def test_buttons_of_a_footer_stand_on_the_left() -> None:
+def test_buttons_of_a_footer_are_on_the_left() -> None:
     assert len(FOOTERS) > 30
     assert [(path, classes & ELSEWHERE) for path, classes, _text in FOOTERS if classes & ELSEWHERE] == []
 
 
-def test_what_is_done_comes_before_cancel() -> None:
+def test_main_action_comes_before_cancel() -> None:
     cancels = [(path, text.split('translate "Cancel"')) for path, _classes, text in FOOTERS]
     assert [path for path, parts in cancels if len(parts) > 1 and "<button" not in parts[0]] == []

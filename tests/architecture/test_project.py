@@ -1,4 +1,4 @@
-"""What Django can tell about the project as a whole."""
+"""The project as a whole: Django's checks, templates, documents, tasks and messages."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def test_templates_load_no_script_or_style_from_elsewhere() -> None:
     assert [sources.name(path) for path in TEMPLATES if outside.search(path.read_text())] == []
 
 
-def test_only_what_has_a_role_bears_a_name() -> None:
-    """A reader of screens may pass over the name of an element without a role (ARIA 1.2, 6.6: generic, paragraph)."""
+def test_only_elements_with_a_role_have_an_aria_label() -> None:
+    """Screen readers may ignore the name of an element without a role (ARIA 1.2, 6.6: generic, paragraph)."""
     named = re.compile(r"<(?:div|span|pre|p|code|em|strong|small|b|i)\b(?![^>]*\brole=)[^>]*\baria-label(?:ledby)?=")
     assert [
         f"{sources.name(path)}: {found[0]}" for path in TEMPLATES if (found := named.search(path.read_text()))
     ] == []
 
 
-def test_what_a_docstring_points_to_in_the_docs_is_there() -> None:
-    """The page exists, and so does the heading that is named after it in quotes; decisions exist by their number."""
+def test_documents_and_headings_that_docstrings_refer_to_exist() -> None:
+    """The page exists, and so does the heading in quotes after it; decisions exist by their number."""
     missing = []
     for path in [*sources.files(), *(sources.ROOT / "tests").rglob("*.py")]:
         if "sharing" in path.parts:
-            continue  # they name the documents of other projects
+            continue  # they refer to documents of other projects
         text = " ".join(path.read_text().split())
         for page, heading in re.findall(r'(?<![\w/.])(docs/[\w/-]+\.md)(?:, "([^"]+)")?', text):
             file = sources.ROOT / page

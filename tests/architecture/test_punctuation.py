@@ -1,4 +1,4 @@
-"""Marks between what pages say are the translators' too: a Chinese page has ：，、（） where an English one has : , ( )."""
+"""Punctuation between values on pages is translated, too: a Chinese page has ：，、（） where an English one has : , ( )."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ BARE = re.compile(r"(?:}}|%}|¤|</strong>|</a>)[:;.,](?= |<|{|¤)|join:[\"'][,;]
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
-def test_no_template_writes_a_mark_that_only_english_has(path: object) -> None:
+def test_no_template_contains_untranslated_punctuation(path: object) -> None:
     text = TRANSLATED.sub("¤", path.read_text())  # type: ignore[attr-defined]
     assert [text[max(0, found.start() - 40) : found.end() + 20] for found in BARE.finditer(text)] == []
 
 
-def test_lists_have_the_mark_of_their_language() -> None:
+def test_lists_have_the_separator_of_their_language() -> None:
     assert words.listed(["a", 2]) == "a, 2"
     with translation.override("zh-hans"):
         assert words.listed(["甲", "乙"]) == "甲、乙"
 
 
-def test_what_django_says_of_passwords_is_as_polite_as_the_portal() -> None:
+def test_password_hints_of_django_are_polite_in_chinese() -> None:
     with translation.override("zh-hans"):
-        said = password_validators_help_texts()
-    assert len(said) == 3
-    assert all("您" in text and "你" not in text for text in said)
+        hints = password_validators_help_texts()
+    assert len(hints) == 3
+    assert all("您" in text and "你" not in text for text in hints)

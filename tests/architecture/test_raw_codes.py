@@ -1,4 +1,4 @@
-"""No page shows what only programs should read: codes of events and errors, names of classes, short names of systems."""
+"""No page shows text that is meant for programs: codes of events and errors, names of classes, short names of systems."""
 
 from __future__ import annotations
 
@@ -68,31 +68,37 @@ def world(settings: Any, tmp_path: Path) -> World:
     return world
 
 
-def seen(answer: Any) -> str:
-    """What stands on the page for a reader: no tags, scripts, styles, code samples or addresses."""
-    text = re.sub(r"(?s)<(script|style|template|pre|textarea|code)\b.*?</\1>|<!--.*?-->", " ", answer.content.decode())
+def visible_text(response: Any) -> str:
+    """The text that a reader sees on the page: no tags, scripts, styles, code samples or addresses."""
+    text = re.sub(
+        r"(?s)<(script|style|template|pre|textarea|code)\b.*?</\1>|<!--.*?-->", " ", response.content.decode()
+    )
     return html.unescape(re.sub(r"(?s)<[^>]+>", " ", text))
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 def test_no_page_shows_a_raw_code(world: World, language: str) -> None:
-    client, told, read = world.client("operator"), [], 0
+    client, leaks, pages = world.client("operator"), [], 0
     client.defaults["HTTP_ACCEPT_LANGUAGE"] = language
     workload = Workload.objects.get()
     extra = [f"/d/vision/workloads/{workload.public_id}/?tab={tab}" for tab in ("log", "events", "files")]
     paths = [door.path for door in all_doors(world) if not door.is_api and str(door) not in {"events", "portal:events"}]
     for path in [*paths, *extra]:
-        answer = client.get(path)
-        if answer.streaming or "text/html" not in answer.headers.get("Content-Type", "") or answer.status_code != 200:
+        response = client.get(path)
+        if (
+            response.streaming
+            or "text/html" not in response.headers.get("Content-Type", "")
+            or response.status_code != 200
+        ):
             continue
-        read += 1
-        text = seen(answer)
-        told += [f"{path}: …{text[max(0, at.start() - 40) : at.end() + 20]!r}" for at in RAW.finditer(text)]
-    assert told == []
-    assert read > 25
+        pages += 1
+        text = visible_text(response)
+        leaks += [f"{path}: …{text[max(0, at.start() - 40) : at.end() + 20]!r}" for at in RAW.finditer(text)]
+    assert leaks == []
+    assert pages > 25
 
 
-def test_every_code_has_words() -> None:
+def test_every_code_has_a_name_for_readers() -> None:
     assert len(CODES) > 40
     assert [code for code in CODES if code not in code_names.EVENTS] == []
     assert [job for job in TIMETABLE if job not in code_names.JOBS] == []
@@ -101,7 +107,7 @@ def test_every_code_has_words() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_is_told_in_words(error: str) -> None:
+def test_error_is_explained_in_plain_words(error: str) -> None:
     assert not RAW.search(plain_error(error))
     assert plain_error(f"the watch broke: {error}").startswith("the watch broke: ") or "watch" not in error
     assert plain_error("HTTP 410 Gone") == "HTTP 410 Gone"

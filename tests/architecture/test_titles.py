@@ -1,4 +1,4 @@
-"""The title of every page says what the page is, and of whom or what: tabs and bookmarks are told apart by it."""
+"""The title of every page names the page and what it belongs to, so that tabs and bookmarks can be told apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.architecture import sources
 TITLE = re.compile(r"{% block title %}(.+?){% endblock title %}")
 
 
-def test_every_title_has_the_page_and_what_it_belongs_to() -> None:
+def test_every_title_names_the_page_and_what_it_belongs_to() -> None:
     pages = {path: TITLE.search(path.read_text()) for path in (sources.ROOT / "templates").rglob("*.html")}
     titles = {sources.name(path): found[1] for path, found in pages.items() if found}
     assert len(titles) > 80

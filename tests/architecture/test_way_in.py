@@ -1,4 +1,5 @@
-"""The way into the engine (docs/architecture.md, "In fifteen minutes"): it is no longer, and leads from reasons to rules."""
+"""The introduction to the engine (docs/architecture.md, "In fifteen minutes") does not become longer, and leads from reasons
+to rules."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ DETAILS = re.compile(r"^ *# Details\b.*$", re.MULTILINE)
 
 
 def words(text: str) -> int:
-    """With a letter or a digit in them: no borders of tables, no brackets alone."""
+    """The number of words with a letter or a digit: no borders of tables, no single brackets."""
     return sum(any(map(str.isalnum, word)) for word in text.split())
 
 
@@ -31,7 +32,7 @@ def of_page(name: str) -> tuple[int, int]:
 
 
 def of_source(name: str) -> tuple[int, int]:
-    """Words of docstrings and comments, and of code without imports, down to *Details*."""
+    """Words of docstrings and comments, and of code without imports, above the line *Details*."""
     top, *below = DETAILS.split((ENGINE / name).read_text())
     assert below, f"{name} has no line that says where details begin"
     prose = code = 0
@@ -67,13 +68,13 @@ def minutes() -> dict[str, tuple[int, int]]:
     return {name: of_page(name) for name in PAGES} | {name: of_source(name) for name in FILES}
 
 
-def test_it_takes_fifteen_minutes() -> None:
-    read = minutes()
-    assert sum(prose / PROSE + code / CODE for prose, code in read.values()) <= 15, read
+def test_introduction_takes_fifteen_minutes_to_read() -> None:
+    words_by_file = minutes()
+    assert sum(prose / PROSE + code / CODE for prose, code in words_by_file.values()) <= 15, words_by_file
     assert words((ROOT / "docs" / "quota-rules.md").read_text()) <= 800
 
 
-def test_it_says_of_each_reason_its_rule_and_where_that_is_decided() -> None:
+def test_introduction_names_the_rule_of_each_reason_and_where_it_is_decided() -> None:
     table = planning_pass.__doc__ or ""
     for reason in REASONS:
         [row] = re.findall(rf"^ {{4}}.*\b{reason}\b.*$", table, re.MULTILINE)
@@ -82,7 +83,7 @@ def test_it_says_of_each_reason_its_rule_and_where_that_is_decided() -> None:
         assert int(rule[1]) == RULES[reason], row
 
 
-def test_what_it_points_to_is_there() -> None:
+def test_files_and_names_that_the_introduction_refers_to_exist() -> None:
     sources = {path.name: path.read_text() for path in ENGINE.glob("*.py")}
     defined = set(re.findall(r"^ *(?:def|class) (\w+)", "\n".join(sources.values()), re.MULTILINE))
     for module in (planning_pass, preemption):
