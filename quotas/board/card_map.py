@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from django.core.cache import cache
 
 from portal.models import Department, User
-from quotas.board.usage_now import Live, LiveClaim, LiveEntry, coming, free, held, set_aside
+from quotas.board.usage_now import Live, LiveClaim, LiveEntry, coming, free, held, held_unoccupied
 from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, Node, OutsidePod, Pool, Quarantine
 from quotas.tree import upwards
@@ -321,7 +321,7 @@ def _overview(
         promised=_promised(live, pool),
         unplaced=unplaced,
         free=unheld,
-        held=set_aside(live, pool),
+        held=held_unoccupied(live, pool),
         queue_units=sum(claim.units for claim in waiting),
         queue_len=len(waiting),
         largest=min(best, unheld),

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from portal.models import Department
-from quotas.board.usage_now import free, read, set_aside
+from quotas.board.usage_now import free, held_unoccupied, read
 from quotas.engine.mig_profiles import profile_of
 from quotas.models import OCCUPYING, Card, Claim, ClaimState, LedgerEntry, Node, Pool
 from quotas.tree import upwards
@@ -134,7 +134,7 @@ def read_map(pools: Iterable[Pool], *, seen: Collection[int], node: Node | None 
     live = read(pools)
     made = CardMap(live.pools, live.departments, seen)
     made.free = {pool: free(live, pool) for pool in made.pools}
-    made.held = {pool: set_aside(live, pool) for pool in made.pools}
+    made.held = {pool: held_unoccupied(live, pool) for pool in made.pools}
     claims = Claim.objects.filter(pool__in=made.pools, state__in=OCCUPYING, pods__gt=0)
     cards = Card.objects.filter(pool__in=made.pools).order_by("pool__name", "pool", "node__name", "node", "index")
     rows = [Row(*values) for values in claims.order_by("pk").values_list(*COLUMNS)]

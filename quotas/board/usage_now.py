@@ -292,7 +292,7 @@ def recalled(live: Live, department: int, pool: int) -> int:
     return _recalls_left(live, pool).get(e.DepartmentId(live.departments[department].slug), 0)
 
 
-def set_aside(live: Live, pool: int) -> int:
+def held_unoccupied(live: Live, pool: int) -> int:
     """Units that are held for departments and that nothing occupies: they have no fixed cards, which are drawn as free."""
     return sum(held(live, pk, pool) - coming(live, pk, pool) for pk in live.departments)
 
@@ -300,9 +300,9 @@ def set_aside(live: Live, pool: int) -> int:
 def free(live: Live, pool: int, inside: Iterable[int] = ()) -> int:
     """Present units that are neither occupied nor reserved. What recalls of the departments in `inside` hold counts as free."""
     if pool not in live.unheld:
-        standing = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and not claim.is_recall]
-        occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in standing)
-        live.unheld[pool] = live.present(pool) - occupied - set_aside(live, pool)
+        occupying = [claim for claim in live.claims_of(pool) if claim.state in OCCUPYING and not claim.is_recall]
+        occupied = sum(claim.units - live.stranded.get(claim.pk, 0) for claim in occupying)
+        live.unheld[pool] = live.present(pool) - occupied - held_unoccupied(live, pool)
     return max(0, live.unheld[pool] + sum(recalled(live, pk, pool) for pk in inside))
 
 
