@@ -160,7 +160,8 @@ class PlanningPass:
 
     def _wait_and_hold(self, claim: Claim) -> Decision:
         """Wait, with a hold if inside the guarantee, or if it is the pool's first starving borrower (`Holds.add`)."""
-        state, inside = self.state, self.state.inside(claim)
+        state = self.state
+        inside = state.inside(claim)
         starves = state.now - claim.waiting_since > state.settings.starvation_after and not claim.must_stay_inside
         if inside or starves:
             self._holds.add(claim, starving=not inside)
@@ -256,7 +257,8 @@ class PlanningPass:
     def _explain(self) -> None:
         """Add the reasons why claims wait or can never run: once all are answered, so that the numbers include all that start
         in this pass. What is held for a claim itself does not count against it."""
-        state, waiting = self.state, list[ClaimId]()
+        state = self.state
+        waiting: list[ClaimId] = []
         for id, decision in self.answers.items():
             claim = state.claims[id]
             if decision.decision is DecisionKind.WAIT:
@@ -362,7 +364,8 @@ class PlanningPass:
 
     def _settle(self, claim: Claim) -> set[ClaimId]:
         """Answer one claim with a reservation; returns leavers it no longer waits for. Without an answer it competes again."""
-        state, before = self.state, self.answers.get(claim.id)
+        state = self.state
+        before = self.answers.get(claim.id)
         leavers = state.departures.of(claim)
         decision = self._answer_reservation(claim)
         if decision is None:
@@ -411,7 +414,8 @@ class PlanningPass:
     def _would_be_made_again(self, claim: Claim) -> bool:
         """Whether a reservation made in this pass would be made again as it is. Making each again instead would let others take
         what was promised (`_to_settle`), and cost a pass over a crowd a third more time (ADR 75)."""
-        state, decision = self.state, self.answers.get(claim.id)
+        state = self.state
+        decision = self.answers.get(claim.id)
         if decision is None or barred(state, claim, itself_counted=True) is not None:
             return False
         if state.lost_its_right(claim) or could_start(state, claim):
@@ -449,7 +453,8 @@ class PlanningPass:
 
     def _take_back_starts(self) -> list[Claim]:
         """Claims that were to start in this pass on units of others that now stay after all do not start: they compete again."""
-        state, taken_back = self.state, list[Claim]()
+        state = self.state
+        taken_back: list[Claim] = []
         for claim in state.started_without_right():
             state.unadmit(claim)
             self._holds.forget_end(claim)
@@ -477,7 +482,8 @@ class PlanningPass:
     def _let_unneeded_stay(self, victims: Iterable[Claim]) -> None:
         """Let victims of this pass stay if no claim waits for them any more. A claim that would thereby lose the right to its
         reservation waits for such a victim instead, if it may preempt it."""
-        state, victims = self.state, list(victims)
+        state = self.state
+        victims = list(victims)
         for victim in victims:
             self._let_later_claims_give_up(victim)
         for victim in [victim for victim in victims if not state.departures.awaited.get(victim.id)]:
@@ -492,7 +498,8 @@ class PlanningPass:
         had too little for all reservations, the first that would give up. If that one gave up instead of waiting for this victim,
         it would preempt as many units again; other reservations would move to these and let their own victims stay; and it
         would have to preempt once more, without end."""
-        state, units = self.state, self.state.charges[victim.id]
+        state = self.state
+        units = state.charges[victim.id]
         depending = state.depending_on(victim, units)
         if state.ledger.is_overcommitted():
             return depending

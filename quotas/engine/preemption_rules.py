@@ -11,7 +11,7 @@ from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from quotas.engine.pass_state import PassState
-from quotas.engine.quota_tree import NO_CHANGE, Account, Change, Ledger, lowered, share
+from quotas.engine.quota_tree import NO_CHANGE, Account, Ledger, ShareChange, lowered, share
 from quotas.engine.types import Claim, DepartmentId, Policy
 
 
@@ -323,7 +323,7 @@ class Cost(NamedTuple):
     """The cost of a set of victims, in the order of rule 15."""
 
     units_of_spared: int  # taken from departments to spare: its own, or for a borrower the others
-    fair: Change
+    fair: ShareChange
     below_guarantee: int  # units by which departments fall below their guarantees
     priority: int  # of the most important victim
     lost_work: int  # unit-seconds

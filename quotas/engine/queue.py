@@ -15,7 +15,7 @@ from quotas.engine.types import Claim, ClaimId, DepartmentId
 
 Rank = tuple[bool, Share, int]
 """(whether the claim borrows, its department's share or balance, its position by queue_order)"""
-Entry = tuple[bool, Share, int, int, Claim]
+Turn = tuple[bool, Share, int, int, Claim]
 """A rank, the version of the account that entered it, and the claim. Only an account's latest version counts."""
 
 
@@ -49,7 +49,7 @@ class Competition:
         for turn, claim in enumerate(sorted(claims, key=queue_order)):
             self._turn[claim.id] = turn
             self._queues.setdefault(claim.department, deque()).append(claim)
-        self._heaps: dict[DepartmentId, list[Entry]] = {}
+        self._heaps: dict[DepartmentId, list[Turn]] = {}
         self._version: dict[DepartmentId, int] = {}
         for department in self._queues:
             self._enter(ledger[department])
@@ -85,7 +85,7 @@ class Competition:
             return own[0]
         return below[4] if below else None
 
-    def _current(self, account: Account, entry: Entry) -> bool:
+    def _current(self, account: Account, entry: Turn) -> bool:
         """Whether a heap entry of the account is the latest version of the child that entered it."""
         child = self._ledger[entry[4].department]
         while child.parent is not None and child.parent is not account:

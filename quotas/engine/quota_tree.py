@@ -2,7 +2,7 @@
 
 The formulas are those of docs/quota-rules-reference.md, "The arithmetic" (Kueue's nominal quota, borrowing limit,
 lending limit and cohorts). A `Ledger` is working state of a planning pass: `add` and `remove` change usage at a cost of one
-step for each ancestor, without summing again. `Change` compares victim sets under fair sharing.
+step for each ancestor, without summing again. `ShareChange` compares victim sets under fair sharing.
 """
 
 from __future__ import annotations
@@ -489,12 +489,12 @@ BELOW_ALL: tuple[Share, int] = (-1, 0)
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShareChange:
     """(share, how many more departments have it than before; negative: fewer), from the highest changed share down."""
 
     counts: tuple[tuple[Share, int], ...] = ()
 
-    def __lt__(self, other: Change) -> bool:
+    def __lt__(self, other: ShareChange) -> bool:
         """Whether this change is better: of the highest share in which they differ, it leaves fewer."""
         for (mine, more), (theirs, many) in zip_longest(self.counts, other.counts, fillvalue=BELOW_ALL):
             if mine != theirs:
@@ -503,30 +503,30 @@ class Change:
                 return more < many
         return False
 
-    def __add__(self, other: Change) -> Change:
+    def __add__(self, other: ShareChange) -> ShareChange:
         """Both changes, of different departments."""
         if not other.counts:
             return self
         return summed([*self.counts, *other.counts]) if self.counts else other
 
 
-NO_CHANGE = Change()
+NO_CHANGE = ShareChange()
 
 
-def summed(counts: Iterable[tuple[Share, int]]) -> Change:
+def summed(counts: Iterable[tuple[Share, int]]) -> ShareChange:
     """The sum of these counts, given in any order, as one change."""
     sums: dict[Share, int] = {}
     for one, more in counts:
         sums[one] = sums.get(one, 0) + more
-    return Change(tuple(sorted(((one, more) for one, more in sums.items() if more), reverse=True)))
+    return ShareChange(tuple(sorted(((one, more) for one, more in sums.items() if more), reverse=True)))
 
 
-def lowered(account: Account, units: int) -> Change:
+def lowered(account: Account, units: int) -> ShareChange:
     """The change of shares if a department gives `units`."""
     return _from_to(share(account, account.usage), share(account, account.usage - units))
 
 
 @lru_cache(maxsize=10_000)
-def _from_to(before: Share, after: Share) -> Change:
+def _from_to(before: Share, after: Share) -> ShareChange:
     """One department's change of share, cached: equal changes are the same object, which saves millions of comparisons."""
-    return Change(((before, -1), (after, 1))) if after < before else NO_CHANGE
+    return ShareChange(((before, -1), (after, 1))) if after < before else NO_CHANGE

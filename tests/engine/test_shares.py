@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.quota_tree import NO_CHANGE, Change, Ledger, lowered, share
+from quotas.engine.quota_tree import NO_CHANGE, ShareChange, Ledger, lowered, share
 from tests.engine.builders import a_department, a_pool
 
 SIZES = st.lists(st.integers(0, 6), min_size=4, max_size=4)
@@ -20,7 +20,7 @@ def a_ledger(weights: list[int], used: list[int]) -> Ledger:
     return ledger
 
 
-def changed(ledger: Ledger, taken: list[int]) -> tuple[Change, list[int]]:
+def changed(ledger: Ledger, taken: list[int]) -> tuple[ShareChange, list[int]]:
     """The change from taking so many units from each department, and the shares that remain."""
     accounts = list(ledger.accounts.values())
     change = NO_CHANGE
@@ -44,10 +44,10 @@ def test_changes_compare_as_the_shares_that_remain(
 
 
 def test_change_that_leaves_fewer_of_the_highest_differing_share_is_less() -> None:
-    lower, higher = Change(((9, -1), (4, 1))), Change(((9, -1), (5, 1)))
-    assert lower < higher < NO_CHANGE < Change(((1, 1),))
-    assert Change(((9, -2),)) < lower
-    assert lower + Change(((4, -1), (2, 1))) == Change(((9, -1), (2, 1)))
+    lower, higher = ShareChange(((9, -1), (4, 1))), ShareChange(((9, -1), (5, 1)))
+    assert lower < higher < NO_CHANGE < ShareChange(((1, 1),))
+    assert ShareChange(((9, -2),)) < lower
+    assert lower + ShareChange(((4, -1), (2, 1))) == ShareChange(((9, -1), (2, 1)))
     assert (lower + NO_CHANGE, NO_CHANGE + lower) == (lower, lower)
 
 
