@@ -46,7 +46,7 @@ ORDER_HEADINGS = ("from", "load", "order", "not returned", "above mean s: lender
 
 
 def nobody_from(begin: int) -> NoReturn:
-    raise SystemExit(f"--weeks: nobody asked for anything from {dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}")
+    raise SystemExit(f"--weeks: there were no requests from {dt.datetime.fromtimestamp(begin, dt.UTC):%Y-%m-%d}")
 
 
 def _stage(rows: Sequence[Row], begin: int, days: float, load: float) -> tuple[Demand, Snapshot]:

@@ -78,7 +78,7 @@ def day(text: str) -> str:
         last = dt.date.fromisoformat(text)
         return dt.datetime.combine(last + dt.timedelta(days=1), dt.time()).astimezone().isoformat()
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text} is no day that can be; write 2027-01-31") from None
+        raise argparse.ArgumentTypeError(f"{text} is not a possible date; write 2027-01-31") from None
 
 
 def last_day(moment: str | None) -> str:

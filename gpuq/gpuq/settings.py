@@ -56,7 +56,7 @@ def url_of(text: str) -> str:
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError) as error:
-        raise Misconfigured(f"GPUQ_URL is {shown!r}, which is no address: {without_tokens(str(error))}") from None
+        raise Misconfigured(f"GPUQ_URL is {shown!r}, which is not an address: {without_tokens(str(error))}") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise Misconfigured(f"GPUQ_URL is {shown!r}; write it with https:// or http://, as in https://gpu.example.org")
     if url.userinfo:

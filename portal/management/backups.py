@@ -64,7 +64,7 @@ def read_manifest(file: IO[bytes]) -> Manifest:
     except (ValueError, TypeError):
         about = None
     if about is None or about.format != FORMAT:
-        raise Refused("This is no backup of the portal: its first line does not say so.")
+        raise Refused("This is not a backup of the portal: its first line does not say so.")
     return about
 
 

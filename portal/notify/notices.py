@@ -310,7 +310,7 @@ def send(
     mails and webhooks after commit. Raises ValueError for an unknown kind.
     """
     if kind not in KINDS:
-        raise ValueError(f"{kind} is no kind of notice: {sorted(KINDS)}")
+        raise ValueError(f"{kind} is not a kind of notice: {sorted(KINDS)}")
     known = KINDS[kind]
     if department is not None:
         facts.setdefault("department", department.name)

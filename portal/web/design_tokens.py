@@ -84,7 +84,7 @@ def _rgb(value: str, theme: str) -> tuple[float, float, float]:
         return _rgb(pair[1 if theme == LIGHT else 2], theme)
     if oklch := re.fullmatch(r"oklch\(([\d.]+)% ([\d.]+) ([\d.]+)deg\)", value):
         return _of_oklch(float(oklch[1]) / 100, float(oklch[2]), math.radians(float(oklch[3])))
-    raise ValueError(f"{value!r} is no opaque colour")
+    raise ValueError(f"{value!r} is not an opaque colour")
 
 
 def _of_oklch(lightness: float, chroma: float, hue: float) -> tuple[float, float, float]:

@@ -178,7 +178,7 @@ def test_pod_that_cannot_be_admitted_carries_the_reason(bed: ExternalBed) -> Non
     bed.until(lambda: all(status(name) for name in ("huge", "odd", "wrong")))
     assert "can have at most" in status("huge") or "4" in status("huge")
     assert "nvidia.com/mig-9g.90gb: 1" in status("odd")
-    assert "soon is no duration" in status("wrong")
+    assert "soon is not a duration" in status("wrong")
     assert not Workload.objects.exists()
 
 

@@ -47,7 +47,7 @@ def checked_pods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def ready_pods(*pods: dict[str, Any], options: Options | None = None) -> frozenset[str]:
-    return ready_files.said_ready(None, pods, options or Options())  # type: ignore[arg-type]
+    return ready_files.reported_ready(None, pods, options or Options())  # type: ignore[arg-type]
 
 
 def test_only_running_services_under_notice_are_checked(checked_pods: list[str]) -> None:

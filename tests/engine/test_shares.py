@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.quota_tree import NO_CHANGE, ShareChange, Ledger, lowered, share
+from quotas.engine.quota_tree import NO_CHANGE, Ledger, ShareChange, lowered, share
 from tests.engine.builders import a_department, a_pool
 
 SIZES = st.lists(st.integers(0, 6), min_size=4, max_size=4)

@@ -254,5 +254,5 @@ class EmbeddedCluster:
 def safe(name: str) -> str:
     """The name, checked not to lead out of its directory. Raises Refused."""
     if not SAFE_NAME.fullmatch(name):
-        raise Refused(f"{name!r} is no name for a run or volume", "bad_name")
+        raise Refused(f"{name!r} is not a name for a run or volume", "bad_name")
     return name

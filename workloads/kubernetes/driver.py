@@ -250,7 +250,7 @@ class KubernetesCluster:
         listed = resource_claims.with_claims(self.api, listed)
         listed = [pod for pod in listed if SUBMISSION in (pod["metadata"].get("annotations") or {})]
         plain = tuple(pod_status.observed(pod) for pod in listed if not job_status.is_owned(pod))
-        ready = ready_files.said_ready(self.api, listed, self.options)
+        ready = ready_files.reported_ready(self.api, listed, self.options)
         return plain + job_status.runs(owners, filter(job_status.is_owned, listed), ready)
 
     def nodes(self) -> tuple[NodeInfo, ...]:

@@ -30,8 +30,10 @@ def is_owned(obj: Json) -> bool:
     return (obj["metadata"].get("labels") or {}).get(KIND) in (GANG, SERVICE)
 
 
-def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = frozenset()) -> tuple[Observed, ...]:
-    """One Observed for each submission, from its owner, its pods, or what is left of both. `said_ready`: submission ids of
+def runs(
+    owners: Iterable[Json], listed: Iterable[Json], reported_ready: Set[str] = frozenset()
+) -> tuple[Observed, ...]:
+    """One Observed for each submission, from its owner, its pods, or what is left of both. `reported_ready`: submission ids of
     services whose pod has PORTAL_READY_FILE."""
     owner: dict[str, Json] = {}
     pods_of: dict[str, list[Json]] = {}
@@ -43,7 +45,7 @@ def runs(owners: Iterable[Json], listed: Iterable[Json], said_ready: Set[str] = 
             pods_of.setdefault(pod["metadata"]["annotations"][SUBMISSION], []).append(pod)
     seen = (observed(owner.get(submission), pods_of.get(submission, [])) for submission in {**owner, **pods_of})
     return tuple(
-        replace(run, ready=run.ready or run.ref.submission_id in said_ready) for run in seen if run is not None
+        replace(run, ready=run.ready or run.ref.submission_id in reported_ready) for run in seen if run is not None
     )
 
 

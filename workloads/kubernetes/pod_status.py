@@ -60,7 +60,7 @@ def observed(pod: Json) -> Observed:
         cards=tuple(held.device for held in system.read_back(pod)) if system else (),
         started_at=time(ended.get("startedAt") or running.get("startedAt")),
         finished_at=time(ended.get("finishedAt")),
-        ready=_said_ready(pod, container),
+        ready=_reported_ready(pod, container),
     )
 
 
@@ -131,7 +131,7 @@ def _by_signal(end: Json) -> bool:
     return end.get("exitCode") in (137, 143) and end.get("reason") != "OOMKilled"
 
 
-def _said_ready(pod: Json, container: Json) -> bool:
+def _reported_ready(pod: Json, container: Json) -> bool:
     """Whether the container is ready by PORTAL_READY_FILE, which only the probe of a run checks."""
     probe = pod["spec"]["containers"][0].get("readinessProbe") or {}
     return READY_FILE in (probe.get("exec") or {}).get("command", ()) and bool(container.get("ready"))

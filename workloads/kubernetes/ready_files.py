@@ -22,7 +22,7 @@ AT_ONCE, WITHIN = (
 )  # s; a container's `test` may be any program: one that does not answer in time is run again with the next listing
 
 
-def said_ready(api: Api, listed: Iterable[Json], options: Options) -> frozenset[str]:
+def reported_ready(api: Api, listed: Iterable[Json], options: Options) -> frozenset[str]:
     """Submission ids whose pod has the file. A pod where the command cannot be run counts as not ready."""
     asked = {_submission(pod): pod for pod in listed if _has_notice(pod)} if options.ready_probe_seconds else {}
     if not asked:

@@ -31,7 +31,7 @@ COMPUTING = frozenset({"busy", "restarting", "autorestarting"})
 log = structlog.get_logger(__name__)
 
 
-class NotSaid(Exception):
+class UnknownActivity(Exception):
     """The server did not answer, or its answer is not Jupyter's."""
 
 
@@ -78,38 +78,39 @@ def _ask(server: Server) -> Activity | None:
         ]
         kernels, terminals = asyncio.run(safe_http.exchange(requests, DEADLINE, LARGEST))
         return read(_rows(kernels, missing=False), _rows(terminals, missing=True))
-    except (NotSaid, ClusterError, OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (UnknownActivity, ClusterError, OSError, httpx.HTTPError, httpx.InvalidURL) as error:
         log.info("notebook.activity_unknown", run=server.ref.name, error=str(error)[:200])
         return None
 
 
 def _rows(answer: safe_http.Answer, *, missing: bool) -> list[dict[str, Any]]:
-    """The list in the answer. `missing`: 404 means that there are none, because the server lacks this feature. Raises NotSaid."""
+    """The list in the answer. `missing`: 404 means that there are none, because the server lacks this feature. Raises
+    UnknownActivity."""
     if missing and answer.status == 404:
         return []
     if answer.status != 200:
-        raise NotSaid(f"the server answers {answer.status}")
+        raise UnknownActivity(f"the server answers {answer.status}")
     try:
         rows = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
-        raise NotSaid("the answer is not JSON") from error
+        raise UnknownActivity("the answer is not JSON") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise NotSaid("the answer is no list of objects")
+        raise UnknownActivity("the answer is not a list of objects")
     return rows
 
 
 def read(kernels: Sequence[dict[str, Any]], terminals: Sequence[dict[str, Any]]) -> Activity:
-    """The activity in lists of kernels and terminals. Raises NotSaid if one lacks a field of Jupyter's."""
+    """The activity in lists of kernels and terminals. Raises UnknownActivity if one lacks a field of Jupyter's."""
     times = []
     for row in (*kernels, *terminals):
         try:
             moment = parse_datetime(str(row["last_activity"]))
         except (KeyError, ValueError) as error:
-            raise NotSaid("no last_activity") from error
+            raise UnknownActivity("no last_activity") from error
         if moment is None or moment.tzinfo is None:
-            raise NotSaid("no last_activity")
+            raise UnknownActivity("no last_activity")
         times.append(moment)
     states = [row.get("execution_state") for row in kernels]
     if None in states:
-        raise NotSaid("no execution_state")
+        raise UnknownActivity("no execution_state")
     return Activity(bool(COMPUTING.intersection(states)), max(times, default=None))

@@ -436,7 +436,7 @@ def _pool(cluster: Cluster, run: ExternalRun, department: Department) -> tuple[P
     return max(fitting, key=lambda each: own.get(each[0].pk, 0))
 
 
-WRONG = "gpu-quota-portal/%(name)s: %(value)s is no %(what)s"
+WRONG = "gpu-quota-portal/%(name)s: %(value)s is not %(what)s"
 
 
 def _number(settings: Mapping[str, str], name: str) -> int:
@@ -444,7 +444,7 @@ def _number(settings: Mapping[str, str], name: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise NotRead(WRONG, name=name, value=text[:40], what="whole number") from None
+        raise NotRead(WRONG, name=name, value=text[:40], what="a whole number") from None
     if not -1000 <= value <= 0:
         raise NotRead("priorities above 0 are for operators; %(value)s is not from -1000 to 0", value=value)
     return value
@@ -459,7 +459,7 @@ def _seconds(settings: Mapping[str, str]) -> int | None:
     except ValueError:
         seconds = 0
     if not 1 <= seconds <= LONGEST:
-        what = "duration of at most 30 days, such as 8h"
+        what = "a duration of at most 30 days, such as 8h"
         raise NotRead(WRONG, name="max-runtime", value=text[:40], what=what)
     return seconds
 

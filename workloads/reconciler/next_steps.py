@@ -74,7 +74,7 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidReady:
+class ReportedReady:
     """The container has created PORTAL_READY_FILE during notice."""
 
 
@@ -115,7 +115,7 @@ class Forgotten:
     """The cluster no longer has anything of the run."""
 
 
-Step = Happened | Ensure | Announce | SaidReady | Checkpointed | RanksMoved | Waits | Stop | Remove | Forgotten
+Step = Happened | Ensure | Announce | ReportedReady | Checkpointed | RanksMoved | Waits | Stop | Remove | Forgotten
 
 
 def next_steps(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ...]:
@@ -212,7 +212,7 @@ def _recalled(view: View, seen: Seen | None, now: dt.datetime) -> tuple[Step, ..
         return (Happened(Event.STOP),)
     if view.announced_at is None:
         return (Announce(view.reclaim_at),)
-    return (SaidReady(),) if seen and seen.run and seen.run.ready else _checkpointed(view, seen)
+    return (ReportedReady(),) if seen and seen.run and seen.run.ready else _checkpointed(view, seen)
 
 
 def _never_ran(view: View, seen: Seen | None) -> bool:

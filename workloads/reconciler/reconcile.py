@@ -35,7 +35,7 @@ from workloads.reconciler.next_steps import (
     Happened,
     RanksMoved,
     Remove,
-    SaidReady,
+    ReportedReady,
     Seen,
     Step,
     Stop,
@@ -267,7 +267,7 @@ def _take(step: Step, attempt: Attempt, driver: ClusterDriver) -> bool:
             case Announce(at):
                 driver.announce(ref, at)
                 return transitions.record_announced(attempt, at, now=timezone.now())
-            case SaidReady():
+            case ReportedReady():
                 return transitions.record_ready(attempt, now=timezone.now())
             case Checkpointed(at):
                 return transitions.record_checkpoint(attempt, at)

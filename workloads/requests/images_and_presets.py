@@ -35,7 +35,7 @@ def save_image(*, actor: Actor, image: Image, seen: str = "") -> Image:
 
 def save_preset(*, actor: Actor, preset: Preset, seen: str = "") -> Preset:
     """Adds the preset, or changes the one with its key. Raises Conflict, ValidationError (errors by field), Invalid
-    (units_per_pod), NotVisible (the actor is no operator)."""
+    (units_per_pod), NotVisible (the actor is not an operator)."""
     actor.require_operator()
     preset.full_clean(exclude=MAY_BE_EMPTY)
     check_not_little(preset.units_per_pod, preset.pool, "units_per_pod")

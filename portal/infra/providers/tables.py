@@ -40,7 +40,7 @@ class Table:
                 hint = f": did you mean {close[0]}?" if close else f": there are {', '.join(sorted(known))}"
                 raise self.wrong(f"has an unknown {name} for {self.key}{hint}")
             if name in texts and not isinstance(value, str):
-                raise self.wrong(f"has a {name} for {self.key} that is no text: put it in quotes")
+                raise self.wrong(f"has a {name} for {self.key} that is not text: put it in quotes")
             if name in lists and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
                 raise self.wrong(f'has {name} for {self.key} that are no list of texts: write ["a", "b"]')
             if name in flags and not isinstance(value, bool):
@@ -76,7 +76,7 @@ class Table:
         secure, plain = schemes
         parts = urlsplit(url)
         if parts.scheme not in schemes or not parts.hostname:
-            raise self.wrong(f"has a {name} for {self.key} that is no address: {url!r}; it begins with {secure}://")
+            raise self.wrong(f"has a {name} for {self.key} that is not an address: {url!r}; it begins with {secure}://")
         if parts.scheme == plain and parts.hostname not in LOCAL and not also:
             raise self.wrong(f"has a {name} for {self.key} without TLS: {url!r}; use {secure}://")
         if NO_ADDRESS.search(url):

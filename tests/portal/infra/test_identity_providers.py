@@ -51,9 +51,9 @@ def test_several_providers_keep_their_order_also_as_inline_tables(tmp_path: Path
         (GOOD.replace('client_secret = "x"', 'client_secret_file = "/no/such"'), "which cannot be read"),
         (GOOD.replace('client_secret = "x"', 'client_secret_file = "/dev/null"'), "which is empty"),
         (GOOD.replace("https://", "http://"), "without TLS"),
-        (GOOD.replace("https://", ""), "no address"),
+        (GOOD.replace("https://", ""), "not an address"),
         (GOOD.replace("company/", "c; script-src *"), "no address has"),
-        (GOOD + 'sign_in_origins = ["javascript:1"]', "no address"),
+        (GOOD + 'sign_in_origins = ["javascript:1"]', "not an address"),
     ],
 )
 def test_invalid_setting_stops_the_start_and_is_named_with_the_variable(text: str, message: str) -> None:

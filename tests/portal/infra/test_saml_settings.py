@@ -61,7 +61,7 @@ def test_own_key_makes_encryption_mandatory_and_is_not_shown(tmp_path: Path) -> 
         (EXPLICIT, "has no certificate_file for sso"),
         (EXPLICIT + 'certificate_file = "/no/such"', "which cannot be read"),
         (EXPLICIT + 'certificate_file = "/dev/null"', "has no certificate"),
-        (GOOD + 'sign_in_origins = ["javascript:1"]', "no address"),
+        (GOOD + 'sign_in_origins = ["javascript:1"]', "not an address"),
         (GOOD + 'idp_initiated = "yes"', "neither true nor false"),
         (GOOD + 'own_key_file = "/dev/null"', "has no own_certificate_file for sso"),
         (GOOD + 'own_certificate_file = "/no/such"', "which cannot be read"),

@@ -52,9 +52,9 @@ def pod(owner: dict[str, Any], status: dict[str, Any], rank: int | None = None, 
 
 
 def one(
-    owners: list[dict[str, Any]], listed: list[dict[str, Any]], said_ready: frozenset[str] = frozenset()
+    owners: list[dict[str, Any]], listed: list[dict[str, Any]], reported_ready: frozenset[str] = frozenset()
 ) -> Observed:
-    [run] = job_status.runs(owners, listed, said_ready)
+    [run] = job_status.runs(owners, listed, reported_ready)
     return run
 
 

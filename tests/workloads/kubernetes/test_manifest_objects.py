@@ -233,7 +233,7 @@ class TestTheObjectsShownToUsers:
         ({"image_pull_secrets": ["A b"]}, "option image_pull_secrets[0] must be a name as Kubernetes has them"),
         ({"ingress_namespaces": [None]}, "option ingress_namespaces[0] must be a string"),
         ({"egress_addresses": [5]}, "option egress_addresses[0] must be a string"),
-        ({"portal_addresses": ["10.0.0.0/8", "x"]}, "option portal_addresses[1]: 'x' is no network"),
+        ({"portal_addresses": ["10.0.0.0/8", "x"]}, "option portal_addresses[1]: 'x' is not a network"),
         ({"health_xids": [[79]]}, "option health_xids[0] must be a whole number"),
         ({"health_conditions": {"Gpu*": 1}}, "option health_conditions.Gpu* must be a string"),
         ({"pins": {"n1": ["kai"]}}, "option pins.n1 must be a string"),

@@ -17,7 +17,7 @@ from tests.portal.notify.receiver import listening
 from tests.workloads.measurement.bed import serving
 from workloads.idle.rule import Activity
 from workloads.notebooks import activity
-from workloads.notebooks.activity import NotSaid, Server, read
+from workloads.notebooks.activity import Server, UnknownActivity, read
 from workloads.runtime.base import RunRef
 
 NOON = dt.datetime(2026, 11, 2, 12, tzinfo=dt.UTC)
@@ -44,7 +44,7 @@ def test_busy_kernel_makes_the_notebook_busy_and_the_latest_activity_counts() ->
                                  {"last_activity": "2026-13-40T12:00:00Z", "execution_state": "idle"},
                                  {"last_activity": "2026-11-02T12:00:00", "execution_state": "idle"}])  # fmt: skip
 def test_unrecognised_kernel_entry_counts_as_unknown(row: dict[str, Any]) -> None:
-    with pytest.raises(NotSaid):
+    with pytest.raises(UnknownActivity):
         read([row], [])
 
 

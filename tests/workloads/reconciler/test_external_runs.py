@@ -178,8 +178,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a kind that its operator cannot stop": ({"unstoppable": "KubeRay stops none of these"}, "KubeRay stops none of these"),
     "unknown pool": ({"settings": {"pool": "h100"}}, "the pool h100 does not offer"),
     "priority reserved for operators": ({"settings": {"priority": "5"}}, "for operators"),
-    "priority that is not a number": ({"settings": {"priority": "high"}}, "high is no whole number"),
-    "runtime that is not a duration": ({"settings": {"max-runtime": "soon"}}, "soon is no duration"),
+    "priority that is not a number": ({"settings": {"priority": "high"}}, "high is not a whole number"),
+    "runtime that is not a duration": ({"settings": {"max-runtime": "soon"}}, "soon is not a duration"),
     "option that is not a boolean": ({"settings": {"preemptible": "no"}}, "no is no true or false"),
     "more cards than the pool has": ({"sample": {"metadata": {}, "spec": {"containers": [
         {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "9"}}}]}}}, "9"),

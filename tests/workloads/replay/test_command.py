@@ -63,7 +63,7 @@ def test_trace_is_replayed_in_every_way_and_under_other_rules(trace: Path) -> No
         (["--trace", "TRACE", "--days", "1e-8"], "--days: expected days from 0.01 to 36500, not '1e-8'"),
         (["--trace", "TRACE", "--cards-per-node", "1.5"], "--cards-per-node: expected a whole number, not '1.5'"),
         (["--trace", "TRACE", "--load", "1e-9"], "cards are too many; at most 100000 are played"),
-        (["--trace", "TRACE", "--from", "2030-01-01"], "nobody asked for anything then"),
+        (["--trace", "TRACE", "--from", "2030-01-01"], "there were no requests in that time"),
         (["--trace", "TRACE", "--load", "100"], "too few for 2 departments"),
         (["--trace", "TRACE", "--load", "0"], "--load: expected a number above 0, not '0'"),
         (
@@ -173,7 +173,7 @@ def test_benchmarks_name_the_invalid_argument(bench: Any, trace: Path, tmp_path:
     if bench is not runtimes:
         invalid += [([trace, "--loads", "0"], "argument --loads: expected a number above 0"),
                   ([trace, "--days", "1e9"], "argument --days: expected days"),
-                  ([trace, "--weeks", "2030-01-01"], "--weeks: nobody asked for anything from 2030-01-01")]  # fmt: skip
+                  ([trace, "--weeks", "2030-01-01"], "--weeks: there were no requests from 2030-01-01")]  # fmt: skip
     for words, problem in invalid:
         with pytest.raises(SystemExit) as exit_error:
             bench.main([*map(str, words)])

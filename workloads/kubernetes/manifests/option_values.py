@@ -110,7 +110,7 @@ def check_network(place: str, cidr: str) -> None:
     try:
         ip_network(cidr)
     except ValueError as error:
-        raise ValueError(f"option {place}: {cidr!r} is no network such as 10.0.0.0/24 ({error})") from None
+        raise ValueError(f"option {place}: {cidr!r} is not a network such as 10.0.0.0/24 ({error})") from None
 
 
 def check_forms(values: Mapping[str, Any]) -> None:

@@ -138,11 +138,13 @@ def _health(options: Options) -> None:
             )
     for at, xid in enumerate(options.health_xids):
         if not 1 <= xid <= 999:
-            raise ValueError(f"option health_xids[{at}]: {xid!r} is no number of an XID error such as 79")
+            raise ValueError(f"option health_xids[{at}]: {xid!r} is not the number of an XID error, such as 79")
         if xid in OF_PROGRAMS:
             raise ValueError(
                 f"option health_xids[{at}]: XID {xid} is caused by programs, and would empty the node for a bug"
             )
     for at, key in enumerate(options.health_taints):
         if not key.strip("*"):
-            raise ValueError(f"option health_taints[{at}]: {key!r} is no key of a taint such as AggregatedNodeHealth")
+            raise ValueError(
+                f"option health_taints[{at}]: {key!r} is not the key of a taint, such as AggregatedNodeHealth"
+            )

@@ -31,7 +31,7 @@ from workloads.replay.ways import WAYS
 
 HOUR, DAY = 3600, 86400
 MOST_CARDS = 100_000
-NOBODY = "nobody asked for anything then: see --from and --days"
+NOBODY = "there were no requests in that time: see --from and --days"
 WHAT_IF, DRAFT = "what-if", "draft"
 
 
