@@ -96,12 +96,12 @@ def test_own_victim_that_gives_the_right_to_reclaim_is_not_put_back() -> None:
     assert (changes_of(again), again.withdrawn) == ([], ())
 
 
-def behind(now: int, *claims: Claim) -> tuple[int, int]:
-    """The units of claims behind `mine` in department a that started after its victims got notice."""
+def taken_by_later(now: int, *claims: Claim) -> tuple[int, int]:
+    """What claims of department a that come after `mine` have taken since its victims got notice."""
     snapshot = a_snapshot(a_pool(8), [a_department("a", 6), a_department("b")], claims, now=now)
     state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
     waiting = state.claims[ClaimId("mine")]
-    return PlanningPass(state)._behind(waiting, state.departures.of(waiting))
+    return PlanningPass(state)._taken_by_later(waiting, state.departures.of(waiting))
 
 
 def test_claims_started_after_the_notice_do_not_take_the_right_to_the_victims() -> None:
@@ -111,10 +111,10 @@ def test_claims_started_after_the_notice_do_not_take_the_right_to_the_victims() 
     x = leaving("x", "b", 4, leave_by=10_500, held_for="mine", notice=600)  # got notice at 9,900
     for started, expected in ((9_899, 0), (9_900, 4), (9_990, 4)):
         since = holding("since", "a", 4, started_at=started, submitted_at=8_000)
-        assert behind(10_000, since, x, mine) == (expected, 0)
+        assert taken_by_later(10_000, since, x, mine) == (expected, 0)
     undated = leaving("x", "b", 4, held_for="mine", leave_by=None)
-    assert [behind(10_000, replace(since, started_at=at), undated, mine)[0] for at in (9_999, 10_000)] == [0, 4]
-    assert behind(10_000, since, mine) == (0, 0), "no claim got notice in an earlier pass"
+    assert [taken_by_later(10_000, replace(since, started_at=at), undated, mine)[0] for at in (9_999, 10_000)] == [0, 4]
+    assert taken_by_later(10_000, since, mine) == (0, 0), "no claim got notice in an earlier pass"
 
 
 def test_claim_preempts_own_work_to_reclaim_what_borrow_preempt_does_not_permit() -> None:
@@ -132,9 +132,11 @@ def test_units_of_a_recall_that_a_reservation_will_draw_are_not_drawn_by_others(
     assert {id: str(d.decision) for id, d in answers(snapshot).items()} == {"big": "reclaim", "small": "wait"}
     _, again = plan_and_next_plan(snapshot)
     assert {d.claim: str(d.decision) for d in again.decisions} == {"big": "reclaim", "small": "wait"}
-    gone = carried_out(snapshot, decide(snapshot))
-    gone = replace(gone, claims=tuple(claim for claim in gone.claims if claim.id != "l"))
-    assert answers(gone)["big"].decision == "admit"
+    without_leavers = carried_out(snapshot, decide(snapshot))
+    without_leavers = replace(
+        without_leavers, claims=tuple(claim for claim in without_leavers.claims if claim.id != "l")
+    )
+    assert answers(without_leavers)["big"].decision == "admit"
 
 
 def test_recall_can_be_drawn_from_again_when_a_reservation_is_given_up() -> None:
