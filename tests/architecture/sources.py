@@ -13,8 +13,8 @@ PACKAGES = ("portal", "quotas", "workloads", "gpuq", "bench", "tests")
 
 @cache
 def files(*packages: str) -> tuple[Path, ...]:
-    found = (path for package in packages or PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    return tuple(path for path in found if "migrations" not in path.parts)
+    paths = (path for package in packages or PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return tuple(path for path in paths if "migrations" not in path.parts)
 
 
 @cache

@@ -52,34 +52,34 @@ def test_folders_of_tests_are_named_like_the_folders_they_test(app: str) -> None
 NAMES = 15
 MORE = {
     "workloads/runtime": 84,  # the contract itself: the types and errors that drivers and everything above them share
-    "workloads/requests": 56,  # checked, priced, judged, shown, kept as templates: pages, API, actions, a file use a part
-    "workloads/files": 16,  # kept logs, working directories, their previews: pages, API and jobs use a part each
+    "workloads/requests": 56,  # checks, prices, verdicts, display, templates: pages, API, actions, a file each use some of them
+    "workloads/files": 16,  # stored logs, working directories, previews: pages, API and jobs each use some of them
     "workloads/sharing": 37,  # a module for each sharing system, most of them named by the modes that switch between them
-    "workloads/replay": 27,  # played by a command, backtests and estimates; arguments of the command and of measurements
-    "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists, the API use a part each
-    "workloads/measurement": 32,  # measured, kept, shown: the job, pages, lists, the API and reports use a part each
-    "workloads/nodes/modes": 23,  # what preview, form and page of a change have to know alike
-    "portal/infra": 36,  # small things that everything stands on: locks, keys, logs, versions
-    "portal/infra/providers": 17,  # what is set of each of four kinds, and how two of them are asked
+    "workloads/replay": 27,  # used by a command, backtests and estimates; arguments of the command and of measurements
+    "workloads/idle": 48,  # the rule, policies, exemptions, spells: the round, forms, pages, lists and the API each use some
+    "workloads/measurement": 32,  # measuring, storing, showing: the job, pages, lists, the API and reports each use some of it
+    "workloads/nodes/modes": 23,  # what preview, form and page of a change all need to know
+    "portal/infra": 36,  # small foundations of everything else: locks, keys, logs, versions
+    "portal/infra/providers": 17,  # the settings of four kinds of providers, and the requests to two of them
     "portal/text": 38,  # with json_values, which bounds bodies and fields, plain errors, sentences and their spaces, charges
-    "portal/notify": 28,  # with safe_http, by which every request to a server that is not ours leaves, and webhooks
+    "portal/notify": 28,  # with safe_http, which sends every request to other people's servers, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
-    "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API use a part each
-    "portal/server": 22,  # with reason_against, which readiness and what waits for it share, and claimed, for the demo
-    "portal/web": 47,  # every page's frame, fields, lists, tours, answers to what is sent twice, which the API shares
+    "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API each use some
+    "portal/server": 22,  # with reason_against, which readiness and its waiters share, and claimed, for the demo
+    "portal/web": 47,  # frame of all pages, fields, lists, tours, responses to repeated requests, which the API shares
     "portal/api": 28,  # the frame that every view of the API is built on
     "portal/views": 76,  # a name for each page: page_urls.py lists them
     "quotas/views": 51,
-    "quotas/reports": 20,  # asked, summed, worded: page, CSV, API and the monthly mail use a part each
-    "quotas/requests": 22,  # asked, decided, previewed, ended: pages, API and a job use a part each
-    "quotas/engine": 92,  # types, reasons and their JSON; what a replay counts and places with
-    "quotas/health": 17,  # judged, begun, ended, previewed, kept: inventory, pages, API and jobs use a part each
+    "quotas/reports": 20,  # query, sums, wording: page, CSV, API and the monthly mail each use some of them
+    "quotas/requests": 22,  # submitting, deciding, preview, end: pages, API and a job each use some of them
+    "quotas/engine": 92,  # types, reasons and their JSON; counting and placement for a replay
+    "quotas/health": 17,  # judging, begin, end, preview, storage: inventory, pages, API and jobs each use some of them
     "quotas/previews": 19,
-    "quotas/budgets": 17,  # set, checked, seen, shown: pages, API and a job use a part each
+    "quotas/budgets": 17,  # setting, checks, access, display: pages, API and a job each use some of them
     "quotas/spending": 29,  # what was used: reports, budgets, balances, boards, metrics, the pass and a replay read the same sums
-    "quotas/forms": 23,  # quotas and a pool's rules are also what a backtest asks about; durations are asked everywhere
-    "quotas/rules": 43,  # one name for each thing that is set, and for its check and its bounds
-    "quotas/board": 45,  # read, drawn, worded: boards, pools, the card map, metrics and the API use a part each
+    "quotas/forms": 23,  # a backtest has the forms of quotas and pool rules, too; fields for durations are used everywhere
+    "quotas/rules": 43,  # one name for each setting, its check and its bounds
+    "quotas/board": 45,  # reading, drawing, wording: boards, pools, the card map, metrics and the API each use some
     "quotas/lending": 18,
     "quotas/planning": 21,  # with the rows of a snapshot, which a backtest has with other values, and the ledger's sources
 }
@@ -96,7 +96,7 @@ def _used_from_outside(app: str) -> dict[str, set[str]]:
     """Folder → names of its modules that modules outside of it (other than the lists of URLs) use."""
     used: dict[str, set[str]] = {}
     for path in sources.files("portal", "quotas", "workloads"):
-        here, modules = "/".join(path.relative_to(sources.ROOT).parent.parts), {}
+        folder, modules = "/".join(path.relative_to(sources.ROOT).parent.parts), {}
         if path.name in ("urls.py", "api_urls.py"):
             continue
         for full in sources.imports(path):
@@ -105,12 +105,12 @@ def _used_from_outside(app: str) -> dict[str, set[str]]:
                 continue
             if (sources.ROOT / Path(*full.split("."))).with_suffix(".py").exists():
                 modules[name] = full
-            elif _is_outside(here, _folder_of(module)):
+            elif _is_outside(folder, _folder_of(module)):
                 used.setdefault(_folder_of(module), set()).add(full)
         for node in ast.walk(sources.tree(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
                 full = modules[node.value.id]
-                if _is_outside(here, _folder_of(full)):
+                if _is_outside(folder, _folder_of(full)):
                     used.setdefault(_folder_of(full), set()).add(f"{full}.{node.attr}")
     return used
 

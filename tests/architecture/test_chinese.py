@@ -30,17 +30,17 @@ NOT_HELD = {"queue"}  # a position in the queue is 排队, the queue itself 队�
 
 
 def sentences() -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for message in catalogs.read("zh_Hans"):
         if message.id:
             english = message.id if isinstance(message.id, str) else message.id[-1]
-            found += [(english, chinese) for chinese in catalogs.texts(message)]
+            pairs += [(english, chinese) for chinese in catalogs.texts(message)]
     for name in chinese_guides.names():
         for pair in zip(*chinese_guides.of(name), strict=False):  # test_chinese_guides.py compares their numbers
-            found += [(one.words, other.words) for one, other in zip(*(part.blocks for part in pair), strict=False)]
+            pairs += [(one.words, other.words) for one, other in zip(*(part.blocks for part in pair), strict=False)]
     for name, own in chinese_words().items():  # tests/portal/api/test_operations.py compares their keys
-        found += [(words()[name].get(key, ""), chinese) for key, chinese in own.items()]
-    return [*found, *chinese_terms().items()]
+        pairs += [(words()[name].get(key, ""), chinese) for key, chinese in own.items()]
+    return [*pairs, *chinese_terms().items()]
 
 
 SENTENCES = sentences()
@@ -104,11 +104,11 @@ def test_sentences_in_templates_are_separated_by_the_space_of_their_language() -
         "({{ zone }}).{% endblocktranslate %}",
         "Stop {{ name }}?{% endblocktranslate %}",
     }
-    found = [
+    without_space = [
         f"{page.name}: {text[: hit.end()][-90:]}"
         for page in sorted((ROOT / "templates").rglob("*.html"))
         for text in [page.read_text()]
         for hit in bare.finditer(text)
         if not text[: hit.end()].rstrip().endswith(tuple(apart))  # titles of dialogs, and a line above a table
     ]
-    assert found == []
+    assert without_space == []

@@ -88,9 +88,9 @@ def test_messages_are_complete(language: str) -> None:
 
 
 def test_extraction_sees_python_templates_and_plurals() -> None:
-    found = {message.id for message in catalogs.extract() if message.id}
-    assert "Not found, or you do not have access." in found  # marked with N_
-    assert "quota owner" in found  # gettext_lazy
+    messages = {message.id for message in catalogs.extract() if message.id}
+    assert "Not found, or you do not have access." in messages  # marked with N_
+    assert "quota owner" in messages  # gettext_lazy
 
 
 DOCUMENTS = [

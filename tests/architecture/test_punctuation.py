@@ -22,7 +22,7 @@ BARE = re.compile(r"(?:}}|%}|¤|</strong>|</a>)[:;.,](?= |<|{|¤)|join:[\"'][,;]
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
 def test_no_template_contains_untranslated_punctuation(path: object) -> None:
     text = TRANSLATED.sub("¤", path.read_text())  # type: ignore[attr-defined]
-    assert [text[max(0, found.start() - 40) : found.end() + 20] for found in BARE.finditer(text)] == []
+    assert [text[max(0, match.start() - 40) : match.end() + 20] for match in BARE.finditer(text)] == []
 
 
 def test_lists_have_the_separator_of_their_language() -> None:

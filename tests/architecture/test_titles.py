@@ -11,6 +11,6 @@ TITLE = re.compile(r"{% block title %}(.+?){% endblock title %}")
 
 def test_every_title_names_the_page_and_what_it_belongs_to() -> None:
     pages = {path: TITLE.search(path.read_text()) for path in (sources.ROOT / "templates").rglob("*.html")}
-    titles = {sources.name(path): found[1] for path, found in pages.items() if found}
+    titles = {sources.name(path): match[1] for path, match in pages.items() if match}
     assert len(titles) > 80
     assert [page for page, title in titles.items() if " · " not in title] == ["templates/base.html"]  # pages replace it

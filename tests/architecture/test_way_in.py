@@ -89,8 +89,8 @@ def test_files_and_names_that_the_introduction_refers_to_exist() -> None:
     for module in (planning_pass, preemption):
         text = module.__doc__ or ""
         assert set(re.findall(r"\b\w+\.py\b", text)) <= sources.keys()
-        named = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", text)}
-        assert named - defined - {"own", "reserved"} == set()
+        names = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", text)}
+        assert names - defined - {"own", "reserved"} == set()
 
 
 if __name__ == "__main__":

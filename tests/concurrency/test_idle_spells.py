@@ -26,13 +26,13 @@ def a_bed() -> IdleBed:
 
 
 def test_two_rounds_at_once_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    bed, both, plain = a_bed(), threading.Barrier(2), spells.warn
+    bed, barrier, original = a_bed(), threading.Barrier(2), spells.warn
     bed.set(job=HOUR)
     bed.quiet(bed.running())
 
     def together(*arguments: Any, **named: Any) -> bool:
-        both.wait(10)  # both have read that it is idle and not warned yet
-        return plain(*arguments, **named)
+        barrier.wait(10)  # both have read that it is idle and not warned yet
+        return original(*arguments, **named)
 
     monkeypatch.setattr(spells, "warn", together)
     changed: list[int] = []
@@ -46,7 +46,7 @@ def test_two_rounds_at_once_warn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("first", ["keep", "stop"])
 def test_keep_it_and_the_stop_never_both_take_effect(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     """The round has read a spell that is due; the first writer wins."""
-    bed, plain = a_bed(), spells.decide_stop
+    bed, original = a_bed(), spells.decide_stop
     bed.set(job=HOUR)
     attempt = bed.running()
     bed.quiet(attempt)
@@ -64,8 +64,8 @@ def test_keep_it_and_the_stop_never_both_take_effect(monkeypatch: pytest.MonkeyP
     def kept_meanwhile(spell: IdleSpell, **named: Any) -> bool:
         if first == "keep":
             in_thread(keep).join(20)
-            return plain(spell, **named)
-        decided = plain(spell, **named)
+            return original(spell, **named)
+        decided = original(spell, **named)
         in_thread(keep).join(20)
         return decided
 

@@ -31,14 +31,14 @@ def test_hour_that_is_summed_twice_at_once_is_stored_once(
     job = bed.attempt(world)
     Attempt.objects.update(started_at=BEGIN)
     buckets.write(buckets.Window(BEGIN, BEGIN + buckets.BUCKET, whole=True), {(job.pk, 0): Use(gpu=0.5)})
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
     insert = QuerySet.bulk_create
 
     def meet(query: Any, *args: Any, **kwargs: Any) -> Any:
         """Between deleting and inserting each waits for the other, which a lock keeps out."""
         if query.model is MeasuredWork:
             with contextlib.suppress(threading.BrokenBarrierError):
-                both.wait(2)
+                barrier.wait(2)
         return insert(query, *args, **kwargs)
 
     monkeypatch.setattr(QuerySet, "bulk_create", meet)

@@ -29,11 +29,11 @@ def judge() -> int:
 
 def test_two_checks_at_once_begin_one_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     make.pool(cards=4)
-    both, plain = threading.Barrier(2), quarantines._judge_node
+    barrier, original = threading.Barrier(2), quarantines._judge_node
 
     def together(*args: Any, **kwargs: Any) -> bool:
-        both.wait(10)  # both have read that there is something to do
-        return plain(*args, **kwargs)
+        barrier.wait(10)  # both have read that there is something to do
+        return original(*args, **kwargs)
 
     monkeypatch.setattr(quarantines, "_judge_node", together)
     began: list[int] = []

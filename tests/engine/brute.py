@@ -42,16 +42,16 @@ class Brute:
     def promised(self) -> dict[str, int]:
         own = {d: self.quota(d).guaranteed for d in self.departments}
         own[ROOT] = self.capacity - sum(own.values())
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
 
         def add(node: str) -> int:
-            found[node] = own[node]
+            totals[node] = own[node]
             for child in self.children(node):
-                found[node] += add(child) - self._kept(child, found[child])
-            return found[node]
+                totals[node] += add(child) - self._kept(child, totals[child])
+            return totals[node]
 
         add(ROOT)
-        return found
+        return totals
 
     def _kept(self, department: str, promised: int) -> int:
         limit = self.quota(department).lend_limit
@@ -62,17 +62,17 @@ class Brute:
 
     def usage(self, holding: list[Claim], more: int = 0) -> Usage:
         """Usage of every node of the tree, with `more` units added for the preemptor."""
-        found: Usage = {}
+        totals: Usage = {}
 
         def add(node: str) -> int:
-            found[node] = sum(claim.units for claim in holding if claim.department == node)
-            found[node] += more if node == self.mine else 0
+            totals[node] = sum(claim.units for claim in holding if claim.department == node)
+            totals[node] += more if node == self.mine else 0
             for child in self.children(node):
-                found[node] += max(0, add(child) - self.kept(child))
-            return found[node]
+                totals[node] += max(0, add(child) - self.kept(child))
+            return totals[node]
 
         add(ROOT)
-        return found
+        return totals
 
     def available(self, node: str, usage: Usage) -> int:
         if node == ROOT:
@@ -149,8 +149,8 @@ class Brute:
 
         def next_of(node: str, usage: Usage) -> Claim | None:
             mine = [claim for claim in order if claim.department == node and claim not in line]
-            found = [(child, next_of(child, usage)) for child in self.children(node)]
-            waiting = [(child, claim) for child, claim in found if claim is not None]
+            next_claims = [(child, next_of(child, usage)) for child in self.children(node)]
+            waiting = [(child, claim) for child, claim in next_claims if claim is not None]
 
             def rank(one: tuple[str, Claim]) -> tuple[Any, ...]:
                 (child, claim), leaf = one, str(one[1].department)
@@ -250,8 +250,8 @@ class Brute:
         flat = not any(department.parent for department in self.departments.values())
         by_right = not self.fair or (self.inside and flat)  # in a tree it may still borrow further up
         ways = [Fairness.BEFORE] if by_right else [Fairness.AFTER, Fairness.BEFORE]
-        found = (min(self.sets(way), key=self.cost, default=None) for way in ways)
-        return next((victims for victims in found if victims is not None), None)
+        best_sets = (min(self.sets(way), key=self.cost, default=None) for way in ways)
+        return next((victims for victims in best_sets if victims is not None), None)
 
     def kind(self) -> str:
         """The kind of decision for a claim that has no competitors."""

@@ -83,16 +83,16 @@ def digest(plan: Plan) -> str:
 def planned(name: str, snapshot: Snapshot) -> tuple[str, Score]:
     """The digest of its plan, for towns also of the plan of the next pass; and the score of the first one."""
     plan = decide(snapshot)
-    found = digest(plan)
+    plan_digest = digest(plan)
     if name.startswith("town/"):
-        found = f"{found}-{digest(decide(carried_out(snapshot, plan)))}"
-    return found, Score.of(snapshot, plan)
+        plan_digest = f"{plan_digest}-{digest(decide(carried_out(snapshot, plan)))}"
+    return plan_digest, Score.of(snapshot, plan)
 
 
 def stored() -> dict[str, tuple[str, str]]:
     """Name → digest and score, as stored."""
     lines = (line.split("\t") for line in STORED.read_text().splitlines())
-    return {name: (found, score) for name, found, score in lines}
+    return {name: (plan_digest, score) for name, plan_digest, score in lines}
 
 
 def main(write: bool) -> int:

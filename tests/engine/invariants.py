@@ -206,15 +206,15 @@ def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 
 def _contradicted(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """11: what a reason says to fit is less than what the claim asks for."""
+    """11: a reason never says that as much fits as the claim requests."""
     for claim, decision in _decided(snapshot, plan):
         for reason in decision.reasons:
             if isinstance(reason, Fragmented | NoNodeToClear) and reason.largest_fit >= claim.pods * claim.on_card:
                 yield Violation(
-                    11, claim.id, f"{reason.largest_fit} are said to fit, {claim.on_card} per pod are asked"
+                    11, claim.id, f"{reason.largest_fit} are said to fit, {claim.on_card} per pod are requested"
                 )
             if isinstance(reason, WaitingForGang) and reason.have >= reason.need:
-                yield Violation(11, claim.id, f"{reason.have} pods are said to fit, {reason.need} are asked")
+                yield Violation(11, claim.id, f"{reason.have} pods are said to fit, {reason.need} are requested")
 
 
 def _gone_after(snapshot: Snapshot, plan: Plan) -> set[str]:

@@ -49,23 +49,27 @@ class Referee:
     def victims_exist(self) -> bool:
         """Whether some permitted set, the empty one included, makes room for all pods."""
         wide = [claim for claim in self.candidates if len({p.node for p in claim.placement or ()}) > 1]
-        return any(self._victims_exist_with(gone) for many in range(len(wide) + 1) for gone in combinations(wide, many))
+        return any(
+            self._victims_exist_with(preempted)
+            for many in range(len(wide) + 1)
+            for preempted in combinations(wide, many)
+        )
 
-    def _victims_exist_with(self, gone: tuple[Claim, ...]) -> bool:
+    def _victims_exist_with(self, preempted: tuple[Claim, ...]) -> bool:
         """The same, if of the claims on several nodes exactly `gone` are preempted."""
         nodes = self.pool.nodes or ()
         domains: list[tuple[Node, ...]] = [nodes]
         if self.preemptor.same_domain:
             names = {node.domain for node in nodes if node.domain is not None}
             domains = [tuple(node for node in nodes if node.domain == name) for name in names]
-        start = self._taken(gone)
-        return self._is_permitted(start) and any(self._room_on(domain, start, gone) for domain in domains)
+        start = self._taken(preempted)
+        return self._is_permitted(start) and any(self._room_on(domain, start, preempted) for domain in domains)
 
-    def _room_on(self, nodes: tuple[Node, ...], start: Taken, gone: tuple[Claim, ...]) -> bool:
+    def _room_on(self, nodes: tuple[Node, ...], start: Taken, preempted: tuple[Claim, ...]) -> bool:
         """Node by node: every combination of victims, as the units taken and the number of pods that get a place."""
         states = {(0, start)}
         for node in nodes:
-            ways = self._ways(node, gone)
+            ways = self._ways(node, preempted)
             sums = {
                 (min(pods + more, self.preemptor.pods), _added(taken, added))
                 for pods, taken in states
@@ -74,17 +78,19 @@ class Referee:
             states = {state for state in sums if self._is_permitted(state[1])}
         return any(pods >= self.preemptor.pods for pods, _ in states)
 
-    def _ways(self, node: Node, gone: tuple[Claim, ...]) -> set[tuple[int, Taken]]:
+    def _ways(self, node: Node, preempted: tuple[Claim, ...]) -> set[tuple[int, Taken]]:
         """Every subset of the candidates on this node alone: how many pods fit without it, and the units taken."""
-        here = [c for c in self.holding if any(p.node == node.name for p in c.placement or ()) and c not in gone]
-        narrow = [c for c in here if c in self.candidates and len({p.node for p in c.placement or ()}) == 1]
-        found = set()
+        on_node = [
+            c for c in self.holding if any(p.node == node.name for p in c.placement or ()) and c not in preempted
+        ]
+        narrow = [c for c in on_node if c in self.candidates and len({p.node for p in c.placement or ()}) == 1]
+        ways = set()
         for many in range(len(narrow) + 1):
             for victims in combinations(narrow, many):
                 taken = self._taken(victims)
                 if self._is_permitted(taken):
-                    found.add((self._pods(node, [c for c in here if c not in victims]), taken))
-        return found
+                    ways.add((self._pods(node, [c for c in on_node if c not in victims]), taken))
+        return ways
 
     def _taken(self, victims: Iterable[Claim]) -> Taken:
         units = {d: [v.units for v in victims if v.department == d] for d in self.others}
@@ -128,7 +134,7 @@ class Referee:
         return min(many, memory // self.preemptor.memory_mib) if self.preemptor.memory_mib else many
 
     def _on_cards(self, node: Node, standing: list[tuple[Claim, Placed]]) -> int:
-        asked, whole = self.preemptor.units_per_pod, max(card.units for card in node.cards)
+        requested, whole = self.preemptor.units_per_pod, max(card.units for card in node.cards)
         if self.pool.mig is not None:
             return sum(self._instances(card, standing) for card in range(len(node.cards)))
         left = [card.units for card in node.cards]
@@ -137,13 +143,13 @@ class Referee:
             for card in placed.cards:
                 left[card] -= claim.units_per_pod // len(placed.cards)
                 cores[card] = (cores[card] or 0) - (claim.cores_per_pod or 0)
-        if whole > 1 and asked <= whole:
+        if whole > 1 and requested <= whole:
             compute = self.preemptor.cores_per_pod
             return sum(
-                min(units // asked, (c or 0) // compute if compute else units)
+                min(units // requested, (c or 0) // compute if compute else units)
                 for units, c in zip(left, cores, strict=True)
             )
-        return left.count(whole) // (asked // whole)
+        return left.count(whole) // (requested // whole)
 
     def _instances(self, card: int, standing: list[tuple[Claim, Placed]]) -> int:
         """How many instances of the profile still fit beside those on the card, with the best choice of starts."""

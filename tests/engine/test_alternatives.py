@@ -24,8 +24,8 @@ def alternatives_of(snapshot: Snapshot, most: int = 5) -> tuple[Alternative, ...
 
 
 def comparison(snapshot: Snapshot) -> tuple[object, ...]:
-    (found,) = alternatives_of(snapshot)
-    return found.spared, found.answer.victims, found.worse_in, found.chosen, found.instead
+    (alternative,) = alternatives_of(snapshot)
+    return alternative.spared, alternative.answer.victims, alternative.worse_in, alternative.chosen, alternative.instead
 
 
 def test_victim_that_loses_less_work_is_preempted() -> None:
@@ -91,14 +91,18 @@ def test_among_equal_victims_the_smaller_id_is_preempted() -> None:
 
 
 def test_alternative_is_to_wait_where_there_are_no_other_victims() -> None:
-    (found,) = alternatives_of(lent(holding("only", "nlp", 4)))
-    assert (found.answer.decision, found.answer.victims, found.worse_in) == (DecisionKind.WAIT, (), None)
+    (alternative,) = alternatives_of(lent(holding("only", "nlp", 4)))
+    assert (alternative.answer.decision, alternative.answer.victims, alternative.worse_in) == (
+        DecisionKind.WAIT,
+        (),
+        None,
+    )
 
 
 def test_victims_with_the_same_alternative_are_grouped_and_the_costliest_come_first() -> None:
     claims = [holding("a", "nlp", 1), holding("b", "nlp", 1), holding("c", "speech", 2, started_at=-9000)]
-    (found,) = alternatives_of(lent(*claims))
-    assert (found.spared, found.answer.victims) == (("a", "b"), ("c",))
+    (alternative,) = alternatives_of(lent(*claims))
+    assert (alternative.spared, alternative.answer.victims) == (("a", "b"), ("c",))
     (one,) = alternatives_of(lent(*claims), most=1)
     assert one.spared == ("b",)
 
@@ -114,8 +118,8 @@ def test_alternative_that_conflicts_with_the_rest_of_the_pass_is_not_worse_by_co
     asking = [pending("first", "vision", 2, submitted_at=-50), pending("mine", "vision", 2)]
     snapshot = a_snapshot(a_pool(6), departments, [*claims, *asking])
     assert {id: decision.victims for id, decision in answers(snapshot).items()} == {"first": ("b",), "mine": ("a",)}
-    (found,) = alternatives_of(snapshot)
-    assert (found.spared, found.answer.victims, found.worse_in) == (("a",), ("c",), None)
+    (alternative,) = alternatives_of(snapshot)
+    assert (alternative.spared, alternative.answer.victims, alternative.worse_in) == (("a",), ("c",), None)
 
 
 def test_reservation_from_an_earlier_pass_is_not_counted_twice() -> None:
@@ -148,6 +152,6 @@ def test_every_alternative_for_a_single_claim_in_a_flat_pool_is_worse(
         holding(f"c{index}", department, units, started_at=-ran, priority=priority)
         for index, (department, units, ran, priority) in enumerate(work)
     ]
-    for found in alternatives_of(lent(*claims, asks=asks)):
-        assert not {*found.spared} & {*found.answer.victims}
-        assert (found.worse_in is None) == (not found.answer.victims)
+    for alternative in alternatives_of(lent(*claims, asks=asks)):
+        assert not {*alternative.spared} & {*alternative.answer.victims}
+        assert (alternative.worse_in is None) == (not alternative.answer.victims)

@@ -105,11 +105,11 @@ def order(balances: list[int], weights: list[object], used: list[int]) -> list[s
         ledger.add(name, units)  # type: ignore[arg-type]
     claims = [pending(name, name, 1) for name in NAMES]
     competition = Competition(ledger, claims, fair=False, asks=lambda claim: claim.units)
-    found = []
+    served = []
     while (claim := competition.next()) is not None:
-        found.append(claim.department)
+        served.append(claim.department)
         competition.enter_next(claim.department)
-    return [str(name) for name in found]
+    return [str(name) for name in served]
 
 
 USED = st.lists(st.integers(0, 6), min_size=4, max_size=4)

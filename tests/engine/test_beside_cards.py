@@ -39,8 +39,8 @@ ROWS = {
 
 
 def asking(units: int, **more: object) -> Snapshot:
-    asked = {"id": "w", "department": "owner", "pool": "a100", "units_per_pod": units, "state": "pending"}
-    return parse_snapshot({**ROWS, "claims": [*ROWS["claims"], asked | {"submitted_at": -10} | more]})  # type: ignore[misc]
+    request = {"id": "w", "department": "owner", "pool": "a100", "units_per_pod": units, "state": "pending"}
+    return parse_snapshot({**ROWS, "claims": [*ROWS["claims"], request | {"submitted_at": -10} | more]})  # type: ignore[misc]
 
 
 def test_one_card_with_the_cpu_of_eight_is_charged_as_eight_and_reclaimed() -> None:
@@ -74,15 +74,15 @@ def test_charge_is_the_largest_share_rounded_up() -> None:
 
 def test_non_preemptible_request_with_too_much_cpu_is_impossible_and_names_the_largest() -> None:
     pool = a_pool(nodes=nodes(8, 8, cpu_milli=64_000))
-    asked = resized(pending("w", "a", 0, cpu_milli=64_000, preemptible=False), 1, pool)
-    decision = answers(a_snapshot(pool, [a_department("a", 4)], [asked]))["w"]
+    request = resized(pending("w", "a", 0, cpu_milli=64_000, preemptible=False), 1, pool)
+    decision = answers(a_snapshot(pool, [a_department("a", 4)], [request]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 4), "one card with the CPU of four is charged as four"
 
 
 def test_request_for_more_cpu_than_any_node_has_is_impossible() -> None:
     pool = a_pool(nodes=nodes(8, 8, cpu_milli=64_000))
-    asked = resized(pending("w", "a", 0, cpu_milli=65_000), 1, pool)
-    assert answers(a_snapshot(pool, [a_department("a", 16)], [asked]))["w"].decision is IMPOSSIBLE
+    request = resized(pending("w", "a", 0, cpu_milli=65_000), 1, pool)
+    assert answers(a_snapshot(pool, [a_department("a", 16)], [request]))["w"].decision is IMPOSSIBLE
 
 
 @st.composite
@@ -134,5 +134,5 @@ def test_guaranteed_cards_come_with_cpu_and_memory_whatever_others_request(
 def test_without_the_cpu_charge_a_guarantee_would_be_worthless() -> None:
     """The problem that the charge solves: fourteen of sixteen cards are free, and a claim inside its guarantee gets none."""
     raw = parse_snapshot(ROWS, recorded=True)
-    asked = pending("w", "owner", 8, pool="a100", cpu_milli=64_000)
-    assert answers(replace(raw, claims=(*raw.claims, asked)))["w"].decision is WAIT
+    request = pending("w", "owner", 8, pool="a100", cpu_milli=64_000)
+    assert answers(replace(raw, claims=(*raw.claims, request)))["w"].decision is WAIT

@@ -77,7 +77,7 @@ def test_claim_over_budget_preempts_nothing_and_holds_nothing() -> None:
     assert without["w"].victims == ("lent",)
 
 
-def test_no_borrowing_budget_lets_work_inside_the_guarantee_start() -> None:
+def test_borrowing_only_budget_lets_work_inside_the_guarantee_start() -> None:
     vision = a_department("a", 4, budgets=(spent(borrowing_only=True),))
     claims = [holding("h", "a", 2), pending("inside", "a", 2, submitted_at=-20), pending("beyond", "a", 1)]
     decided = answers(a_snapshot(a_pool(8), [vision, a_department("b", 4)], claims))
@@ -85,7 +85,7 @@ def test_no_borrowing_budget_lets_work_inside_the_guarantee_start() -> None:
     assert decided["beyond"].reasons == over_budget(borrowing_only=True)
 
 
-def test_no_borrowing_budget_lets_a_claim_inside_the_guarantee_reclaim() -> None:
+def test_borrowing_only_budget_lets_a_claim_inside_the_guarantee_reclaim() -> None:
     vision = a_department("a", 4, budgets=(spent(borrowing_only=True),))
     decided = answers(a_snapshot(a_pool(4), [vision, a_department("b")], [holding("l", "b", 4), pending("w", "a", 4)]))
     assert (decided["w"].decision, decided["w"].victims, decided["w"].borrowed) == (DecisionKind.RECLAIM, ("l",), 0)
@@ -138,7 +138,7 @@ def test_a_reservation_ends_when_the_budget_is_used_up() -> None:
     assert plan.withdrawn == ("l",)
 
 
-def test_reservation_that_would_borrow_ends_under_a_no_borrowing_budget() -> None:
+def test_reservation_that_would_borrow_ends_under_a_borrowing_only_budget() -> None:
     claims = [leaving("l", "b", 2, leave_by=50), pending("w", "a", 2, reserved=Reservation(2))]
     vision = a_department("a", 0, budgets=(spent(borrowing_only=True),))
     decided = answers(a_snapshot(a_pool(2), [vision, a_department("b")], claims))
@@ -152,7 +152,7 @@ def test_reason_names_the_strictest_budget_and_of_those_the_one_that_resets_last
     assert spent_budget(replace(department, budgets=budgets[::-1]), claim) == budgets[2]
 
 
-def test_recall_is_held_back_by_no_new_work_but_not_by_no_borrowing_budgets() -> None:
+def test_recall_is_held_back_by_a_used_up_budget_unless_it_is_borrowing_only() -> None:
     recall = pending("r", "a", 2, pods=0)
     for budget, decision in ((spent(), DecisionKind.WAIT), (spent(borrowing_only=True), DecisionKind.ADMIT)):
         department = a_department("a", 2, budgets=(budget,))
@@ -205,9 +205,9 @@ def with_budgets(draw: st.DrawFn) -> Snapshot:
     kinds = snapshots() | snapshots(nested=True) | snapshots(placed=True) | snapshots(placed=True, nested=True)
     snapshot: Snapshot = draw(kinds)
     known = {department.id: department for department in snapshot.departments}
-    found = [each for each in draw(st.lists(budgets, min_size=1, max_size=3)) if each.department in known]
+    applicable = [each for each in draw(st.lists(budgets, min_size=1, max_size=3)) if each.department in known]
     departments = tuple(
-        replace(each, budgets=tuple(b for b in found if b.department in _upwards(known, each)))
+        replace(each, budgets=tuple(b for b in applicable if b.department in _upwards(known, each)))
         for each in known.values()
     )
     claims = tuple(replace(claim, user=draw(st.sampled_from(USERS))) for claim in snapshot.claims)
@@ -225,12 +225,12 @@ def _upwards(known: dict[DepartmentId, Department], department: Department) -> s
 def binding(snapshot: Snapshot) -> dict[str, SpentBudget]:
     """The budget that holds each pending claim back, if any."""
     departments = {department.id: department for department in snapshot.departments}
-    found = {
+    binding_budgets = {
         claim.id: spent_budget(departments[claim.department], claim)
         for claim in snapshot.claims
         if claim.state is ClaimState.PENDING
     }
-    return {id: budget for id, budget in found.items() if budget is not None}
+    return {id: budget for id, budget in binding_budgets.items() if budget is not None}
 
 
 pytestmark = patient

@@ -152,9 +152,9 @@ def test_no_moves_are_suggested_where_the_node_would_still_lack_cpu() -> None:
         holding("y", "a", 1, cpu_milli=7000, placement=(at("n1", 2),), preemptible=False),
         holding("z", "a", 2, cpu_milli=7000, placement=(at("n2", 0, 1),), preemptible=False),
     ]
-    asked = pending("w", "a", 3, cpu_milli=2000)
-    assert hint(busy(*claims, asked, machines=nodes(4, 4, cpu_milli=8000))) == ()
-    assert hint(busy(*claims, replace(asked, cpu_milli=1000), machines=nodes(4, 4, cpu_milli=8000))) == (
+    request = pending("w", "a", 3, cpu_milli=2000)
+    assert hint(busy(*claims, request, machines=nodes(4, 4, cpu_milli=8000))) == ()
+    assert hint(busy(*claims, replace(request, cpu_milli=1000), machines=nodes(4, 4, cpu_milli=8000))) == (
         Move("x", 0, "n1", "n2", (2, 3)),
     )
 
@@ -185,13 +185,13 @@ def fewest(snapshot: Snapshot) -> int | None:
     """The fewest pods of one node, at most three, that can go to other nodes as they are, so that the claim fits."""
     sizes = {node.name: len(node.cards) for node in snapshot.pools[0].nodes or ()}
     running = [claim for claim in snapshot.claims if claim.placement]
-    asked = next(claim for claim in snapshot.claims if not claim.placement).units
+    requested = next(claim for claim in snapshot.claims if not claim.placement).units
     free = {name: size - sum(c.units for c in running if where(c) == name) for name, size in sizes.items()}
     for count in (1, 2, 3):
         for pods in combinations([claim for claim in running if claim.preemptible], count):
-            here = where(pods[0])
-            others = {name: units for name, units in free.items() if name != here}
-            if len({where(pod) for pod in pods}) == 1 and free[here] + sum(pod.units for pod in pods) >= asked:
+            source = where(pods[0])
+            others = {name: units for name, units in free.items() if name != source}
+            if len({where(pod) for pod in pods}) == 1 and free[source] + sum(pod.units for pod in pods) >= requested:
                 for pod in sorted(pods, key=lambda pod: -pod.units):
                     best = min(
                         (name for name in others if others[name] >= pod.units), key=others.__getitem__, default=None
@@ -230,8 +230,8 @@ def test_pass_without_hints_makes_the_same_decisions_without_moves(snapshot: Sna
         reasons = [replace(r, moves=None) if isinstance(r, Fragmented) else r for r in decision.reasons]
         return replace(decision, reasons=tuple(reasons))
 
-    hinted, plain = decide(snapshot), decide(snapshot, hints=False)
-    assert plain == replace(hinted, decisions=tuple(map(unhinted, hinted.decisions)))
+    hinted, without_hints = decide(snapshot), decide(snapshot, hints=False)
+    assert without_hints == replace(hinted, decisions=tuple(map(unhinted, hinted.decisions)))
 
 
 def test_request_that_fits_in_no_empty_pool_is_advised_to_shrink_not_to_wait() -> None:

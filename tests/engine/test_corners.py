@@ -294,8 +294,8 @@ def test_expected_start_of_a_starved_borrower_is_the_first_end_that_frees_enough
     departments = [a_department("a", 1), a_department("b", 3), a_department("c")]
 
     def newcomer(max_runtime: int) -> str:
-        asked = pending("v", "c", 1, max_runtime=max_runtime)
-        return answers(a_snapshot(a_pool(4), departments, [*claims, asked], starvation_after=3600))["v"].decision
+        request = pending("v", "c", 1, max_runtime=max_runtime)
+        return answers(a_snapshot(a_pool(4), departments, [*claims, request], starvation_after=3600))["v"].decision
 
     assert [newcomer(seconds) for seconds in (99, 100, 101, 200)] == ["admit", "admit", "wait", "wait"]
 

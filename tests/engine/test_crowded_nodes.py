@@ -27,11 +27,11 @@ ADMIT, RECLAIM, WAIT, IMPOSSIBLE = DecisionKind
 STARTS = (ADMIT, RECLAIM)
 
 
-def check(snapshot: Snapshot, asked: str = "p") -> tuple[Referee, Decision]:
+def check(snapshot: Snapshot, claim_id: str = "p") -> tuple[Referee, Decision]:
     """Decide, and let the referee check the answer: whether victims exist, are permitted and are all needed."""
-    preemptor = next(claim for claim in snapshot.claims if claim.id == asked)
+    preemptor = next(claim for claim in snapshot.claims if claim.id == claim_id)
     plan = decide(snapshot)
-    decision = next(decision for decision in plan.decisions if decision.claim == asked)
+    decision = next(decision for decision in plan.decisions if decision.claim == claim_id)
     referee = Referee(snapshot, preemptor)
     assert invariants.of_plan(snapshot, plan) == ()
     if referee.inside:
@@ -60,7 +60,7 @@ def test_claim_inside_its_guarantee_reclaims_whenever_a_permitted_set_exists() -
     assert min(crowded, reclaimed, waiting) * 12 > examples(400, 20_000)  # otherwise the test would prove little
 
 
-def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, asked: Claim, seed: int = 0) -> Snapshot:
+def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, request: Claim, seed: int = 0) -> Snapshot:
     """Racks of nodes with eight cards, full of jobs of other departments; the guarantee of each is what it uses, less its
     part of the request."""
     chance = Random(seed)
@@ -73,11 +73,11 @@ def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, asked: Clai
             places = (Placed(0, node.name, tuple(cards.pop(0) for _ in range(units))),)
             more = {"started_at": started, "priority": chance.randrange(2), "placement": places}
             claims.append(holding(f"h{len(claims):04}", f"d{chance.randrange(lenders)}", units, **more))
-    departments = [a_department("t", asked.units)]
+    departments = [a_department("t", request.units)]
     for n in range(lenders):
         used = sum(claim.units for claim in claims if claim.department == f"d{n}")
-        departments.append(a_department(f"d{n}", used - asked.units // lenders - (n < asked.units % lenders)))
-    return a_snapshot(a_pool(nodes=machines), departments, [*claims, asked])
+        departments.append(a_department(f"d{n}", used - request.units // lenders - (n < request.units % lenders)))
+    return a_snapshot(a_pool(nodes=machines), departments, [*claims, request])
 
 
 @pytest.mark.parametrize("sizes", [[1], [1, 2, 4]])
@@ -86,8 +86,8 @@ def a_cluster(racks: int, each: int, sizes: list[int], lenders: int, asked: Clai
 def test_gang_clears_only_as_many_of_180_nodes_as_it_needs(
     sizes: list[int], lenders: int, pods: int, same_domain: bool
 ) -> None:
-    asked = pending("p", "t", 8, pods=pods, same_domain=same_domain)
-    snapshot = a_cluster(10, 18, sizes, lenders, asked)
+    request = pending("p", "t", 8, pods=pods, same_domain=same_domain)
+    snapshot = a_cluster(10, 18, sizes, lenders, request)
     decision = answers(snapshot)["p"]
     victims = [claim for claim in snapshot.claims if claim.id in decision.victims]
     assert decision.decision is RECLAIM

@@ -29,8 +29,8 @@ def victims(request: pytest.FixtureRequest) -> Victims:
             claims = tuple(replace(claim, placement=(place,)) for claim, place in zip(claims, places, strict=True))
         elif request.param == "a tree of departments":
             departments = [*departments, a_department("x"), a_department("y", parent="x")]
-        asked = pending("w", "a", units)
-        return answers(a_snapshot(pool, departments, [*claims, asked], fair_sharing=True))["w"].victims
+        preemptor = pending("w", "a", units)
+        return answers(a_snapshot(pool, departments, [*claims, preemptor], fair_sharing=True))["w"].victims
 
     return of
 

@@ -16,17 +16,17 @@ FIELD = Path(__file__).parent / "cases" / "field"
 
 def _cases() -> list[Any]:
     """One case for each snapshot with expected decisions."""
-    found = []
+    cases = []
     for file in sorted(FIELD.glob("*.jsonl")):
         expected = json.loads(file.with_suffix(".expected.json").read_text())
         for line in file.read_text().splitlines():
             data = json.loads(line)
             wanted = {claim: want for claim, want in expected[data["id"]].items() if isinstance(want, dict)}
             if wanted:
-                found.append(
+                cases.append(
                     pytest.param(data, wanted, expected[data["id"]].get("withdrawn"), id=f"{file.stem}: {data['id']}")
                 )
-    return found
+    return cases
 
 
 def _facts(snapshot: Snapshot, decision: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def test_plans_match_the_golden_digests() -> None:
     changed = [
         f"{name}: {stored.get(name, ('', 'not stored'))[1]} → {score}"
         for name, snapshot in chain(golden.recorded(), golden.towns(EVERY))
-        for found, score in [golden.planned(name, snapshot)]
-        if stored.get(name, ("",))[0] != found
+        for plan_digest, score in [golden.planned(name, snapshot)]
+        if stored.get(name, ("",))[0] != plan_digest
     ]
     assert changed == [], "python -m tests.engine.golden compares all; --write stores them, and the commit says why"

@@ -77,7 +77,7 @@ def test_limits_that_an_impossible_request_respects_are_not_named() -> None:
 
 def test_impossible_non_preemptible_request_names_the_guarantee_and_the_node_size() -> None:
     departments = [a_department("a", 6), a_department("b", 2)]
-    asked = pending("w", "a", 7, preemptible=False)
-    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), departments, [asked]))["w"]
+    request = pending("w", "a", 7, preemptible=False)
+    decided = answers(a_snapshot(a_pool(nodes=nodes(4, 4)), departments, [request]))["w"]
     assert decided.reasons == (NotPreemptible(6, 7), Fragmented(8, 4, empty=True))
     assert decided.largest == 4

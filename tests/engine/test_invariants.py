@@ -39,13 +39,13 @@ def on_nodes(*claims: object) -> Snapshot:
     ],
 )
 def test_violation_in_a_state_is_reported(state: Snapshot, rule: int, about: str) -> None:
-    assert (rule, about) in {(found.rule, found.about) for found in of_state(state)}
+    assert (rule, about) in {(violation.rule, violation.about) for violation in of_state(state)}
 
 
 def test_department_without_a_quota_has_no_guarantee() -> None:
     stranger = replace(a_department("c"), quotas={})
     state = a_snapshot(a_pool(4), [stranger], [holding("h", "c", 1, preemptible=False)])
-    assert [found.sentence for found in of_state(state)] == ["1 units are non-preemptible, 0 are guaranteed"]
+    assert [violation.sentence for violation in of_state(state)] == ["1 units are non-preemptible, 0 are guaranteed"]
 
 
 def test_excess_that_lost_capacity_leaves_behind_is_no_violation() -> None:
@@ -88,11 +88,11 @@ ADMIT, RECLAIM, WAIT = DecisionKind.ADMIT, DecisionKind.RECLAIM, DecisionKind.WA
     ],
 )
 def test_violation_of_a_plan_is_reported(state: Snapshot, decisions: list[Decision], rule: int) -> None:
-    assert rule in {found.rule for found in of_plan(state, Plan("case", tuple(decisions)))}
+    assert rule in {violation.rule for violation in of_plan(state, Plan("case", tuple(decisions)))}
 
 
 def test_decision_for_an_unknown_claim_is_reported() -> None:
-    assert [found.about for found in of_plan(a_state(), Plan("case", (answered(ADMIT, own=1),)))] == ["w"]
+    assert [violation.about for violation in of_plan(a_state(), Plan("case", (answered(ADMIT, own=1),)))] == ["w"]
 
 
 def test_valid_plan_can_withdraw_a_notice_and_draw_from_a_recall() -> None:
@@ -108,8 +108,10 @@ def test_node_with_unknown_cpu_and_memory_has_no_limit_of_them() -> None:
     state = on_nodes(claim)
     assert of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=CARD),))) == ()
     lost = (Placed(0, "n9", (0,)),)
-    found = of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=lost),)))
-    assert {(one.rule, one.sentence) for one in found} == {(1, "a lost place has no room for it")}
+    violations = of_plan(state, Plan("case", (answered(ADMIT, own=1, placement=lost),)))
+    assert {(violation.rule, violation.sentence) for violation in violations} == {
+        (1, "a lost place has no room for it")
+    }
     small = a_state(claim, capacity=None, nodes=nodes(2, memory_mib=8))
-    found = of_plan(small, Plan("case", (answered(ADMIT, own=1, placement=CARD),)))
-    assert [one.sentence for one in found] == ["memory/n1 has no room for it"]
+    violations = of_plan(small, Plan("case", (answered(ADMIT, own=1, placement=CARD),)))
+    assert [violation.sentence for violation in violations] == ["memory/n1 has no room for it"]

@@ -56,9 +56,9 @@ def test_victims_are_permitted_and_never_cost_more_than_kueues() -> None:
             continue
         state = initial_state(snapshot, snapshot.pools[0], *rooms_of(snapshot))
         preemptor = preemptor_of(state, claim)
-        named = {other.id: other for other in snapshot.claims}
-        ours = [named[victim] for victim in decision.victims]
-        theirs = [named[victim] for victim in kueue["victims"]]
+        claims_by_id = {other.id: other for other in snapshot.claims}
+        ours = [claims_by_id[victim] for victim in decision.victims]
+        theirs = [claims_by_id[victim] for victim in kueue["victims"]]
         assert any(permitted(replace(preemptor, fairness=fairness), ours) for fairness in Fairness), snapshot.id
         if not snapshot.settings.fair_sharing and permitted(preemptor, theirs):
             assert cost(preemptor, ours) <= cost(preemptor, theirs), snapshot.id
@@ -107,9 +107,9 @@ def changed(snapshot: Snapshot, chance: random.Random) -> Snapshot:
 
 def test_variations_of_kueues_cases_match_a_search_of_every_set() -> None:
     chance, kinds = random.Random(1), Counter[str]()
-    found = list(cases())
+    all_cases = list(cases())
     for _ in range(examples(200, 4000)):
-        snapshot = changed(chance.choice(found)[0], chance)
+        snapshot = changed(chance.choice(all_cases)[0], chance)
         claim = next(claim for claim in snapshot.claims if claim.id == "in")
         flat, decision = Brute(snapshot, claim), answers(snapshot)["in"]
         if decision.decision is DecisionKind.IMPOSSIBLE:
@@ -120,8 +120,8 @@ def test_variations_of_kueues_cases_match_a_search_of_every_set() -> None:
             assert decision.decision == expected, snapshot
             kinds[f"{'inside' if flat.inside else 'above'} {expected}"] += 1
         if best is not None and not snapshot.settings.fair_sharing:
-            named = {other.id: other for other in snapshot.claims}
-            victims = tuple(named[victim] for victim in decision.victims)
+            claims_by_id = {other.id: other for other in snapshot.claims}
+            victims = tuple(claims_by_id[victim] for victim in decision.victims)
             assert flat.permitted(victims)
             assert flat.cost(victims) == flat.cost(best), snapshot
     assert min(kinds[f"inside {kind}"] for kind in ("admit", "reclaim", "wait")) > 5, kinds

@@ -51,10 +51,10 @@ def test_a_decision_names_the_nearest_lender(line: str) -> None:
 
 def lenders_of(departments: list[Department], capacity: int, *borrowed: tuple[str, int]) -> dict[str, int]:
     claims = [holding(f"x{n}", department, units) for n, (department, units) in enumerate(borrowed)]
-    found: dict[str, int] = {}
+    units_by_lender: dict[str, int] = {}
     for loan in loans_of(a_snapshot(a_pool(capacity), departments, claims), GPU):
-        found[loan.lender] = found.get(loan.lender, 0) + loan.units
-    return found
+        units_by_lender[loan.lender] = units_by_lender.get(loan.lender, 0) + loan.units
+    return units_by_lender
 
 
 LAB = [a_department("lab", 2), a_department("one", 1, parent="lab"), a_department("two", 2, parent="lab")]
@@ -137,5 +137,5 @@ def test_departments_borrow_exactly_what_they_use_above_their_guarantee(snapshot
         assert loan.borrower != loan.lender
         borrowed[loan.borrower] = borrowed.get(loan.borrower, 0) + loan.units
     for department in snapshot.departments:
-        mine = [c.units for c in snapshot.claims if c.department == department.id and c.state is ClaimState.HOLDING]
-        assert borrowed.get(department.id, 0) == max(0, sum(mine) - department.quotas["gpu"].guaranteed)
+        held = [c.units for c in snapshot.claims if c.department == department.id and c.state is ClaimState.HOLDING]
+        assert borrowed.get(department.id, 0) == max(0, sum(held) - department.quotas["gpu"].guaranteed)

@@ -34,8 +34,8 @@ def test_department_does_not_borrow_before_its_own_claim_that_must_stay_inside()
     assert decided["mine"].decision == "reclaim"
     assert (decided["more"].decision, decided["more"].reasons) == ("wait", (HeldFor("mine"),))
     after = carried_out(full, decide(full))
-    gone = replace(after, now=60, claims=tuple(claim for claim in after.claims if claim.state != "leaving"))
-    assert answers(gone)["mine"].decision == "admit"
+    without_leavers = replace(after, now=60, claims=tuple(claim for claim in after.claims if claim.state != "leaving"))
+    assert answers(without_leavers)["mine"].decision == "admit"
 
 
 def test_borrower_kept_waiting_by_a_reservation_of_its_department_preempts_nothing() -> None:
@@ -235,8 +235,8 @@ def test_leaver_of_a_team_does_not_stay_at_the_cost_of_its_parents_reservation()
         reserved = pending("own", "parent", 4, reserved=Reservation(4, ()), **more)
         return a_snapshot(a_pool(8), departments, [*leavers, reserved])
 
-    kept = decide(with_reservation(own_only=True))
-    assert (kept.withdrawn, [(d.decision, d.by) for d in kept.decisions]) == ((), [(DecisionKind.RECLAIM, 100)])
+    plan = decide(with_reservation(own_only=True))
+    assert (plan.withdrawn, [(d.decision, d.by) for d in plan.decisions]) == ((), [(DecisionKind.RECLAIM, 100)])
     assert decide(with_reservation()).withdrawn == ("of-team",)
 
 

@@ -78,8 +78,8 @@ def test_reason_names_missing_cpu_and_memory_and_the_closest_node() -> None:
         a_machine("n3", 8, 32_000, 64_000),
         a_machine("n4", 2, 256_000, 512_000),
     )
-    asked = pending("w", "a", 8, cpu_milli=48_000, memory_mib=48_000)
-    [reason] = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 22)], [asked]))["w"].reasons
+    request = pending("w", "a", 8, cpu_milli=48_000, memory_mib=48_000)
+    [reason] = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 22)], [request]))["w"].reasons
     assert reason == Fragmented(22, 2, machine=Machine("n3", 32_000, 64_000, 48_000, 48_000), empty=True)
     assert reason_from_json(reason_to_json(reason)) == reason
     assert sentence(reason) == (
@@ -150,18 +150,18 @@ def test_pools_that_share_a_node_share_its_pod_limit() -> None:
 
 def test_reason_names_the_device_of_which_no_node_has_enough() -> None:
     machines = (Node("n1", (Card(1),) * 4, devices={"rdma/hca": 2}), Node("n2", (Card(1),) * 4))
-    pool, asked = a_pool(nodes=machines), pending("w", "a", 1, devices={"rdma/hca": 1})
+    pool, request = a_pool(nodes=machines), pending("w", "a", 1, devices={"rdma/hca": 1})
     holder = holding("h", "a", 1, devices={"rdma/hca": 1}, placement=(Placed(0, "n1", (0,)),))
-    decided = answers(a_snapshot(pool, [a_department("a", 8)], [holder, asked]))["w"]
+    decided = answers(a_snapshot(pool, [a_department("a", 8)], [holder, request]))["w"]
     assert decided.placement == (Placed(0, "n1", (1,)),)
-    more = replace(asked, devices={"rdma/hca": 2})
+    more = replace(request, devices={"rdma/hca": 2})
     waiting = answers(a_snapshot(pool, [a_department("a", 8)], [replace(holder, preemptible=False), more]))["w"]
     assert sentence(waiting.reasons[0]).startswith(
         "There are enough cards, but no node has 2 × rdma/hca beside them: the closest is n1 with 1."
     )
-    never = replace(asked, devices={"rdma/hca": 3})
+    never = replace(request, devices={"rdma/hca": 3})
     assert answers(a_snapshot(pool, [a_department("a", 8)], [never]))["w"].decision is IMPOSSIBLE
-    nowhere = replace(asked, devices={"rdma/other": 1})
+    nowhere = replace(request, devices={"rdma/other": 1})
     assert answers(a_snapshot(pool, [a_department("a", 8)], [nowhere]))["w"].decision is IMPOSSIBLE
 
 
@@ -175,8 +175,8 @@ def test_pod_limits_and_devices_round_trip_as_json() -> None:
 
 def test_reason_of_a_gang_names_the_node_closest_for_its_next_pod() -> None:
     machines = a_machine("n1", 4, 16_000, None), a_machine("n2", 4, 12_000, None)
-    asked = pending("w", "a", 1, pods=4, cpu_milli=8_000)
-    decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], [asked]))["w"]
+    request = pending("w", "a", 1, pods=4, cpu_milli=8_000)
+    decision = answers(a_snapshot(a_pool(nodes=machines), [a_department("a", 8)], [request]))["w"]
     assert (decision.decision, decision.largest) == (IMPOSSIBLE, 3)
     assert decision.reasons == (Fragmented(8, 3, machine=Machine("n2", 4_000, 0, 8_000, 0), empty=True),)
 
@@ -186,8 +186,8 @@ def test_reason_names_no_node_where_cards_or_a_common_domain_are_missing() -> No
     departments = [a_department("a", 4)]
     cards = pending("w", "a", 3, cpu_milli=1_000)
     domain = pending("w", "a", 2, pods=2, cpu_milli=1_000, same_domain=True)
-    for asked in (cards, domain):
-        [reason] = answers(a_snapshot(a_pool(nodes=apart), departments, [asked]))["w"].reasons
+    for request in (cards, domain):
+        [reason] = answers(a_snapshot(a_pool(nodes=apart), departments, [request]))["w"].reasons
         assert reason == Fragmented(4, 2, empty=True)
 
 
@@ -423,7 +423,7 @@ def test_shared_card_partly_used_outside_the_quota_is_no_whole_card() -> None:
 
 def test_use_outside_the_quota_occupies_the_last_slices_of_a_mig_card() -> None:
     pool = a_pool(nodes=(Node("n1", (Card(8, outside=4),)),), unit="slice", mig="A100-80GB", nominal=8)
-    asked = [pending("w", "a", 4, profile="3g.40gb"), pending("x", "a", 1, profile="1g.10gb")]
-    decided = answers(a_snapshot(pool, [a_department("a", 8)], asked))
+    requests = [pending("w", "a", 4, profile="3g.40gb"), pending("x", "a", 1, profile="1g.10gb")]
+    decided = answers(a_snapshot(pool, [a_department("a", 8)], requests))
     assert decided["w"].placement == (Placed(0, "n1", (0,), 0),)
     assert decided["x"].decision is WAIT

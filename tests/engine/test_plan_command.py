@@ -64,10 +64,10 @@ WORLD = snapshot_to_json(
     ],
 )
 def test_invalid_line_gives_an_error_that_names_the_line(line: str, error: str) -> None:
-    [answer] = answers([line])
-    assert answer["error"].startswith("line 1: ")
-    assert error in answer["error"]
-    assert len(answer["error"]) < 300
+    [result] = answers([line])
+    assert result["error"].startswith("line 1: ")
+    assert error in result["error"]
+    assert len(result["error"]) < 300
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_wrong_value_gives_an_error_that_names_its_key_or_is_harmless(
     for step in path:
         place = place[step]
     place[last] = value
-    [answer] = answers([json.dumps(line)])
-    assert error in answer["error"] if error is not None else "decisions" in answer
+    [result] = answers([json.dumps(line)])
+    assert error in result["error"] if error is not None else "decisions" in result
 
 
 def test_mig_cards_with_too_many_slices_are_refused() -> None:
     pool = a_pool(nodes=nodes(1, units=10**9), mig="A100-80GB")
-    [answer] = answers([json.dumps(snapshot_to_json(a_snapshot(pool, [], [])))])
-    assert answer["error"] == "line 1: pools[0].nodes[0].cards[0].units: expected at most 64 slices, got 1000000000"
+    [result] = answers([json.dumps(snapshot_to_json(a_snapshot(pool, [], [])))])
+    assert result["error"] == "line 1: pools[0].nodes[0].cards[0].units: expected at most 64 slices, got 1000000000"
 
 
 VALUES = st.sampled_from(
@@ -127,8 +127,8 @@ def test_line_with_arbitrary_values_gets_a_plan_or_an_error(snapshot: Snapshot, 
             place = place[key]
         if key is not None:
             place[key] = deepcopy(data.draw(VALUES))  # the next round may write into it
-    [answer] = answers([json.dumps(line)])
-    assert ("error" in answer) != ("decisions" in answer)
+    [result] = answers([json.dumps(line)])
+    assert ("error" in result) != ("decisions" in result)
 
 
 def test_what_if_is_answered_for_every_line() -> None:
@@ -141,10 +141,10 @@ def test_what_if_is_answered_for_every_line() -> None:
 def test_what_if_of_a_drain_lists_the_claims_on_the_nodes() -> None:
     placed = {"placement": [{"pod": 0, "node": "n2", "cards": [0]}]}
     world = WORLD | {"claims": [claim | (placed if claim["id"] == "h" else {}) for claim in WORLD["claims"]]}
-    [answer] = answers([json.dumps(world)], [["drain", "n2", "n1"]])
-    assert answer["what_if"]["standing"] == {"n2": ["h"], "n1": []}
-    [answer] = answers([json.dumps(world)], [["request", "a", "gpu", "units_per_pod=1"]])
-    assert "standing" not in answer["what_if"]
+    [result] = answers([json.dumps(world)], [["drain", "n2", "n1"]])
+    assert result["what_if"]["standing"] == {"n2": ["h"], "n1": []}
+    [result] = answers([json.dumps(world)], [["request", "a", "gpu", "units_per_pod=1"]])
+    assert "standing" not in result["what_if"]
 
 
 def test_departments_can_be_nested_to_any_depth() -> None:

@@ -204,8 +204,8 @@ def test_claim_does_not_wait_for_cpu_on_a_node_without_a_cpu_limit() -> None:
         replace(claim, reserved=Reservation(8, (Placed(0, "n1", (1,)),))) if claim.id == "p" else claim
         for claim in claims
     ]
-    kept = answers(replace(snapshot, claims=tuple(later)))["p"]
-    assert (kept.placement, kept.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
+    decision = answers(replace(snapshot, claims=tuple(later)))["p"]
+    assert (decision.placement, decision.waiting_on) == ((Placed(0, "n1", (1,)),), ("l2",))
 
 
 def test_claims_behind_an_earlier_one_that_reserves_later_are_reviewed() -> None:

@@ -80,12 +80,12 @@ def scanned_places(claim: Claim, space: Space, free: Row) -> tuple[Placed, ...] 
         return None
     if not claim.same_domain:
         return _whole(scanned(claim, space, hosts, free), claim)
-    found = []
+    by_domain = []
     for domain in {host.domain for host in hosts if host.domain is not None}:
         part = [host for host in hosts if host.domain == domain]
         units = sum(_free_on(host, free) for host in part)
-        found.append((units, domain, _whole(scanned(claim, space, part, free), claim)))
-    return next((places for _, _, places in sorted(found, key=lambda entry: entry[:2]) if places), None)
+        by_domain.append((units, domain, _whole(scanned(claim, space, part, free), claim)))
+    return next((places for _, _, places in sorted(by_domain, key=lambda entry: entry[:2]) if places), None)
 
 
 def largest_tried(claim: Claim, pool: Pool, room: Room) -> int:
@@ -163,7 +163,7 @@ def test_room_is_restored_at_the_end_of_a_trial() -> None:
     assert room.row[card] == room.row[pool] == 1
 
 
-def test_free_in_both_follows_changes_of_both_rooms() -> None:
+def test_free_now_and_later_follows_changes_of_both_rooms() -> None:
     """Also during a trial in one of them, and after it."""
     space, card, pool = a_space(4, 8)
     now, later = Room(space), Room(space)

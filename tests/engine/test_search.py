@@ -69,8 +69,8 @@ def test_gang_among_many_small_claims_clears_whole_nodes_and_no_more() -> None:
     assert decision.decision == "reclaim"
     assert len(decision.victims) == 8
     assert len({victim[:2] for victim in decision.victims}) == 2
-    gone = [claim for claim in carried_out(snapshot, decide(snapshot)).claims if claim.state != "leaving"]
-    assert answers(replace(snapshot, claims=tuple(gone)))["w"].decision == "admit"
+    remaining = [claim for claim in carried_out(snapshot, decide(snapshot)).claims if claim.state != "leaving"]
+    assert answers(replace(snapshot, claims=tuple(remaining)))["w"].decision == "admit"
 
 
 def test_borrower_prefers_one_claim_of_three_units_to_two_of_two() -> None:

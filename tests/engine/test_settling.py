@@ -22,12 +22,12 @@ MOST = 60
 """The limit of passes; the longest of those that come to rest takes 17."""
 
 
-def named(world: World) -> str:
+def label(world: World) -> str:
     kinds = (world.fair, "fair", "by priority"), (world.nested, "nested", "flat"), (world.placed, "nodes", "units")
     return ", ".join(yes if true else no for true, yes, no in kinds)
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=named)
+@pytest.mark.parametrize("world", WORLDS, ids=label)
 def test_every_snapshot_comes_to_rest(world: World) -> None:
     """Of the first 8,000 of these pools 29 once did not: the same claims preempted each other for ever."""
     restless = [seed for seed in range(examples(250, 20_000)) if not played(a_crowd(seed, world), MOST).settled]
@@ -51,7 +51,7 @@ that had started by right was set back for a borrower with only a reservation, a
 reservation left for one behind it."""
 
 
-@pytest.mark.parametrize(("world", "seed"), RESTLESS, ids=lambda it: named(it) if isinstance(it, World) else str(it))
+@pytest.mark.parametrize(("world", "seed"), RESTLESS, ids=lambda it: label(it) if isinstance(it, World) else str(it))
 def test_pools_that_once_did_not_come_to_rest_do_so(world: World, seed: int) -> None:
     assert played(a_crowd(seed, world), MOST).settled
 

@@ -20,6 +20,6 @@ CASES = [
 def test_decisions_sensitive_to_a_small_change_of_the_engine_stay_the_same(case: dict[str, Any]) -> None:
     snapshot = parse_snapshot(case["snapshot"])
     plan = decide(snapshot)
-    answers = {d.claim: [str(d.decision), [*d.victims], [*d.waiting_on]] for d in plan.decisions}
-    assert (answers, [*plan.withdrawn]) == (case["answers"], case["withdrawn"])
+    decisions = {d.claim: [str(d.decision), [*d.victims], [*d.waiting_on]] for d in plan.decisions}
+    assert (decisions, [*plan.withdrawn]) == (case["answers"], case["withdrawn"])
     assert of_plan(snapshot, plan) == ()

@@ -121,14 +121,14 @@ def test_awaited_leavers_release_all_that_is_promised(seed: int) -> None:
             _add(free, space.taken(claims[decision.claim], decision.placement), -1)
     reserved = [decision for decision in plan.decisions if decision.decision is DecisionKind.RECLAIM]
     for decision in reserved:
-        then = [*free]
+        free_then = [*free]
         for leaver in decision.waiting_on:
-            _add(then, space.taken(claims[leaver], claims[leaver].placement))
+            _add(free_then, space.taken(claims[leaver], claims[leaver].placement))
         for other in reserved:
             if {*other.waiting_on} <= {*decision.waiting_on}:
-                _add(then, space.taken(claims[other.claim], other.placement), -1)
-        mine = space.taken(claims[decision.claim], decision.placement)
-        assert [slot for slot in mine if space.at[slot] != NO_MACHINE and then[slot] < 0] == [], decision
+                _add(free_then, space.taken(claims[other.claim], other.placement), -1)
+        needed = space.taken(claims[decision.claim], decision.placement)
+        assert [slot for slot in needed if space.at[slot] != NO_MACHINE and free_then[slot] < 0] == [], decision
 
 
 def _add(free: Row, vector: Vector, times: int = 1) -> None:
@@ -140,7 +140,7 @@ def _later(seed: int) -> list[Snapshot]:
     """The town once its plan is carried out, and changes that may happen until the next pass."""
     chance, town = random.Random(seed), a_town(seed)
     after = carried_out(town, decide(town))
-    gone = {claim.id for claim in after.claims if chance.random() < 0.2}
+    ended = {claim.id for claim in after.claims if chance.random() < 0.2}
     halved = tuple(
         replace(d, quotas={pool: replace(quota, guaranteed=quota.guaranteed // 2) for pool, quota in d.quotas.items()})
         if chance.random() < 0.3
@@ -154,7 +154,7 @@ def _later(seed: int) -> list[Snapshot]:
     return [
         after,
         replace(after, now=after.now + 10_000),
-        replace(after, claims=tuple(claim for claim in after.claims if claim.id not in gone)),
+        replace(after, claims=tuple(claim for claim in after.claims if claim.id not in ended)),
         replace(after, departments=halved),
         replace(after, pools=lost),
     ]
@@ -190,12 +190,16 @@ def test_no_claim_starts_on_units_that_a_reservation_counts_on() -> None:
     town = a_town(395)
     plan = decide(town)
     later = carried_out(town, plan)
-    gone = replace(later, now=1000, claims=tuple(claim for claim in later.claims if claim.state != "leaving"))
-    starts = {decision.claim for decision in decide(gone).decisions if decision.decision == "admit"}
+    without_leavers = replace(
+        later, now=1000, claims=tuple(claim for claim in later.claims if claim.state != "leaving")
+    )
+    starts = {decision.claim for decision in decide(without_leavers).decisions if decision.decision == "admit"}
     assert reserved(plan) <= starts
     other = carried_out(a_town(525), decide(a_town(525)))
-    gone = replace(other, now=1000, claims=tuple(claim for claim in other.claims if claim.state != "leaving"))
-    assert invariants.of_plan(gone, decide(gone)) == ()
+    without_leavers = replace(
+        other, now=1000, claims=tuple(claim for claim in other.claims if claim.state != "leaving")
+    )
+    assert invariants.of_plan(without_leavers, decide(without_leavers)) == ()
 
 
 @pytest.mark.parametrize("seed", [40, 197, 316, 357, 503, 529, 549, 642, 659])

@@ -133,13 +133,13 @@ def reasons_of_waiting(plan: Plan) -> dict[str, tuple[Reason, ...]]:
     """The reasons of claims that do not start, without moves and without the claim that `held_for` names: these depend on an
     order."""
 
-    def plain(reason: Reason) -> Reason:
+    def comparable(reason: Reason) -> Reason:
         if isinstance(reason, HeldFor):
             return HeldFor("")
         return replace(reason, moves=None) if isinstance(reason, Fragmented) else reason
 
     return {
-        decision.claim: tuple(map(plain, decision.reasons))
+        decision.claim: tuple(map(comparable, decision.reasons))
         for decision in plan.decisions
         if decision.decision in (DecisionKind.WAIT, DecisionKind.IMPOSSIBLE)
     }

@@ -42,8 +42,8 @@ ALL = Settings(pins={"kai-a100-80": "kai"}, cards={"SharedGPU=true": 4})
 class TestInventory:
     def test_node_without_a_gpu_is_left_out(self) -> None:
         amounts = {"cpu": "4", "memory": "16Gi"}
-        plain = {"metadata": {"name": "cpu-1"}, "spec": {}, "status": {"capacity": amounts, "allocatable": amounts}}
-        assert sharing.discover(plain) is None
+        cpu_node = {"metadata": {"name": "cpu-1"}, "spec": {}, "status": {"capacity": amounts, "allocatable": amounts}}
+        assert sharing.discover(cpu_node) is None
 
     def test_node_whose_gpu_is_not_offered_is_held_back(self) -> None:
         info = sharing.discover(node("dgx-a100-80-whole-0", amounts={"nvidia.com/gpu": None}))

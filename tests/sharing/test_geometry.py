@@ -47,7 +47,7 @@ def full_layouts(profiles: Mapping[str, Profile]) -> set[frozenset[Placement]]:
     return set(grow(frozenset()))
 
 
-def plain(product: str) -> dict[str, Profile]:
+def common_profiles(product: str) -> dict[str, Profile]:
     """Without media extensions and the 1g of double memory."""
     one = min(p.size for p in PRODUCTS[product].values())
     return {
@@ -57,15 +57,15 @@ def plain(product: str) -> dict[str, Profile]:
 
 @pytest.mark.parametrize("product", CARD_OF_EIGHT)
 def test_card_of_eight_slices_has_19_full_layouts_without_the_1g_of_double_memory(product: str) -> None:
-    assert len(full_layouts(plain(product))) == 19
+    assert len(full_layouts(common_profiles(product))) == 19
 
 
 def test_an_a30_has_five_full_layouts() -> None:
-    assert len(full_layouts(plain("A30"))) == 5
+    assert len(full_layouts(common_profiles("A30"))) == 5
 
 
 def test_layouts_agree_with_the_mig_user_guide() -> None:
-    layouts = [sorted(name for name, _ in layout) for layout in full_layouts(plain("A100-40GB"))]
+    layouts = [sorted(name for name, _ in layout) for layout in full_layouts(common_profiles("A100-40GB"))]
     assert ["3g.20gb", "3g.20gb"] in layouts
     assert ["3g.20gb", "4g.20gb"] in layouts
     assert ["1g.5gb"] * 7 in layouts
@@ -109,19 +109,19 @@ def test_mig_instances_cut_in_any_sequence_stay_inside_the_geometry(
             free.add(free.space.taken(old, places))
             continue
         name = names[other % len(names)]
-        asked = claim(number, units_per_pod=profiles[name].size, profile=name)
-        places = find_places(asked, pool, free)
+        request = claim(number, units_per_pod=profiles[name].size, profile=name)
+        places = find_places(request, pool, free)
         if places is None:
             continue
-        free.add(free.space.taken(asked, places), -1)
-        running[number] = (asked, places)
+        free.add(free.space.taken(request, places), -1)
+        running[number] = (request, places)
         check_geometry(profiles, running)
 
 
 def check_geometry(profiles: Mapping[str, Profile], running: Mapping[int, Any]) -> None:
     by_card: dict[int, list[Placement]] = {}
-    for asked, (placed,) in running.values():
-        by_card.setdefault(placed.cards[0], []).append((asked.profile, placed.start))
+    for request, (placed,) in running.values():
+        by_card.setdefault(placed.cards[0], []).append((request.profile, placed.start))
     for card in by_card.values():
         slices = [slice_ for placement in card for slice_ in covered(profiles, placement)]
         assert len(slices) == len(set(slices)), card
@@ -157,15 +157,15 @@ def test_memory_and_compute_of_a_shared_card_are_never_given_out_twice(
             old, _, places = running.pop(sorted(running)[which % len(running)])
             free.add(free.space.taken(old, places))
             continue
-        asked = a_request(info, which, other)
-        if system.validate(asked, SETTINGS):
+        request = a_request(info, which, other)
+        if system.validate(request, SETTINGS):
             continue
-        one = claim(number, units_per_pod=charge(asked, system.ABOUT), cores_per_pod=asked.cores)
+        one = claim(number, units_per_pod=charge(request, system.ABOUT), cores_per_pod=request.cores)
         places = find_places(one, pool, free)
         if places is None:
             continue
         free.add(free.space.taken(one, places), -1)
-        running[number] = (one, asked, places)
+        running[number] = (one, request, places)
         check_cards(info, running)
 
 
@@ -179,11 +179,11 @@ def a_request(info: NodeInfo, which: int, other: int) -> Request:
 
 def check_cards(info: NodeInfo, running: Mapping[int, Any]) -> None:
     units, cores = [0] * len(info.cards), [0] * len(info.cards)
-    for _, asked, (placed,) in running.values():
+    for _, request, (placed,) in running.values():
         for index in placed.cards:
-            units[index] += asked.units // len(placed.cards)
-            cores[index] += asked.cores or 0
-        assert len(placed.cards) == asked.cards
+            units[index] += request.units // len(placed.cards)
+            cores[index] += request.cores or 0
+        assert len(placed.cards) == request.cards
     for card in info.cards:
         assert units[card.index] <= card.units
         assert cores[card.index] <= (card.cores or 10**9)

@@ -112,9 +112,9 @@ class TestDerived:
 
     def test_profile_name_of_another_driver_is_recognised_by_its_part_of_the_memory(self) -> None:
         for name, size in (("1g.24gb", 1), ("3g.95gb", 4), ("7g.189gb", 8), ("2g.47gb", 2)):
-            found = profile_of("GB200-186GB", name)
-            assert found is not None
-            assert found.size == size
+            profile = profile_of("GB200-186GB", name)
+            assert profile is not None
+            assert profile.size == size
         assert [is_derived("GB200-186GB", name) for name in ("1g.24gb", "1g.23gb")] == [True, False]
 
     @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ class TestDerived:
         table = PRODUCTS[key]
         plain = [name for name in table if "+" not in name and not name.endswith("-me")]
         names = data.draw(st.lists(st.sampled_from(plain), min_size=1, max_size=3, unique=True))
-        found = guessed(table.gb * 1024, names)
-        assert found is not None
+        guess = guessed(table.gb * 1024, names)
+        assert guess is not None
         for name in names:
-            assert PRODUCTS[found][name].size / PRODUCTS[found].slices == table[name].size / table.slices
+            assert PRODUCTS[guess][name].size / PRODUCTS[guess].slices == table[name].size / table.slices
 
     def test_node_reports_that_slices_are_derived(self) -> None:
         (gb200,) = of_field("mig-gb200-24gb")

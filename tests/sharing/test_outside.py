@@ -179,8 +179,8 @@ def test_kai_reservation_pod_does_not_count_beside_its_tenants(label: str) -> No
 def test_mig_instance_of_unknown_profile_counts_as_the_largest_on_its_node() -> None:
     instances = {"1g.10gb": 2, "3g.40gb": 1}
     held = {"dra-mig": (Held(device="gpu-0-mig-9-4-4"),)}
-    found = list(parts(pod({}), [Offered("dra-mig", 8, "A100-80GB", instances)], held, Settings()))
-    assert found == [("dra-mig", Part(4, device="gpu-0-mig-9-4-4", profile="3g.40gb"))]
+    taken_parts = list(parts(pod({}), [Offered("dra-mig", 8, "A100-80GB", instances)], held, Settings()))
+    assert taken_parts == [("dra-mig", Part(4, device="gpu-0-mig-9-4-4", profile="3g.40gb"))]
 
 
 def test_known_card_is_taken_and_others_where_the_portals_work_leaves_room() -> None:

@@ -25,8 +25,8 @@ def cut(product: str, count: int, **instances: int) -> dict[str, Any]:
     """A node under strategy mixed with other instances, and the labels that count them."""
     own = [f"nvidia.com/mig-{name}" for name in ("1g.10gb", "2g.20gb", "3g.40gb")]
     new = {f"nvidia.com/mig-{name.replace('_', '.')}": str(amount) for name, amount in instances.items()}
-    gone: dict[str, str | None] = {f"{name}.count": None for name in own}
-    labels = gone | {f"{name}.count": amount for name, amount in new.items()}
+    removed: dict[str, str | None] = {f"{name}.count": None for name in own}
+    labels = removed | {f"{name}.count": amount for name, amount in new.items()}
     return node(
         MIXED, labels={**labels, PRODUCT: product, COUNT: str(count)}, amounts={**dict.fromkeys(own), **new}
     )  # fmt: skip
