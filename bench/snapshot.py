@@ -112,7 +112,7 @@ def measure(pool: Any) -> None:
     wall, ours = seconds(cold)
     wall_again, again = seconds(lambda: load_snapshot(pool.group, now=now))
     _, bare = seconds(lambda: list(rows.order_by("public_id").values_list(*CLAIM_COLUMNS)))
-    _, models = seconds(lambda: list(rows.select_related("department", "pool", "held_for")))
+    _, models = seconds(lambda: list(rows.select_related("department", "pool", "preempted_for")))
     print(
         f"{rows.count():6} claims: {len(queries)} queries, {ours:.3f} CPU s ({wall:.3f} s with the database), "
         f"with the rules unchanged {again:.3f} ({wall_again:.3f})   "

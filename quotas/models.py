@@ -528,7 +528,7 @@ class Claim(ClaimAmounts, models.Model):
     idle_since = models.DateTimeField(null=True)  # by measurement; null: busy, or not measured
     leave_by = models.DateTimeField(null=True)  # end of its notice: SIGTERM is due, and its grace begins
     term_at = models.DateTimeField(null=True)  # SIGTERM was sent: it cannot go back to holding
-    held_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="held_by")
+    preempted_for = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     released_at = models.DateTimeField(null=True)
     until = models.DateTimeField(null=True)  # when a recall ends automatically
     reserved = models.JSONField(null=True)  # {"units": 4, "places": […]}

@@ -68,7 +68,7 @@ class RecallOut(serializers.ModelSerializer[Claim]):
 def serializer_context(actor: Actor, recalls: Collection[Claim]) -> dict[str, Any]:
     """The context of RecallOut for all these recalls, read at once."""
     awaited = {id for recall in recalls for id in recall.waiting_on}
-    leaving = Claim.objects.filter(Q(held_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
+    leaving = Claim.objects.filter(Q(preempted_for__in=recalls) | Q(public_id__in=awaited), state=ClaimState.LEAVING)
     return {"reader": Reader(actor), "leavers": leavers([*recalls, *leaving.select_related("department", "pool")])}
 
 

@@ -121,9 +121,11 @@ def fixed_work_is_guaranteed() -> Iterator[Violation]:
 
 
 def reservations_are_of_pending_claims() -> Iterator[Violation]:
-    leaving = Claim.objects.filter(state=ClaimState.LEAVING, held_for__isnull=False).select_related("held_for")
+    leaving = Claim.objects.filter(state=ClaimState.LEAVING, preempted_for__isnull=False).select_related(
+        "preempted_for"
+    )
     for claim in leaving:
-        for_whom = claim.held_for
+        for_whom = claim.preempted_for
         if for_whom is not None and for_whom.state == ClaimState.RELEASED:
             message = N_("%(claim)s is leaving for %(other)s, which has ended")
             yield Violation(message, {"claim": claim.public_id, "other": for_whom.public_id})

@@ -92,7 +92,7 @@ def going_away(live: Live, departments: Collection[int], seen: Collection[int]) 
     claims = list(live.all_claims())
     takers = {claim.pk: live.departments[claim.department_id] for claim in claims}
     departures = [
-        Departure(claim, *_of(live, claim, seen), live.pools[claim.pool_id], takers.get(claim.held_for_id or 0))
+        Departure(claim, *_of(live, claim, seen), live.pools[claim.pool_id], takers.get(claim.preempted_for_id or 0))
         for claim in claims
         if claim.state == ClaimState.LEAVING and claim.department_id in departments
     ]

@@ -53,7 +53,7 @@ class LiveClaim(ClaimAmounts):
     max_runtime: int | None
     until: dt.datetime | None
     leave_by: dt.datetime | None
-    held_for_id: int | None
+    preempted_for_id: int | None
     promised_at: dt.datetime | None
     reserved: dict[str, Any] | None
     placement: list[dict[str, Any]] | None
@@ -256,8 +256,8 @@ def leavers(claims: Iterable[AnyClaim]) -> dict[int, list[AnyClaim]]:
     leaving = {claim.public_id: claim for claim in claims if claim.state == ClaimState.LEAVING}
     by_claim: dict[int, dict[str, AnyClaim]] = defaultdict(dict)
     for leaver in leaving.values():
-        if leaver.held_for_id:
-            by_claim[leaver.held_for_id][leaver.public_id] = leaver
+        if leaver.preempted_for_id:
+            by_claim[leaver.preempted_for_id][leaver.public_id] = leaver
     for claim in claims:
         for id in claim.waiting_on if claim.state == ClaimState.PENDING else ():
             if id in leaving:
@@ -282,7 +282,7 @@ def _on_way(live: Live, pool: int) -> dict[int, int]:
             awaiting[leaver].append(pk)
     for leaver, waiting in sorted(awaiting.items(), key=lambda each: (len(each[1]), each[0].pk)):
         left = leaver.units
-        for pk in sorted(waiting, key=lambda pk: (pk != leaver.held_for_id, pk)):
+        for pk in sorted(waiting, key=lambda pk: (pk != leaver.preempted_for_id, pk)):
             given = min(left, titles.get(pk, 0) - on_way[pk])
             left, on_way[pk] = left - given, on_way[pk] + given
     return on_way

@@ -45,8 +45,8 @@ class Departures:
     def enter(self, leaver: Claim) -> None:
         """The claim leaves: for the claim that the snapshot says, if any."""
         self.leaving[leaver.id] = leaver
-        if leaver.held_for is not None:
-            self.leaves_for[leaver.id] = leaver.held_for
+        if leaver.preempted_for is not None:
+            self.leaves_for[leaver.id] = leaver.preempted_for
 
     def stay(self, leaver: Claim) -> None:
         """The claim does not leave after all."""
@@ -81,7 +81,7 @@ class Departures:
         then unclaimed ones, then others; each group by the time at which they have left."""
 
         def order(leaver: Claim) -> tuple[int, int, ClaimId]:
-            its_own = claim.id in (self.leaves_for.get(leaver.id), leaver.held_for)
+            its_own = claim.id in (self.leaves_for.get(leaver.id), leaver.preempted_for)
             return 0 if its_own else 1 if self.is_unclaimed(leaver.id) else 2, self._gone_by(leaver), leaver.id
 
         ids = self.leaving.keys() if among is None else self.leaving.keys() & among
@@ -537,7 +537,7 @@ class PassState:
         self.preempted.pop(victim.id, None)
         self.departures.stay(victim)
         if victim.state is ClaimState.LEAVING:
-            victim = replace(victim, state=ClaimState.HOLDING, leave_by=None, held_for=None)
+            victim = replace(victim, state=ClaimState.HOLDING, leave_by=None, preempted_for=None)
             self.claims[victim.id] = victim
         for machine in self._machines(victim):
             self.leaving_on[machine].discard(victim.id)

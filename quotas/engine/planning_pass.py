@@ -174,9 +174,9 @@ class PlanningPass:
         still runs, and the limits allow their units."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
-            if leaver.held_for is None or (leaver.leave_by is not None and leaver.leave_by <= state.now):
+            if leaver.preempted_for is None or (leaver.leave_by is not None and leaver.leave_by <= state.now):
                 continue  # not preempted by an earlier pass, or its notice is over
-            needed = leaver.held_for in preemptors or state.departures.awaited.get(leaver.id)
+            needed = leaver.preempted_for in preemptors or state.departures.awaited.get(leaver.id)
             if not needed and state.may_return(leaver):
                 state.unpreempt(leaver)
                 self._let_stay.add(leaver.id)
@@ -390,7 +390,7 @@ class PlanningPass:
             claim = replace(claim, reserved=Reservation(claim.units, made_before.placement or ()))
         state.give_up(claim)
         unclaimed = [state.departures.leaving[id] for id in waited_for if state.departures.is_unclaimed(id)]
-        could_stay = [each for each in unclaimed if may_stay(state, each.id) and each.held_for in (None, claim.id)]
+        could_stay = [each for each in unclaimed if may_stay(state, each.id) and each.preempted_for in (None, claim.id)]
         return self._renew(claim, could_stay)
 
     def _renew(self, claim: Claim, leavers: Collection[Claim]) -> Decision | None:

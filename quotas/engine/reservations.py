@@ -123,7 +123,7 @@ def may_stay(state: PassState, leaver: ClaimId) -> bool:
     that is entirely on lost capacity, because it frees nothing."""
     if leaver in state.stranded and state.stranded[leaver] == state.departures.leaving[leaver].units:
         return False
-    return leaver in state.preempted or state.departures.leaving[leaver].held_for is not None
+    return leaver in state.preempted or state.departures.leaving[leaver].preempted_for is not None
 
 
 def needs_all(state: PassState, claim: Claim, leavers: Collection[ClaimId]) -> bool:

@@ -24,6 +24,8 @@ Reader = Callable[[object, str], Any]
 
 ANNOTATIONS = frozenset({"kueue"})
 """Keys of a snapshot with what another scheduler decided; they are skipped."""
+RENAMED = {"held_for": "preempted_for"}
+"""Keys of a claim in snapshots that older versions have recorded, and their present names."""
 MOST_SLICES = 64
 """The most slices of a card that MIG cuts: each costs time, and no real card has more than 8."""
 SHOWN = 60
@@ -67,7 +69,7 @@ def claim_from_json(data: object, key: str, pools: Mapping[Any, Pool], *, record
     """Read one claim. With a profile and no `units_per_pod`, it is charged the profile's slices (0 for an unknown profile).
     Without `asked_per_pod`, `units_per_pod` is what a pod takes of a card, and the charge is computed, unless the claim is
     `recorded`. Raises SnapshotError."""
-    given = _instance(dict, "an object", data, key)
+    given = {RENAMED.get(name, name): value for name, value in _instance(dict, "an object", data, key).items()}
     if given.get("units_per_pod") is None and given.get("profile") is not None:
         pool = pools.get(given.get("pool"))
         profile = profile_of(pool.mig if pool else None, _text(given["profile"], f"{key}.profile"))

@@ -129,8 +129,8 @@ class Claim:
     department that start later use these units; the recall is charged only for what they leave.
 
     `own_only` claims never borrow, nor do recalls and those not `preemptible` (`must_stay_inside`). One that was preempted
-    waits since `queued_at` and does not borrow again before `backoff_until`. A leaving claim was preempted for the claim
-    `held_for`; a pending one was promised its `reserved` units and places.
+    waits since `queued_at` and does not borrow again before `backoff_until`. A leaving claim may
+    have been `preempted_for` another; a pending one was promised its `reserved` units and places.
     """
 
     id: Annotated[ClaimId, NotEmpty()]
@@ -150,7 +150,7 @@ class Claim:
     own_only: bool = False
     backoff_until: Time | None = None
     leave_by: Time | None = None
-    held_for: ClaimId | None = None
+    preempted_for: ClaimId | None = None
     reserved: Reservation | None = None
     placement: tuple[Placed, ...] | None = None
 

@@ -325,7 +325,7 @@ def _covers(row: Quarantine, claim: Claim) -> bool:
 
 def that_stops(claim: Claim) -> Quarantine | None:
     """The quarantine for which the claim has to leave; None if it leaves for another reason, or not at all."""
-    if claim.state == ClaimState.HOLDING or claim.held_for_id is not None:
+    if claim.state == ClaimState.HOLDING or claim.preempted_for_id is not None:
         return None
     nodes = {place["node"] for place in claim.placement or ()}
     rows = Quarantine.objects.filter(

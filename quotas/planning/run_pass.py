@@ -148,7 +148,7 @@ class Recorder:
         """Let the victim continue, unless SIGTERM is already being sent."""
         claim = self.claims[claim_id]
         if self._change(claim, {"state": ClaimState.LEAVING, "term_at": None}, state=ClaimState.HOLDING,
-                        leave_by=None, held_for=None):  # fmt: skip
+                        leave_by=None, preempted_for=None):  # fmt: skip
             self._log(claim, "withdraw", {"claim": claim_id})
 
     def _admit(self, claim: Claim, decision: e.Decision) -> None:
@@ -219,7 +219,11 @@ class Recorder:
         """Begin the victim's notice: it is leaving now, and what it frees is kept for the beneficiary."""
         leave_by = self.now + dt.timedelta(seconds=victim.notice)
         return self._change(
-            victim, {"state": ClaimState.HOLDING}, state=ClaimState.LEAVING, leave_by=leave_by, held_for=beneficiary
+            victim,
+            {"state": ClaimState.HOLDING},
+            state=ClaimState.LEAVING,
+            leave_by=leave_by,
+            preempted_for=beneficiary,
         )
 
     def _change(self, claim: Claim, condition: dict[str, Any], **values: Any) -> bool:

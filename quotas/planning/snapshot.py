@@ -232,7 +232,7 @@ CLAIM_COLUMNS = (
     "public_id", "department__slug", "pool__slug", "user_id", "pods", "units_per_pod", "priority", "state", "submitted_at",
     "queued_at", "started_at", "checkpointed_at", "checkpoint_every", "idle_since", "min_runtime", "max_runtime",
     "preemptible", "own_only", "cores_per_pod", "asked_per_pod", "profile", "same_domain", "cpu_milli", "memory_mib",
-    "devices", "backoff_until", "leave_by", "held_for__public_id", "reserved", "placement", "notice", "grace",
+    "devices", "backoff_until", "leave_by", "preempted_for__public_id", "reserved", "placement", "notice", "grace",
     "pool__min_runtime",
 )  # fmt: skip
 
@@ -285,7 +285,7 @@ def claim_of(claim: Claim) -> e.Claim:
             "department__slug": claim.department.slug,
             "pool__slug": claim.pool.slug,
             "pool__min_runtime": claim.pool.min_runtime,
-            "held_for__public_id": claim.held_for.public_id if claim.held_for else None,
+            "preempted_for__public_id": claim.preempted_for.public_id if claim.preempted_for else None,
         }
     )
 
@@ -320,7 +320,7 @@ def _claim(row: Mapping[str, Any]) -> e.Claim:
         devices=row["devices"] or {},
         backoff_until=row["backoff_until"],
         leave_by=row["leave_by"],
-        held_for=e.ClaimId(row["held_for__public_id"]) if row["held_for__public_id"] else None,
+        preempted_for=e.ClaimId(row["preempted_for__public_id"]) if row["preempted_for__public_id"] else None,
         reserved=reservation_of(row["reserved"]) if row["reserved"] else None,
         placement=places_of(row["placement"]) if row["placement"] else None,
         # Frozen at admission; for a pending claim the pool's current values apply.

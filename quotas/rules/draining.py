@@ -64,7 +64,7 @@ def announce(
         first = all_deadlines.get(claim.public_id)
         leave_by = max(now, dt.datetime.fromisoformat(first)) if first else ends(claim, now=now)
         if Claim.objects.filter(pk=claim.pk, state=ClaimState.HOLDING).update(
-            state=ClaimState.LEAVING, leave_by=leave_by, held_for=None
+            state=ClaimState.LEAVING, leave_by=leave_by, preempted_for=None
         ):
             all_deadlines[claim.public_id] = leave_by.isoformat()
             wake("workloads.converge", claim=claim.public_id)
@@ -85,14 +85,14 @@ def withdraw(claims: Iterable[Claim], deadlines: Mapping[str, str], *, now: dt.d
     for claim in claims:
         if (
             claim.public_id not in deadlines
-            or claim.held_for_id
+            or claim.preempted_for_id
             or claim.term_at
             or (claim.leave_by and claim.leave_by <= now)
         ):
             continue
         if available(read([claim.pool]), claim.department_id, claim.pool_id) < claim.units:
             continue
-        if Claim.objects.filter(pk=claim.pk, state=ClaimState.LEAVING, term_at=None, held_for=None).update(
+        if Claim.objects.filter(pk=claim.pk, state=ClaimState.LEAVING, term_at=None, preempted_for=None).update(
             state=ClaimState.HOLDING, leave_by=None
         ):
             stay.append(claim.public_id)

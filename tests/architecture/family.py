@@ -83,7 +83,9 @@ def _work(family: Family, pool: Pool, author: User) -> None:
     """A workload of vision in each state, and decisions with workloads of vision and nlp on both sides."""
     departments, people = family.departments, family.people
     asking = make.claim(departments["nlp"], pool, 4, user=people["sibling_member"], position=2)
-    victim = _marked(family, pool, author, 1, ClaimState.LEAVING, borrowed={departments["nlp"]: 1}, held_for=asking)
+    victim = _marked(
+        family, pool, author, 1, ClaimState.LEAVING, borrowed={departments["nlp"]: 1}, preempted_for=asking
+    )
     runs = _marked(family, pool, author, 2, ClaimState.HOLDING, own=2)
     waits = _marked(family, pool, author, 3, ClaimState.PENDING, position=1)
     _marked(family, pool, author, 4, ClaimState.RELEASED)

@@ -98,9 +98,11 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
         elif claim.id in preemptors:
             notice = next(n for n in (claim.notice, pool.notice, snapshot.settings.notice) if n is not None)
             leave_by = snapshot.now + notice
-            claims.append(replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptors[claim.id]))
+            claims.append(
+                replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, preempted_for=preemptors[claim.id])
+            )
         elif claim.id in plan.withdrawn:
-            claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None))
+            claims.append(replace(claim, state=ClaimState.HOLDING, leave_by=None, preempted_for=None))
         else:
             claims.append(claim)
     return replace(snapshot, claims=tuple(claims))

@@ -59,7 +59,7 @@ def _queued_again(claims: Iterable[Claim], now: int) -> tuple[Claim, ...]:
     """Preempted claims have gone and are queued again with their original time in the queue (rule 19)."""
     return tuple(
         replace(
-            claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, placement=None, queued_at=now
+            claim, state=ClaimState.PENDING, started_at=None, leave_by=None, preempted_for=None, placement=None, queued_at=now
         )
         if claim.state is ClaimState.LEAVING
         else claim

@@ -94,7 +94,7 @@ def test_lower_priority_is_preempted_first_even_if_more_work_is_lost() -> None:
 def test_reservation_waits_for_its_leavers_without_new_victims() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
-        leaving("going", "nlp", 4, held_for="w", leave_by=300),
+        leaving("going", "nlp", 4, preempted_for="w", leave_by=300),
         holding("h", "nlp", 4),
         pending("w", "vision", 4, reserved=Reservation(4)),
     ]
@@ -105,7 +105,7 @@ def test_reservation_waits_for_its_leavers_without_new_victims() -> None:
 def test_reserved_units_cannot_be_borrowed_by_others() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
     claims = [
-        leaving("going", "nlp", 2, held_for="w"),
+        leaving("going", "nlp", 2, preempted_for="w"),
         holding("h", "nlp", 4, priority=100),
         pending("w", "vision", 4, reserved=Reservation(4)),
         pending("thief", "nlp", 2, priority=100),
@@ -130,7 +130,7 @@ def test_unreserved_leavers_serve_the_next_claim_before_anything_is_preempted() 
 
 def test_recall_is_withdrawn_when_the_preemptor_is_cancelled_before_the_deadline() -> None:
     departments = [a_department("vision", 4), a_department("nlp", 4)]
-    claims = [holding("h", "nlp", 4), leaving("recalled", "nlp", 4, held_for="cancelled")]
+    claims = [holding("h", "nlp", 4), leaving("recalled", "nlp", 4, preempted_for="cancelled")]
     assert decide(a_snapshot(a_pool(8), departments, claims)).withdrawn == ("recalled",)
     assert decide(a_snapshot(a_pool(8), departments, claims, now=300)).withdrawn == ()
 

@@ -125,7 +125,7 @@ def test_alternative_that_conflicts_with_the_rest_of_the_pass_is_not_worse_by_co
 def test_reservation_from_an_earlier_pass_is_not_counted_twice() -> None:
     """`mine` already waits for a leaver, and needs one more victim since a card was lost."""
     claims = [
-        leaving("gone", "nlp", 1, held_for="mine"), holding("a", "nlp", 1), holding("b", "speech", 1, started_at=-9000),
+        leaving("gone", "nlp", 1, preempted_for="mine"), holding("a", "nlp", 1), holding("b", "speech", 1, started_at=-9000),
         pending("mine", "vision", 2, reserved=Reservation(2)),
     ]  # fmt: skip
     snapshot = a_snapshot(a_pool(3, nominal=4), [a_department("vision", 2), *OTHERS], claims)

@@ -120,7 +120,7 @@ def test_budget_for_one_pool_holds_back_claims_of_that_pool_only() -> None:
 
 def test_used_up_budget_does_not_affect_running_and_leaving_work() -> None:
     vision = a_department("a", 2, budgets=(spent(),))
-    claims = [holding("h", "a", 2), leaving("l", "a", 1, held_for="gone")]
+    claims = [holding("h", "a", 2), leaving("l", "a", 1, preempted_for="gone")]
     plan = decide(a_snapshot(a_pool(4), [vision], claims))
     assert (plan.decisions, plan.withdrawn) == ((), ("l",))
 
@@ -128,7 +128,7 @@ def test_used_up_budget_does_not_affect_running_and_leaving_work() -> None:
 def test_a_reservation_ends_when_the_budget_is_used_up() -> None:
     """Its victim keeps running."""
     claims = [
-        leaving("l", "b", 2, held_for="w", leave_by=50),
+        leaving("l", "b", 2, preempted_for="w", leave_by=50),
         pending("w", "a", 2, reserved=Reservation(2)),
     ]
     snapshot = a_snapshot(a_pool(2), [a_department("a", 2), a_department("b")], claims)

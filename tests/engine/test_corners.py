@@ -35,7 +35,7 @@ def test_pool_without_nodes_or_capacity_has_the_sum_of_the_guarantees() -> None:
 
 def test_paused_department_gives_up_its_reservation() -> None:
     claims = [
-        leaving("l", "b", 2, held_for="w"),
+        leaving("l", "b", 2, preempted_for="w"),
         pending("w", "a", 2, reserved=Reservation(2)),
         pending("v", "c", 2),
     ]

@@ -85,7 +85,7 @@ def test_notices_are_withdrawn_so_that_no_department_ends_below_the_preemptors()
     """`large` alone would be enough if the preemptor's department held nothing else; if x and y left, c and d would end below
     it."""
     leavers = [leaving("own", "a", 1), leaving("large", "b", 2), leaving("x", "c", 3), leaving("y", "d", 3)]
-    claims = [replace(claim, held_for="w") for claim in leavers]  # type: ignore[arg-type]
+    claims = [replace(claim, preempted_for="w") for claim in leavers]  # type: ignore[arg-type]
     claims += [holding("hb", "b", 2), holding("hc", "c", 1), holding("hd", "d", 1)]
     claims += [pending("w", "a", 2, reserved=Reservation(2, ()))]
     plan = decide(a_snapshot(a_pool(13), [a_department(id) for id in "abcd"], claims, fair_sharing=True))

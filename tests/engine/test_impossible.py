@@ -26,7 +26,7 @@ def test_claim_behind_an_impossible_one_keeps_its_hold() -> None:
         holding("h1", "a", 3, priority=1),
         holding("h3", "a", 1),
         holding("own", "b", 2, preemptible=False),
-        leaving("l", "a", 2, held_for="mine", leave_by=60),
+        leaving("l", "a", 2, preempted_for="mine", leave_by=60),
         pending("never", "b", 8, priority=1, preemptible=False, submitted_at=-30),
         pending("behind", "b", 2, preemptible=False, submitted_at=-20),
         pending("more", "a", 2, priority=1),
@@ -46,7 +46,7 @@ def test_reasons_of_impossible_claims_do_not_depend_on_input_order() -> None:
     claims = [
         pending("other", "a", 1, preemptible=False),
         pending("reserved", "a", 2, preemptible=False, reserved=Reservation(2, ())),
-        leaving("l", "b", 2, held_for="reserved"),
+        leaving("l", "b", 2, preempted_for="reserved"),
     ]
     snapshot = a_snapshot(a_pool(4), [a_department("a", 0), a_department("b", 4)], claims)
     for given in (claims, claims[::-1]):

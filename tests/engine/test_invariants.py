@@ -97,7 +97,7 @@ def test_decision_for_an_unknown_claim_is_reported() -> None:
 
 def test_valid_plan_can_withdraw_a_notice_and_draw_from_a_recall() -> None:
     recall = holding("r", "a", 2, pods=0, started_at=-900)
-    state = a_state(recall, leaving("l", "b", 1, held_for="x"), pending("w", "a", 2))
+    state = a_state(recall, leaving("l", "b", 1, preempted_for="x"), pending("w", "a", 2))
     plan = Plan("case", (answered(ADMIT, own=2),), withdrawn=("l",))  # type: ignore[arg-type]
     assert of_plan(state, plan) == of_state(state) == ()
 

@@ -42,7 +42,7 @@ def test_borrower_kept_waiting_by_a_reservation_of_its_department_preempts_nothi
     """By priority `more` could preempt h, but it could not start even then."""
     claims = [
         holding("h", "b", 2),
-        leaving("l", "b", 2, held_for="mine"),
+        leaving("l", "b", 2, preempted_for="mine"),
         pending("mine", "a", 2, own_only=True, reserved=Reservation(2, ())),
         pending("more", "a", 1, priority=1),
     ]
@@ -210,9 +210,9 @@ def test_leaver_does_not_stay_if_a_reservation_would_lose_its_right() -> None:
     because they leave."""
     claims = [
         holding("kept", "a", 1, preemptible=False),
-        leaving("small", "a", 1, held_for="second"),
-        leaving("large", "a", 4, held_for="first"),
-        leaving("borrower", "a", 2, held_for="first"),
+        leaving("small", "a", 1, preempted_for="second"),
+        leaving("large", "a", 4, preempted_for="first"),
+        leaving("borrower", "a", 2, preempted_for="first"),
         pending("second", "a", 2, priority=1, preemptible=False, submitted_at=-20, reserved=Reservation(2, ())),
         pending("first", "a", 2, priority=2, preemptible=False, reserved=Reservation(2, ())),
     ]
@@ -227,7 +227,7 @@ def test_leaver_of_a_team_does_not_stay_at_the_cost_of_its_parents_reservation()
     """A claim that must stay inside the guarantee keeps its reservation; one that may borrow would keep it anyway."""
     departments = [a_department("parent", 4), a_department("team", parent="parent"), a_department("other", 4)]
     leavers = [
-        leaving("of-team", "team", 4, held_for="gone", leave_by=300),
+        leaving("of-team", "team", 4, preempted_for="gone", leave_by=300),
         leaving("others", "other", 4, leave_by=100),
     ]
 
@@ -305,8 +305,8 @@ def test_borrower_is_reviewed_when_a_claim_of_its_department_takes_its_right() -
 def test_last_reservation_is_given_up_when_the_pool_shrinks() -> None:
     """Both claims were promised a start when h0 and h1 are gone; since then the pool has lost a unit."""
     claims = [
-        leaving("h0", "b", 1, held_for="first"),
-        leaving("h1", "b", 1, held_for="second"),
+        leaving("h0", "b", 1, preempted_for="first"),
+        leaving("h1", "b", 1, preempted_for="second"),
         pending("first", "a", 1, submitted_at=-20, reserved=Reservation(1, ())),
         pending("second", "a", 1, reserved=Reservation(1, ())),
     ]
@@ -320,8 +320,8 @@ def test_last_reservation_is_given_up_when_the_pool_shrinks() -> None:
 
 def test_reservation_of_a_borrower_is_given_up_before_one_inside_its_guarantee() -> None:
     claims = [
-        leaving("h0", "b", 1, held_for="borrower"),
-        leaving("h1", "b", 1, held_for="owner"),
+        leaving("h0", "b", 1, preempted_for="borrower"),
+        leaving("h1", "b", 1, preempted_for="owner"),
         pending("borrower", "b", 1, submitted_at=-20, reserved=Reservation(1, ())),
         pending("owner", "a", 1, reserved=Reservation(1, ())),
     ]
@@ -333,7 +333,7 @@ def test_entitled_claim_keeps_its_reservation_in_a_short_pool() -> None:
     """Each department keeps its guarantee: four units, of which the pool has three. If the reservation were given up,
     `higher` would get the units."""
     claims = [
-        leaving("l", "a", 1, held_for="first"),
+        leaving("l", "a", 1, preempted_for="first"),
         pending("first", "a", 2, reserved=Reservation(2, ())),
         pending("higher", "a", 2, priority=1),
     ]
@@ -375,7 +375,7 @@ def test_unneeded_victim_stays_before_the_next_claim_is_reviewed() -> None:
 
 def test_waiting_claims_are_asked_again_after_a_preemption_even_if_one_gave_up_its_reservation() -> None:
     claims = [
-        leaving("l", "b", 1, held_for="paused"),
+        leaving("l", "b", 1, preempted_for="paused"),
         holding("h", "b", 4),
         pending("paused", "d", 1, reserved=Reservation(1, ())),
         pending("meek", "a", 2, submitted_at=-20),

@@ -108,11 +108,11 @@ def test_claims_started_after_the_notice_do_not_take_the_right_to_the_victims() 
     """What started before the notice does take the right: otherwise a department above its guarantee would reclaim. What the
     department started at the moment of the notice, in the same pass, does not."""
     mine = pending("mine", "a", 4, priority=1, submitted_at=5_000, reserved=Reservation(4))
-    x = leaving("x", "b", 4, leave_by=10_500, held_for="mine", notice=600)  # got notice at 9,900
+    x = leaving("x", "b", 4, leave_by=10_500, preempted_for="mine", notice=600)  # got notice at 9,900
     for started, expected in ((9_899, 0), (9_900, 4), (9_990, 4)):
         since = holding("since", "a", 4, started_at=started, submitted_at=8_000)
         assert taken_by_later(10_000, since, x, mine) == (expected, 0)
-    undated = leaving("x", "b", 4, held_for="mine", leave_by=None)
+    undated = leaving("x", "b", 4, preempted_for="mine", leave_by=None)
     assert [taken_by_later(10_000, replace(since, started_at=at), undated, mine)[0] for at in (9_999, 10_000)] == [0, 4]
     assert taken_by_later(10_000, since, mine) == (0, 0), "no claim got notice in an earlier pass"
 
@@ -141,7 +141,7 @@ def test_units_of_a_recall_that_a_reservation_will_draw_are_not_drawn_by_others(
 
 def test_recall_can_be_drawn_from_again_when_a_reservation_is_given_up() -> None:
     claims = [
-        holding("back", "d", 1, pods=0, started_at=-50), leaving("l", "e", 1, leave_by=10, held_for="big"),
+        holding("back", "d", 1, pods=0, started_at=-50), leaving("l", "e", 1, leave_by=10, preempted_for="big"),
         pending("big", "d", 3, submitted_at=-2, reserved=Reservation(3)), pending("small", "d", 1, submitted_at=-1),
     ]  # fmt: skip
     departments = [a_department("d", 1, user_caps={"gpu": 2}), a_department("e")]
@@ -159,7 +159,7 @@ def test_reservation_is_not_lost_to_a_backoff_when_others_of_its_department_star
 
 
 def test_notice_is_not_withdrawn_if_the_user_would_exceed_the_cap() -> None:
-    claims = [leaving("a", "d", 4, held_for="w"), pending("w", "d", 1)]
+    claims = [leaving("a", "d", 4, preempted_for="w"), pending("w", "d", 1)]
     plan = decide(a_snapshot(a_pool(5), [a_department("d", user_caps={"gpu": 4})], claims))
     assert (str(plan.decisions[0].decision), plan.withdrawn) == ("admit", ())
 

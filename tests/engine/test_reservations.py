@@ -54,7 +54,7 @@ def test_later_borrowing_of_its_department_does_not_cost_a_claim_its_victims() -
 def test_leaver_is_not_promised_to_two_claims() -> None:
     """What is released first is vision's; later claims wait for the leavers that follow."""
     claims = [
-        leaving("nlp-1", "nlp", 4, leave_by=180, held_for="vision-1", submitted_at=-520),
+        leaving("nlp-1", "nlp", 4, leave_by=180, preempted_for="vision-1", submitted_at=-520),
         holding("nlp-2", "nlp", 8, submitted_at=-519),
         pending("vision-1", "vision", 4, submitted_at=-420, reserved=Reservation(4)),
         pending("nlp-3", "nlp", 4, submitted_at=-518),
@@ -74,7 +74,7 @@ def test_borrower_waiting_for_a_leaver_does_not_keep_free_places_from_an_owner()
     """Its card comes from a leaver whose preemptor has started already; it takes none of the two free cards."""
     pool = a_pool(nodes=nodes(2, 2, 4))
     claims = [
-        leaving("leaver", "nlp", 1, leave_by=500, held_for="served", placement=(Placed(0, "n2", (0,)),)),
+        leaving("leaver", "nlp", 1, leave_by=500, preempted_for="served", placement=(Placed(0, "n2", (0,)),)),
         holding("lender", "nlp", 4, placement=(Placed(0, "n3", (0, 1, 2, 3)),)),
         holding("served", "vision", 1, placement=(Placed(0, "n2", (1,)),)),
         pending("borrower", "nlp", 1, submitted_at=-5000, reserved=Reservation(1, (Placed(0, "n2", (0,)),))),
@@ -92,10 +92,10 @@ def test_borrower_waiting_for_a_leaver_does_not_keep_free_places_from_an_owner()
 def test_no_notice_is_withdrawn_while_the_cluster_is_unreachable() -> None:
     """Reservations are not reviewed then, so it is unknown which leavers are still needed."""
     pool = a_pool(4, cluster_unreachable_since=-10)
-    assert decide(a_snapshot(pool, [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == ()
-    assert decide(a_snapshot(a_pool(4), [a_department("a")], [leaving("l", "a", 4, held_for="gone")])).withdrawn == (
-        "l",
-    )
+    assert decide(a_snapshot(pool, [a_department("a")], [leaving("l", "a", 4, preempted_for="gone")])).withdrawn == ()
+    assert decide(
+        a_snapshot(a_pool(4), [a_department("a")], [leaving("l", "a", 4, preempted_for="gone")])
+    ).withdrawn == ("l",)
 
 
 def test_claim_waits_for_an_unreserved_leaver_beside_its_victims() -> None:
@@ -125,7 +125,7 @@ def test_victim_of_a_reservation_that_is_given_up_is_not_counted_on() -> None:
     claims = [
         holding("kept", "b", 4, priority=1, placement=(Placed(0, "n1", (0, 1, 2, 3)),)),
         holding("other", "a", 1, placement=(Placed(0, "n3", (3,)),)),
-        leaving("going", "b", 3, held_for="before", placement=(Placed(0, "n3", (0, 1, 2)),)),
+        leaving("going", "b", 3, preempted_for="before", placement=(Placed(0, "n3", (0, 1, 2)),)),
         pending("before", "b", 2, priority=1, preemptible=False, reserved=Reservation(2, (Placed(0, "n2", (0, 1)),))),
         pending("first", "b", 1, priority=2, preemptible=False),
     ]
@@ -213,8 +213,8 @@ def test_claims_behind_an_earlier_one_that_reserves_later_are_reviewed() -> None
     leave."""
     claims = [
         holding("h", "a", 1),
-        leaving("l1", "a", 6, held_for="behind", leave_by=60),
-        leaving("l2", "b", 1, held_for="behind", leave_by=60),
+        leaving("l1", "a", 6, preempted_for="behind", leave_by=60),
+        leaving("l2", "b", 1, preempted_for="behind", leave_by=60),
         pending("behind", "b", 2, priority=1, submitted_at=-20, reserved=Reservation(2, ())),
         pending("first", "b", 2, priority=2),
     ]
@@ -227,7 +227,7 @@ def test_claims_behind_an_earlier_one_that_reserves_later_are_reviewed() -> None
 def test_claim_that_may_not_borrow_beside_one_that_must_stay_inside_preempts_own_work() -> None:
     """There would be enough to borrow once l has left, but then `strict` would not be inside the guarantee any more."""
     claims = [
-        leaving("l", "a", 3, held_for="strict", leave_by=60),
+        leaving("l", "a", 3, preempted_for="strict", leave_by=60),
         holding("own", "b", 1),
         pending("strict", "b", 2, preemptible=False, submitted_at=-20, reserved=Reservation(2, ())),
         pending("p", "b", 1, priority=1),
@@ -244,7 +244,7 @@ def test_reservations_are_reviewed_in_the_order_in_which_they_were_made() -> Non
         holding("h1", "a", 4, placement=(Placed(0, "n2", (0, 1, 2, 3)),)),
         holding("h2", "a", 3, placement=(Placed(0, "n3", (0, 1, 2)),)),
         holding("h3", "a", 1, placement=(Placed(0, "n1", (3,)),)),
-        leaving("l", "a", 2, held_for="first", leave_by=60, placement=(Placed(0, "n4", (0, 1)),)),
+        leaving("l", "a", 2, preempted_for="first", leave_by=60, placement=(Placed(0, "n4", (0, 1)),)),
         pending("first", "a", 4, priority=2, reserved=Reservation(4, (Placed(0, "n4", (0, 1, 2, 3)),))),
         pending("strict", "a", 1, priority=1, preemptible=False),
     ]

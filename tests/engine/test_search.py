@@ -92,7 +92,7 @@ def test_department_with_only_a_reservation_has_no_victims() -> None:
     ]
     claims = [
         holding("h", "b", 2),
-        leaving("going", "b", 2, held_for="soon"),
+        leaving("going", "b", 2, preempted_for="soon"),
         pending("soon", "guest", 2, submitted_at=-50, reserved=Reservation(2, ())),
         pending("w", "owner", 2),
     ]

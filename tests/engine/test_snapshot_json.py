@@ -59,6 +59,11 @@ def test_snapshot_round_trips_as_json() -> None:
     assert parse_snapshot(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot
 
 
+def test_key_recorded_by_an_older_version_is_read() -> None:
+    [claim] = parse_snapshot(a_snapshot(claims=[a_claim(state="leaving", leave_by=60, preempted_for="other")])).claims
+    assert claim.preempted_for == "other"
+
+
 def test_absent_keys_take_their_defaults() -> None:
     claim = {"id": "w", "department": "vision", "pool": "a100", "units_per_pod": 4, "state": "pending"}
     snapshot = parse_snapshot(a_snapshot(claims=[{**claim, "submitted_at": 5}]))

@@ -136,7 +136,7 @@ class Portal(RuleBasedStateMachine):
     def starts_without(self, decision: Decision, victim: str) -> bool:
         """Whether the claim would start once all its other victims have gone, and could preempt those without this one."""
         claims = [
-            replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None)
+            replace(claim, state=ClaimState.HOLDING, leave_by=None, preempted_for=None)
             if claim.id == victim
             else replace(claim, reserved=None)
             if claim.id == decision.claim

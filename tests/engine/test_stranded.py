@@ -102,7 +102,7 @@ def with_a_victim_on_a_lost_node(*more: Claim) -> Snapshot:
     """`w` waits for `r`, which is leaving n1 for it; then n1 is lost."""
     departments = [a_department("a", 4), a_department("b", 0)]
     claims = [
-        leaving("r", "b", 4, placement=on("n1", 0, 1, 2, 3), held_for="w"),
+        leaving("r", "b", 4, placement=on("n1", 0, 1, 2, 3), preempted_for="w"),
         pending("w", "a", 4, reserved=Reservation(4, on("n1", 0, 1, 2, 3))),
     ]
     return a_snapshot(POOL, departments, [*claims, *more])

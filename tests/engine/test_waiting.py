@@ -104,7 +104,7 @@ def test_running_claim_has_borrowed_before_one_that_starts_now() -> None:
 
 
 def test_as_many_unneeded_leavers_stay_as_the_quotas_allow() -> None:
-    claims = [holding("h", "a", 2), *(leaving(id, "b", 2, held_for="gone") for id in ("l", "m"))]
+    claims = [holding("h", "a", 2), *(leaving(id, "b", 2, preempted_for="gone") for id in ("l", "m"))]
     departments = [a_department("a", 2), a_department("b")]
     assert decide(a_snapshot(a_pool(4), departments, claims)).withdrawn == ("l",)
 

@@ -91,7 +91,7 @@ def design(request: HttpRequest) -> HttpResponse:
         "row": SimpleNamespace(
             reclaim_at=now + dt.timedelta(minutes=9, seconds=41),
             workload=SimpleNamespace(name="fold-a", public_id="fold-a", units=2, pool=pool, department=biology),
-            claim=SimpleNamespace(held_for=SimpleNamespace(department=vision)),
+            claim=SimpleNamespace(preempted_for=SimpleNamespace(department=vision)),
         ),
     }  # fmt: skip
     return render(request, "workloads/design.html", context)

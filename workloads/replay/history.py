@@ -28,7 +28,7 @@ SINCE = (
     "idle_since",
     "backoff_until",
     "leave_by",
-    "held_for",
+    "preempted_for",
     "reserved",
     "placement",
 )

@@ -356,7 +356,7 @@ class Simulation:
         """Its notice begins. From now on it is not charged, as if it had left already."""
         claim = work.claim
         leave_by = self._now + notice_of(claim, self._pools[claim.pool], self._rules.settings)
-        work.claim = replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, held_for=preemptor)
+        work.claim = replace(claim, state=ClaimState.LEAVING, leave_by=leave_by, preempted_for=preemptor)
         self._charge(work, -claim.units)
         saves = work.record.job.saves_on_notice
         work.goes_at = min(leave_by, self._now + self._assumed.saving) if saves else leave_by
@@ -365,7 +365,7 @@ class Simulation:
     def _withdraw(self, work: Work) -> None:
         """Withdraws the preemption: the job goes on."""
         claim = work.claim
-        work.claim, work.goes_at = replace(claim, state=ClaimState.HOLDING, leave_by=None, held_for=None), None
+        work.claim, work.goes_at = replace(claim, state=ClaimState.HOLDING, leave_by=None, preempted_for=None), None
         self._charge(work, claim.units)
 
     def _go(self, work: Work) -> None:
@@ -587,7 +587,7 @@ class Simulation:
 def _requeued(claim: Claim) -> Claim:
     """The claim as it is queued again after it was stopped."""
     return replace(
-        claim, state=ClaimState.PENDING, started_at=None, leave_by=None, held_for=None, reserved=None, placement=None,
+        claim, state=ClaimState.PENDING, started_at=None, leave_by=None, preempted_for=None, reserved=None, placement=None,
         notice=None, grace=None,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from workloads.models import ModeChange
 
 def mode_change_of(claim: Claim) -> ModeChange | None:
     """The mode change of its node because of which the claim must leave; None if there is none."""
-    if claim.held_for_id is not None:
+    if claim.preempted_for_id is not None:
         return None
     names = {place["node"] for place in claim.placement or ()}
     changes = ModeChange.objects.filter(

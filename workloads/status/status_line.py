@@ -209,7 +209,7 @@ def queued(actor: Actor, workload: Workload, attempt: Attempt, claim: Claim) -> 
 
 
 def recalled(workload: Workload, attempt: Attempt, claim: Claim) -> Situation:
-    taker, quarantine = claim.held_for.department.name if claim.held_for else "", that_stops(claim)
+    taker, quarantine = claim.preempted_for.department.name if claim.preempted_for else "", that_stops(claim)
     if taker:
         text = _("%(department)s is recalling its capacity: save your work now.") % {"department": taker}
     elif quarantine is not None:

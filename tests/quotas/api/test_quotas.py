@@ -209,7 +209,7 @@ def test_recall_can_be_previewed_created_watched_and_withdrawn(
     other = make.claim(
         vision, pool, 2, name="other"
     )  # the leaver is now held for this claim; the recall still waits for it
-    Claim.objects.filter(state=ClaimState.LEAVING).update(held_for=other)
+    Claim.objects.filter(state=ClaimState.LEAVING).update(preempted_for=other)
     for response in (client.get(created["Location"]).json(), *client.get(url).json()["results"]):
         assert (response["returned"], response["returning"]) == (0, data["returning"])
     assert client.delete(created["Location"]).status_code == 204

@@ -90,7 +90,7 @@ def test_non_preemptible_claim_on_borrowed_cards_is_a_violation(vision: Departme
 
 def test_leaving_for_an_ended_claim_is_a_violation(vision: Department, pool: Pool) -> None:
     gone = make.claim(vision, pool, 1, ClaimState.RELEASED)
-    leaving = make.holding(vision, pool, own=1, state=ClaimState.LEAVING, held_for=gone)
+    leaving = make.holding(vision, pool, own=1, state=ClaimState.LEAVING, preempted_for=gone)
     assert violations() == [f"{leaving.public_id} is leaving for {gone.public_id}, which has ended"]
 
 

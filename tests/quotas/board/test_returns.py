@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def reloaded(claim: Claim) -> Claim:
-    return Claim.objects.select_related("held_for").get(pk=claim.pk)
+    return Claim.objects.select_related("preempted_for").get(pk=claim.pk)
 
 
 def test_claim_waiting_for_the_rest_of_another_claims_leaver_lists_it(
@@ -36,7 +36,7 @@ def test_claim_waiting_for_the_rest_of_another_claims_leaver_lists_it(
     second = make.claim(speech, pool, 2, name="second")
     run_pass(group_id=pool.group_id)
     first, second, held = reloaded(first), reloaded(second), reloaded(held)
-    assert (held.state, held.held_for) == (ClaimState.LEAVING, first)
+    assert (held.state, held.preempted_for) == (ClaimState.LEAVING, first)
     assert first.waiting_on == second.waiting_on == [held.public_id]
     here = usage_now.read()
     (row,) = coming_back(here, {speech.pk}, {speech.pk})
@@ -53,12 +53,12 @@ def test_leaving_units_count_first_for_the_claim_they_are_held_for(
     pool: Pool, vision: Department, nlp: Department
 ) -> None:
     mine = make.claim(vision, pool, 3, reserved={"units": 3, "places": []})
-    shared = make.holding(nlp, pool, own=4, state=ClaimState.LEAVING, held_for=mine)
+    shared = make.holding(nlp, pool, own=4, state=ClaimState.LEAVING, preempted_for=mine)
     other = make.claim(nlp, pool, 3, reserved={"units": 3, "places": []}, waiting_on=[shared.public_id, "gone"])
     here = usage_now.read()
     assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 1]
     assert usage_now.free(here, pool.pk) == pool.cards.count() - 4 - 2
-    alone = make.holding(vision, pool, own=2, state=ClaimState.LEAVING, held_for=mine)
+    alone = make.holding(vision, pool, own=2, state=ClaimState.LEAVING, preempted_for=mine)
     here = usage_now.read()
     assert [usage_now.coming(here, each.pk, pool.pk) for each in (vision, nlp)] == [3, 3]
     leavers = usage_now.leavers(here.all_claims())

@@ -58,7 +58,7 @@ def test_leaving_units_count_as_used_and_as_leaving():
     make.quota(nlp, pool, 8)
     make.quota(vision, pool, 0)
     asking = make.claim(nlp, pool, 6, reserved={"units": 6, "places": []})
-    make.holding(vision, pool, borrowed={nlp: 4}, state=ClaimState.LEAVING, held_for=asking)
+    make.holding(vision, pool, borrowed={nlp: 4}, state=ClaimState.LEAVING, preempted_for=asking)
     row = usage_of(vision, pool)
     assert (row.borrowed, row.leaving, row.free_now) == (4, 4, 2)  # 4 cards are free, 2 of them wait for nlp's claim
     owner = usage_of(nlp, pool)

@@ -101,7 +101,7 @@ def test_borrower_is_recalled_early_enough_for_units_to_be_back_in_time(
     assert leaving.leave_by + dt.timedelta(seconds=GRACE) <= at("09:00")
     [recall] = window_recalls()
     assert (recall.department, recall.units, recall.until) == (vision, 6, at("18:00"))
-    assert leaving.held_for == recall
+    assert leaving.preempted_for == recall
 
 
 def test_owner_uses_recalled_units_and_lends_again_after_the_window(

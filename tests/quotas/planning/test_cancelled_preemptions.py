@@ -29,7 +29,7 @@ def preempted(vision: Department, nlp: Department, pool: Pool, **fields: Any) ->
     preemptor = make.claim(vision, pool, 4)
     run_pass(group_id=pool.group_id)
     victim.refresh_from_db()
-    assert (victim.state, victim.held_for) == (ClaimState.LEAVING, preemptor)
+    assert (victim.state, victim.preempted_for) == (ClaimState.LEAVING, preemptor)
     return victim, preemptor
 
 
@@ -42,7 +42,7 @@ def test_preemption_is_withdrawn_even_if_a_borrower_waits(
     run_pass(group_id=pool.group_id)
     for claim in (victim, sweep):
         claim.refresh_from_db()
-    assert (victim.state, victim.leave_by, victim.held_for) == (ClaimState.HOLDING, None, None)
+    assert (victim.state, victim.leave_by, victim.preempted_for) == (ClaimState.HOLDING, None, None)
     assert (sweep.state, sweep.decision) == (ClaimState.PENDING, "wait")
     row = Decision.objects.get(kind="withdraw")
     assert row.claim == victim
@@ -55,7 +55,7 @@ def test_victim_leaves_for_another_claim_within_the_guarantee(vision: Department
     release(preemptor, now=timezone.now())
     run_pass(group_id=pool.group_id)
     victim.refresh_from_db()
-    assert (victim.state, victim.held_for) == (ClaimState.LEAVING, other)
+    assert (victim.state, victim.preempted_for) == (ClaimState.LEAVING, other)
 
 
 def test_preemption_is_not_withdrawn_while_another_claim_waits_for_the_victim(

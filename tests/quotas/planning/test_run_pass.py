@@ -78,7 +78,7 @@ def test_reclaim_recalls_the_victim_and_reserves_what_it_releases(
     run_pass(group_id=pool.group_id, now=now)
     assert reloaded(victim).state == ClaimState.LEAVING
     assert victim.leave_by == now + dt.timedelta(seconds=60)
-    assert victim.held_for == owner
+    assert victim.preempted_for == owner
     assert reloaded(owner).reserved is not None
     late = make.claim(nlp, pool, 4, priority=100)
     victim.state, victim.released_at = ClaimState.RELEASED, now
@@ -100,7 +100,7 @@ def test_claim_that_leaves_for_another_reason_is_not_held_for_the_waiting_claim(
     owner = make.claim(vision, pool, 4)
     run_pass(group_id=pool.group_id, now=now)
     assert reloaded(owner).decision == "reclaim"
-    assert reloaded(leaver).held_for is None
+    assert reloaded(leaver).preempted_for is None
     release(other, now=now)
     run_pass(group_id=pool.group_id, now=now)
     assert (reloaded(owner).state, reloaded(leaver).state) == (ClaimState.HOLDING, ClaimState.LEAVING)

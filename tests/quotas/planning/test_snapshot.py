@@ -36,7 +36,9 @@ def grow(pool: Pool, name: str) -> Department:
     Card.objects.create(node=node, pool=pool, index=0, units=1)
     now = timezone.now()
     holder = make.claim(department, pool, 2, user=make.user(), reserved={"units": 2, "places": []}, notice=5)
-    make.claim(department, pool, 1, ClaimState.LEAVING, held_for=holder, leave_by=now, placement=on(f"{name}-n", 0))
+    make.claim(
+        department, pool, 1, ClaimState.LEAVING, preempted_for=holder, leave_by=now, placement=on(f"{name}-n", 0)
+    )
     make.claim(department, pool, 1, ClaimState.HOLDING, checkpointed_at=now, min_runtime=60, grace=7, priority=-1)
     make.claim(department, pool, 1, backoff_until=now, max_runtime=9, own_only=True, cpu_milli=5)
     return department

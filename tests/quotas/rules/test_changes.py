@@ -114,7 +114,7 @@ def test_recall_by_an_owner_preempts_the_borrower_until_it_is_withdrawn(
     run_pass(group_id=pool.group_id)
     borrower.refresh_from_db()
     recall.refresh_from_db()
-    assert (borrower.state, borrower.held_for) == (ClaimState.LEAVING, recall)
+    assert (borrower.state, borrower.preempted_for) == (ClaimState.LEAVING, recall)
     assert recall.reserved == {"units": 3, "places": []}
     recalls.withdraw_recall(actor=owner, claim=recall)
     run_pass(group_id=pool.group_id)

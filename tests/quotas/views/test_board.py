@@ -88,7 +88,7 @@ def test_running_recall_is_shown_without_names_of_other_departments_work(client,
     recall = make.claim(
         vision, pool, 3, pods=0, name="recall", reserved={"units": 3, "places": []}, promised_at=by, user=world["owner"]
     )
-    Claim.objects.filter(name="secret-llm").update(state=ClaimState.LEAVING, leave_by=by, held_for=recall)
+    Claim.objects.filter(name="secret-llm").update(state=ClaimState.LEAVING, leave_by=by, preempted_for=recall)
     text = page(client, world["owner"], "/d/vision/")
     assert "Recall: 0 of 3 cards of A100 cards returned" in text
     assert f"/d/vision/recalls/{recall.public_id}/withdraw/" in text

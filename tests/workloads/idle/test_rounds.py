@@ -59,7 +59,7 @@ def test_stop_for_idleness_ends_the_workload_and_does_not_count_as_a_recall(idle
     assert (workload.state, workload.reason, workload.reclaims, workload.attempts_made) == ("cancelled", "idle", 0, 1)
     assert idle.notices() == ["workload.idle_warned", "workload.idle_stopped"]
     lazy.claim.refresh_from_db()
-    assert (lazy.claim.state, lazy.claim.held_for) == ("released", None)
+    assert (lazy.claim.state, lazy.claim.preempted_for) == ("released", None)
 
 
 def test_keep_it_postpones_the_stop_once_and_is_followed_by_a_reminder(idle: IdleBed) -> None:

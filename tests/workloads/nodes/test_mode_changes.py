@@ -155,7 +155,7 @@ def test_workloads_on_the_node_get_notice_and_no_new_ones_start_there(cluster: O
     claim = running_claim()
     change = actions.start(actor=operator, node=the_node(), target=to_mig())
     claim.refresh_from_db()
-    assert (claim.state, claim.held_for) == (ClaimState.LEAVING, None)
+    assert (claim.state, claim.preempted_for) == (ClaimState.LEAVING, None)
     assert claim.leave_by is not None
     assert 595 <= (claim.leave_by - timezone.now()).total_seconds() <= 600
     assert the_node().drained
