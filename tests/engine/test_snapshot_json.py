@@ -60,7 +60,7 @@ def test_snapshot_round_trips_as_json() -> None:
 
 
 def test_key_recorded_by_an_older_version_is_read() -> None:
-    [claim] = parse_snapshot(a_snapshot(claims=[a_claim(state="leaving", leave_by=60, **{"held_for": "other"})])).claims
+    [claim] = parse_snapshot(a_snapshot(claims=[a_claim(state="leaving", leave_by=60, held_for="other")])).claims
     assert claim.preempted_for == "other"
 
 
