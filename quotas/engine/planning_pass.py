@@ -1,20 +1,21 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md, "One planning pass" (step 6: `_answer_in_rounds`). What
-follows *Details*, and step 1 at the end, is for reference. quotas/planning carries the plan out.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md: 2 to 5, 7, then *Details* and step 1 for reference (step 6:
+`_answer_in_rounds`). quotas/planning/run_pass writes the plan to the database.
 
-An *earmark* keeps units and places for a pending claim: a *reservation*, of what leavers free, lasts over passes
-(`Claim.reserved`); a *hold* (step 5) lasts one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
+An *earmark* keeps units and places for a pending claim: a *reservation* (`Claim.reserved`) over passes until it starts or gives
+up, a *hold* (step 5) for one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
 
-Why a claim waits (waiting.py; what `not_now` gives comes alone), in brackets the rule, and where that is decided:
+Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
     department_paused (5), user_cap (5), over_budget (24), backoff_until (19)    waiting.py: `not_now`
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                    `PassState.entitled`, by quota_tree.py
-    not_enough (8), also where the policy forbids to preempt (13)                `PassState.entitled`, `places`; `open_by`
+    not_enough (8): in the pool, or for its department; also by policy (13)      `PassState.entitled`, `places`; `open_by`
     fragmented (8), waiting_for_gang (8)                                         `PassState.places`, by placement.py
     held_for (11), also by reservations (9)                     `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
     lent_out_returning (14), no_node_to_clear (10)              preemption_rules.py: `may_be_preempted`, `open_to`
-    pool_short (22), cluster_unreachable (22)                                    units.py: `capacity_of`; `run`
+    pool_short (22)                                                              units.py: `capacity_of`
+    cluster_unreachable (22)                                                     `PlanningPass.run`
     above_ceiling (5), no_such_profile (5): impossible                           waiting.py: `impossible`
 """
 
@@ -91,8 +92,7 @@ class PlanningPass:
         self._explain()
 
     def _answer_in_rounds(self) -> None:
-        """Steps 1, 7 (the queue must not count on leavers that stay), and 2 to 5; once more (step 6) while an answer may have
-        changed another's."""
+        """Steps 1, 7 (the queue must not count on leavers that stay), 2 to 5; again (step 6) while answers may change."""
         for _ in range(ROUNDS):
             self._forget_waiting()
             self.state.ask_again = False
@@ -111,7 +111,7 @@ class PlanningPass:
         for claim in self._in_turn([claim for claim in state.pending if claim.id not in self.answers]):
             decision = self.answers[claim.id] = self._answer(claim)
             if decision.decision is not DecisionKind.WAIT and state.has_later_reservation(claim):
-                state.ask_again = True  # a reservation of its department may lose its right
+                state.ask_again = True  # it may have taken quota that the later claim has reserved
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
@@ -128,7 +128,7 @@ class PlanningPass:
     def _start(self, claim: Claim) -> Decision | None:
         """If quotas allow, start it where there is room both now and later, when all reservations are filled."""
         state = self.state
-        drawn = state.draw_from_recalls(claim)
+        drawn = state.draw_from_recalls(claim)  # returned below if it does not start
         places = state.places(claim, state.free_now_and_later) if state.entitled(claim) else None
         if places is None:
             state.return_to_recalls(drawn)

@@ -7,10 +7,12 @@ The rules are in preemption_rules.py (in brackets their numbers):
     which of them may be preempted together (13)                   `permitted`
     which set is better (15)                                       `cost` (lost work: units.py), and its shortcuts
 
-Where only units are lacking: by one knapsack (`lowest_sum`) over claims of departments that borrow. For one pod: node by node,
-the cheapest first. For gangs (claims of several pods): by emptying nodes one by one (node_clearing.py). Few candidates, or a
-tree of departments (not flat): set by set (victim_search.py). `own` are those claims of the preemptor's department that its
-policy opens to it. What follows *Details* is for reference.
+How it is found, by what the claim lacks (what follows *Details* is for reference):
+
+    only units, inside, not in a tree of departments        one knapsack over claims of departments that borrow: `lowest_sum`
+    a place for one pod                                     node by node, the cheapest first: `cheapest_nodes`
+    places for a gang (several pods)                        nodes are emptied one by one: node_clearing.py
+    anything else, or few candidates                        set by set: victim_search.py
 """
 
 from collections.abc import Collection, Iterable
@@ -55,7 +57,7 @@ class Chosen:
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
     """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
-    only claims of its own department where these suffice. `ignore_min_runtime` is for explanations only."""
+    only its `own` (open to it in its department) where these suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     own_first = bool(own) and not preemptor.inside
@@ -63,10 +65,12 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
         return chosen
     departments = candidate_departments(preemptor, own)
     if not departments and (own_first or not own):
-        return None
+        return None  # nobody else
     if own_first and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
         return _own_first(preemptor, own, departments)  # a shortcut
-    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
+    found = (
+        _best(each, own, departments) for each in _by_fairness(preemptor)
+    )  # the strict fairness first, at any cost
     return next((chosen for chosen in found if chosen is not None), None)
 
 

@@ -64,7 +64,7 @@ class Decision:
     """The answer to a pending claim.
 
     If it starts, now or later, `own + borrowed` are all its units, `from_` (JSON: `from`) says who lends. `victims` get notice
-    now; `waiting_on` are they and earlier leavers, all gone at `by`. If it waits, `position` counts from 1 in its pool, `ahead`
+    now; `waiting_on` are these and earlier leavers, all gone at `by`. If it waits, `position` counts from 1 in its pool, `ahead`
     names the first AHEAD_SHOWN before it. If it is impossible, one of `largest` units could run.
     """
 
@@ -114,21 +114,19 @@ class Department:
 
 
 class ClaimState(StrEnum):
-    """It asks for units, uses them, or uses them until SIGTERM at `leave_by`, then grace."""
-
-    PENDING = "pending"
-    HOLDING = "holding"
-    LEAVING = "leaving"
+    PENDING = "pending"  # it asks for units
+    HOLDING = "holding"  # it uses them
+    LEAVING = "leaving"  # … until SIGTERM at `leave_by`, then grace
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a workload asks for, or holds, of one pool: it is charged `pods` times `units_per_pod`.
 
-    A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload. Workloads of its
-    department that start later use these units; the recall is charged only for what they leave.
+    A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload, until it is ended.
+    Workloads of the department, or below it, that start later use these units; it is charged for what they leave.
 
-    `own_only` claims never borrow, nor do recalls and those not `preemptible` (`must_stay_inside`). One that was preempted
+    Recalls, claims that are `own_only` and those not `preemptible` never borrow (`must_stay_inside`). One that was preempted
     waits since `queued_at` and does not borrow again before `backoff_until`. A leaving claim may
     have been `preempted_for` another; a pending one was promised its `reserved` units and places.
     """
