@@ -42,7 +42,7 @@ class Table:
             if name in texts and not isinstance(value, str):
                 raise self.wrong(f"has a {name} for {self.key} that is not text: put it in quotes")
             if name in lists and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
-                raise self.wrong(f'has {name} for {self.key} that are no list of texts: write ["a", "b"]')
+                raise self.wrong(f'has {name} for {self.key} that is not a list of texts: write ["a", "b"]')
             if name in flags and not isinstance(value, bool):
                 raise self.wrong(f"has a {name} for {self.key} that is neither true nor false: {value!r}")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import standardwebhooks
+from django.utils import timezone
 
 from portal.infra.crypt import decrypt
-from portal.models import AuditEntry, Department, Role, User, Webhook
+from portal.models import AuditEntry, Department, Role, User, Webhook, WebhookDelivery
 from portal.notify import notices, outbox
 from tests import builders as make
 from tests.clients import person, program
@@ -152,6 +153,26 @@ def test_replaced_secret_signs_from_then_on_and_is_not_in_the_audit_log(
     assert decrypt(Webhook.objects.get().secret) == "our-own-words"
     texts = json.dumps(list(AuditEntry.objects.values("before", "after")))
     assert not any(secret in texts for secret in (old, new, "our-own-words", "k3y"))
+
+
+def test_message_refused_before_the_secret_was_replaced_is_sent_again_with_the_new_one(
+    client: Any, owner: User, vision: Department, receiver: Receiver
+) -> None:
+    created = add(client, receiver)
+    path, old = created.headers["Location"], created.json()["secret"]
+    receiver.status = 401
+    notices.send("workload.failed", to=[], department=vision, workload="w1", name="train", reason="Error")
+    outbox.send_due()
+    assert WebhookDelivery.objects.get().sent_at is None
+    new = client.post(f"{path}secret/", {}, format="json").json()["secret"]
+    receiver.status = 200
+    WebhookDelivery.objects.update(due_at=timezone.now())
+    outbox.send_due()
+    assert WebhookDelivery.objects.get().sent_at is not None
+    (_path, *refused), (_path, *accepted) = receiver.received
+    assert refused[1] == accepted[1], "the same message"
+    for secret, (headers, body) in ((old, refused), (new, accepted)):
+        standardwebhooks.Webhook(secret).verify(body, headers)
 
 
 @pytest.mark.parametrize(

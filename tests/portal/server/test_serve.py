@@ -186,7 +186,7 @@ def test_demo_is_one_process_with_worker_and_beat_that_ends_quickly(tmp_path: Pa
             assert children == ""
             demo.terminate()
             assert demo.stdout.readline() == "stopped\n"
-            assert demo.wait(30) == 0  # an open stream would last for minutes
+            assert demo.wait(30) == 0
         finally:
             demo.kill()
 
