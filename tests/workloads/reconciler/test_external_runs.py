@@ -180,7 +180,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "priority reserved for operators": ({"settings": {"priority": "5"}}, "for operators"),
     "priority that is not a number": ({"settings": {"priority": "high"}}, "high is not a whole number"),
     "runtime that is not a duration": ({"settings": {"max-runtime": "soon"}}, "soon is not a duration"),
-    "option that is not a boolean": ({"settings": {"preemptible": "no"}}, "no is no true or false"),
+    "option that is not a boolean": ({"settings": {"preemptible": "no"}}, "no is not true or false"),
     "more cards than the pool has": ({"sample": {"metadata": {}, "spec": {"containers": [
         {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "9"}}}]}}}, "9"),
     "a resource that no pool offers": ({"sample": {"metadata": {}, "spec": {"containers": [
