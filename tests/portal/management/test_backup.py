@@ -144,8 +144,8 @@ def damaged(file: Path, damage: str) -> Path:
         ("cut off", "nothing was changed"),
         ("first line only", "nothing was changed"),
         ("overwritten in the middle", "nothing was changed"),
-        ("another kind of file", "no backup of the portal"),
-        ("empty", "no backup of the portal"),
+        ("another kind of file", "not a backup of the portal"),
+        ("empty", "not a backup of the portal"),
     ],
 )
 def test_damaged_or_missing_file_changes_nothing(file: Path, damage: str, sentence: str) -> None:

@@ -62,7 +62,7 @@ def test_operator_can_configure_other_conditions() -> None:
         ({"health_conditions": {"Gpu*": True}}, "in quotes"),
         ({"health_conditions": {"Gpu*": "yes"}}, "True, False or Unknown"),
         ({"health_conditions": ["GpuMemWatch"]}, "must be an object"),
-        ({"health_taints": ["*"]}, "no key of a taint"),
+        ({"health_taints": ["*"]}, "not the key of a taint"),
         ({"health_taints": [3]}, r"health_taints\[0\] must be a string"),
         ({"health_taints": "AggregatedNodeHealth"}, "must be a list"),
     ],
