@@ -7,8 +7,8 @@ RUN := $(VENV)/bin/python
 MANAGE := $(RUN) manage.py
 # A development checkout needs no secrets; an installation sets these variables itself (.env.example).
 DEV := DEBUG=$${DEBUG:-true} LOG_LEVEL=$${LOG_LEVEL:-WARNING}
-# The long groups of tests in ONE_BY_ONE (tests/conftest.py) mostly wait.
-PYTEST_ARGS ?= -n 2
+# One more than cores: the groups of ONE_BY_ONE (tests/conftest.py) wait for browsers and clusters a third of their time.
+PYTEST_ARGS ?= -n 3
 # Extras to install: ldap, saml, tracing, sentry (requirements/README.md).
 EXTRAS ?=
 
