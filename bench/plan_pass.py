@@ -72,11 +72,11 @@ def one_pass(snapshot: Snapshot, times: int) -> Plan:
     ours = seconds(lambda: plans.append(decide(snapshot)), times)
     baseline = seconds(lambda: naive(snapshot), times)
     kinds = Counter(decision.decision.value for decision in plans[-1].decisions)
-    told = sum(len(decision.victims) for decision in plans[-1].decisions)
+    preempted = sum(len(decision.victims) for decision in plans[-1].decisions)
     print(
         f"{len(snapshot.departments):5} departments {running:6} running {pending:6} pending: {ours:7.3f} CPU s"
         f"   naive {baseline * 1000:6.1f} ms   ratio {ours / baseline:6.0f}   {ours / pending * 1e6:6.0f} µs a claim"
-        f"   {dict(kinds)}, {told} told to leave"
+        f"   {dict(kinds)}, {preempted} preempted"
     )
     return plans[-1]
 
