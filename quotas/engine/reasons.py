@@ -158,7 +158,7 @@ class Fragmented:
                 "The nodes have no room for it, even with nothing running: at most %(largest_fit)s of this shape fit."
             )
         if not self.largest_fit:
-            return N_("%(free_units)s are free but fragmented: not even a smaller request of this shape fits.")
+            return N_("%(free_units)s are free but fragmented: neither this request nor a smaller one fits.")
         return N_("%(free_units)s are free but fragmented: the largest request that fits is %(largest_fit)s.")
 
     @property
