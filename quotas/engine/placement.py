@@ -361,13 +361,9 @@ def _compute_for(like: Claim, host: Host, card: int, free: Row) -> int:
 def _largest_instance(host: Host, free: Row, like: Claim) -> int:
     best = 0
     for name, profile in profiles_of(host.pool.mig).items():
-        if best < profile.size < like.on_card and _instance(_of_profile(name, host.pool), host, free, 0) is not None:
+        if best < profile.size < like.on_card and _instance(replace(like, profile=name), host, free, 0) is not None:
             best = profile.size
     return best
-
-
-def _of_profile(name: str, pool: Pool) -> Claim:
-    return Claim("", "", pool.id, 0, "pending", 0, profile=name)  # type: ignore[arg-type]
 
 
 # Nodes in order of a rank --------------------------------------------------------------------------

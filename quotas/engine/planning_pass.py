@@ -437,13 +437,16 @@ class PlanningPass:
         state, used = self.state, 0
         pool, settings, now = state.pool, state.settings, state.now
 
+        order = queue_order(claim)
+
         def is_later(other: Claim) -> bool:
-            return other.department == claim.department and queue_order(other) > queue_order(claim)
+            return other.department == claim.department and queue_order(other) > order
 
         began = [notice_began(leaver, pool, settings, now) for leaver in leavers if leaver.id not in state.preempted]
         if began:
+            first = min(began)
             holding = state.holding.get(claim.department, {}).values()
-            since = [each for each in holding if entered_at(each) >= min(began)]
+            since = [each for each in holding if entered_at(each) >= first]
             used += sum(state.charges[other.id] for other in since if is_later(other))
         used += sum(state.charged(other.id) for other in state.started.values() if is_later(other))
         earmarks = [state.earmarks[id] for id in state.reserved.get(claim.department, ())]
