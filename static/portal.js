@@ -153,7 +153,7 @@
   // A refresh changes only what is different, and what is being typed stays. Rows may have come or gone, so that an element may
   // say and do something else than before: what had the focus, and what was unfolded, is known by what it does.
   const part = (element) =>
-    element.id || element.name || element.getAttribute("href") || element.dataset.dialog || element.dataset.copy || "";
+    element.id || element.name || element.getAttribute("href") || element.getAttribute("commandfor") || element.dataset.copy || "";
   const does = (element) => [element.tagName, part(element), element.form?.getAttribute("action") ?? ""].join("|");
   const key = (element) => {
     const says = part(element) && element.value !== undefined ? element.value : element.textContent.trim();
@@ -227,7 +227,8 @@
     if (live && one("[data-bulk]:not([hidden])")) event.preventDefault();
   });
 
-  // Dialogs, copying, files, everything that a click starts.
+  // Dialogs, copying, files, everything that a click starts. A current browser obeys `command` by itself, before this script has
+  // been loaded; an older one does not, and none fills the palette.
   const open = (id) => {
     const dialog = document.getElementById(id);
     if (!dialog || dialog.open) return;
@@ -238,10 +239,11 @@
     }
   };
   document.addEventListener("click", async (event) => {
-    const opener = event.target.closest("[data-dialog]");
-    if (opener) return open(opener.dataset.dialog);
-    const closer = event.target.closest("[data-close]");
-    if (closer) return closer.closest("dialog").close();
+    const button = event.target.closest("[commandfor]");
+    if (button) {
+      const id = button.getAttribute("commandfor");
+      return button.getAttribute("command") === "close" ? document.getElementById(id).close() : open(id);
+    }
     if (event.target.tagName === "DIALOG") return event.target.close();
     event.target.closest("[data-dismiss]")?.closest("[data-toast]").remove();
     if (event.target.closest("[data-print]")) return print();

@@ -111,6 +111,15 @@ def chromium() -> Iterator[Any]:
         yield launched
 
 
+# A click waits until the page's scripts have run, as an expectation waits for its text: on a busy machine it would come before.
+CLICK_AFTER_SCRIPTS = """
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("* { pointer-events: none !important }");
+  document.adoptedStyleSheets = [sheet];
+  addEventListener("DOMContentLoaded", () => (document.adoptedStyleSheets = []));
+"""
+
+
 class Person:
     """
     A person logged in with a separate browser context. Errors in the console fail the test. The browser requests reduced
@@ -126,6 +135,7 @@ class Person:
             viewport={"width": width, "height": 900}, locale=language, color_scheme=theme, bypass_csp=False,
             reduced_motion="reduce",
         )  # fmt: skip
+        self.context.add_init_script(CLICK_AFTER_SCRIPTS)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)

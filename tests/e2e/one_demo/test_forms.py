@@ -157,3 +157,19 @@ def test_refused_form_links_to_each_invalid_field(person: Callable[..., Any]) ->
     expect(page.locator("#id_max_wait")).to_be_focused()
     expect(page.locator("#id_max_wait")).to_be_in_viewport()
     forgive(alice)
+
+
+def test_dialog_opens_and_closes_before_scripts_are_loaded(person: Callable[..., Any]) -> None:
+    """On a slow network a page is read, and clicked, seconds before its scripts have come."""
+    alice = person("alice")
+    context = alice.context.browser.new_context(java_script_enabled=False, locale="en-US")
+    context.add_cookies(alice.context.cookies())
+    page = context.new_page()
+    page.goto(alice.base + "/profile/")
+    dialog = page.locator("dialog#end-sessions")
+    expect(dialog).to_be_hidden()
+    page.get_by_role("button", name="Log out everywhere").click()
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_be_hidden()
+    context.close()

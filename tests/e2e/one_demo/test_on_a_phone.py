@@ -56,7 +56,7 @@ def test_figures_of_budgets_and_usage_are_within_the_screen(person: Callable[...
     oscar.go("/d/vision/budgets/")
     with page.expect_navigation():  # wait for the scripts: without them, the button opens nothing
         page.get_by_role("link", name="编辑" if language == "zh-CN" else "Edit").click()
-    page.locator("main button.btn-danger, main [data-dialog]").first.click()
+    page.locator("main button.btn-danger, main [command=show-modal]").first.click()
     page.locator("dialog[open] button.btn-danger").click()
     expect(page.locator("main .quota-bar")).to_have_count(0)
 

@@ -322,7 +322,7 @@ def test_viewer_sees_the_workload_without_buttons(world: World) -> None:
     workload = submit(as_(world.alice), world)
     page = as_(world.viewer).get(reverse("workloads:detail", args=["vision", workload.public_id])).content.decode()
     assert workload.name in page
-    assert 'data-dialog="stop"' not in page
+    assert 'command="show-modal" commandfor="stop"' not in page
     assert as_(world.viewer).post(reverse("workloads:stop", args=["vision", workload.public_id])).status_code == 403
 
 
