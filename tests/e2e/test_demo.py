@@ -404,13 +404,8 @@ def two_cards_recalled_and_withdrawn(olivia: Person, expect: Any) -> None:
     page = olivia.go("/d/vision/recall/")
     page.fill("#id_units", "2")
     expect(page.locator("#preview")).to_contain_text("has its 2 cards")
-    page.get_by_role("button", name="Recall").click()
+    olivia.send(page.get_by_role("button", name="Recall"))
     notice = page.locator("#now .notice", has_text="Recall")
-    asks_again = page.locator("form", has_text="The situation has changed since the preview.")
-    expect(notice.or_(asks_again).first).to_be_visible()
-    if asks_again.is_visible():  # a checkpoint saved since the preview made the other workload the one that loses less
-        page.get_by_role("button", name="Recall").click()
-        olivia.heard = [text for text in olivia.heard if "409" not in text]
     expect(notice).to_contain_text("Recall: 0 of 2 cards")
     expect(notice).to_contain_text("returned and held for you", timeout=90_000)
     notice.get_by_role("button", name="Withdraw").click()

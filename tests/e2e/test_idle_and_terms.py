@@ -297,7 +297,8 @@ def test_quota_for_a_term_is_requested_renewed_and_ends_while_its_cards_are_in_u
     expect(banner.locator("time[data-time=countdown]")).to_have_text(re.compile(r"^0:[0-4]\d$"))
     is_fine(bob, 390)
     expect(mine.locator("#now[data-state=queued]")).to_be_visible()
-    banner.get_by_role("link").first.click()
+    with small.expect_navigation():
+        banner.get_by_role("link").first.click()
     name = small.locator("h1").inner_text()
     expect(small.locator(".big-number")).to_be_visible()
     small.get_by_role("button", name="已保存，立即释放").click()

@@ -123,12 +123,7 @@ def test_recall_updates_title_badge_notifications_and_ledger_without_a_reload(pe
         "#id_units", "6"
     )  # all that is lent: for less, any two borrowers leave, and part of the loan could remain
     expect(form.locator("#preview")).to_contain_text("All released by")
-    for _ in range(3):  # repeated if the preview has changed in the meantime
-        with form.expect_navigation():
-            form.get_by_role("button", name="Recall").click()
-        if form.url.endswith("/d/vision/"):
-            break
-    assert form.url.endswith("/d/vision/"), form.locator("main").inner_text()
+    olivia.send(form.get_by_role("button", name="Recall"))
     form.close()
 
     expect(page).to_have_title(re.compile(rf"^\(\d+\) 0:\d\d fold-[ab] · {re.escape(plain)}$"), timeout=40_000)
