@@ -24,9 +24,8 @@ class User(AbstractUser):
     first_name = NameField(_("first name"), max_length=150, blank=True)
     last_name = NameField(_("last name"), max_length=150, blank=True)
     is_operator = models.BooleanField(_("operator"), default=False)
-    operator_from_rules = models.BooleanField(
-        default=False, editable=False
-    )  # given by a GroupRule, which may revoke it
+    # Given by a GroupRule, which may revoke it.
+    operator_from_rules = models.BooleanField(default=False, editable=False)
     service_of = models.ForeignKey(
         "Department", null=True, blank=True, on_delete=models.CASCADE, related_name="service_accounts"
     )
@@ -41,9 +40,8 @@ class User(AbstractUser):
     tour = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # of portal.web.tours
     tour_step = models.CharField(max_length=20, blank=True, db_default="", editable=False)  # the step's name
     tour_closed = models.BooleanField(default=False, db_default=False, editable=False)  # for good: not offered again
-    changes_read = models.CharField(
-        max_length=40, blank=True, db_default="", editable=False
-    )  # changelog read up to here
+    # Changelog read up to here.
+    changes_read = models.CharField(max_length=40, blank=True, db_default="", editable=False)
     sessions_ended = models.PositiveIntegerField(default=0, editable=False)  # how often all sessions were ended at once
 
     def _get_session_auth_hash(self, secret: str | None = None) -> str:
@@ -125,9 +123,8 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     department = models.ForeignKey(Department, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
-    from_rules = models.BooleanField(
-        default=False, editable=False
-    )  # given by a GroupRule, which may revoke it; else by hand
+    # Given by a GroupRule, which may revoke it; else by hand.
+    from_rules = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -182,9 +179,8 @@ class DirectoryReading(models.Model):
     people = models.PositiveIntegerField(default=0)  # with an account here, at read_at
     problem = models.TextField(blank=True)  # why the last attempt changed nothing
     losing = models.PositiveIntegerField(default=0)  # people who would have lost all groups, if too many
-    notified_at = models.DateTimeField(
-        null=True
-    )  # when operators were notified that it cannot be read; null: they were not
+    # When operators were notified that it cannot be read; null: they were not.
+    notified_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.provider} at {self.tried_at}"
@@ -232,13 +228,11 @@ class ApiToken(models.Model):
     """
 
     holder = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
-    department = models.ForeignKey(
-        Department, null=True, on_delete=models.CASCADE, related_name="tokens"
-    )  # null: the whole installation, for operators
+    # Null: the whole installation, for operators.
+    department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="tokens")
     made_by = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
-    parent = models.ForeignKey(
-        "self", null=True, on_delete=models.CASCADE, related_name="children"
-    )  # the token that created it, and with which it ends; a child cannot create tokens
+    # The token that created it, and with which it ends; a child cannot create tokens.
+    parent = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="children")
     name = NameField(_("name"), max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)

@@ -68,18 +68,16 @@ class Pool(models.Model):
     mig = models.CharField(max_length=60, blank=True)  # a product of the MIG profile table
     card_cores = models.PositiveIntegerField(null=True, blank=True)  # percent of compute of each card; null: 100
     card_mib = models.PositiveIntegerField(null=True, blank=True)  # memory of one card, as reported by its nodes
-    cpu_per_card = models.PositiveIntegerField(
-        null=True, blank=True
-    )  # millicores: the smallest even share of its nodes
+    # Millicores: the smallest even share of its nodes.
+    cpu_per_card = models.PositiveIntegerField(null=True, blank=True)
     memory_per_card = models.PositiveIntegerField(null=True, blank=True)  # MiB of the node's memory, likewise
     beside_percent = models.PositiveIntegerField(_("CPU and memory per card (%)"), default=100)  # 0: nobody is charged
     notice = models.PositiveIntegerField(_("notice (s)"), default=600)
     grace = models.PositiveIntegerField(_("grace (s)"), default=120)
     min_runtime = models.PositiveIntegerField(_("minimum runtime (s)"), default=0)
     max_reclaims = models.PositiveIntegerField(_("maximum recalls"), default=10)
-    balance_half_life = models.PositiveIntegerField(
-        _("half-life of balances (s)"), null=True, blank=True
-    )  # null: borrowers are ordered by what they borrow now, or by priority
+    # Null: borrowers are ordered by what they borrow now, or by priority.
+    balance_half_life = models.PositiveIntegerField(_("half-life of balances (s)"), null=True, blank=True)
     balance_sums = models.JSONField(default=dict, blank=True, editable=False)  # kept by quotas/spending/balances.py
     policy = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)  # of notice … policy: the ETag
@@ -201,9 +199,8 @@ class Quarantine(models.Model):
     sign_over_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)  # null: in force
     ended_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")  # null: a rule
-    deadlines = models.JSONField(
-        default=dict
-    )  # {public id of a claim: its deadline; null: non-preemptible, its author was informed}
+    # {public id of a claim: its deadline; null: non-preemptible, its author was informed}
+    deadlines = models.JSONField(default=dict)
 
     class Meta:
         ordering = ["-public_id"]
@@ -405,9 +402,8 @@ class QuotaRequest(models.Model):
     applied_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     reminded = models.PositiveSmallIntegerField(null=True)  # days before the end, of the last reminder
-    delayed = models.SlugField(
-        max_length=60, blank=True, db_index=False
-    )  # why a term that is due has not begun or ended yet
+    # Why a term that is due has not begun or ended yet.
+    delayed = models.SlugField(max_length=60, blank=True, db_index=False)
     created_at = models.DateTimeField(default=timezone.now)
     version = models.PositiveIntegerField(default=1)
 

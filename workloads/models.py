@@ -158,9 +158,8 @@ class Workload(models.Model):
     public_id = models.CharField(max_length=26, unique=True, default=new_id, editable=False)
     department = models.ForeignKey(Department, on_delete=models.PROTECT, related_name="workloads")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="workloads")
-    token = models.ForeignKey(
-        ApiToken, null=True, on_delete=models.SET_NULL, related_name="+"
-    )  # with which it was submitted
+    # With which it was submitted.
+    token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL, related_name="+")
     kind = models.CharField(max_length=12, choices=Kind.choices)
     name = NameField(_("name"), max_length=100)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="workloads")
@@ -316,9 +315,8 @@ class ExternalWork(models.Model):
 
     workload = models.OneToOneField(Workload, on_delete=models.CASCADE, related_name="external")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
-    key = models.CharField(
-        max_length=63, null=True
-    )  # uid of the admitted object or pod; null: another workload has it now
+    # uid of the admitted object or pod; null: another workload has it now.
+    key = models.CharField(max_length=63, null=True)
     api = models.CharField(max_length=253)  # group and version
     kind = models.CharField(max_length=63)
     namespace = models.CharField(max_length=63)
@@ -534,9 +532,8 @@ class IdlePolicy(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="idle_policies")
     department = models.ForeignKey(Department, null=True, on_delete=models.CASCADE, related_name="+")  # null: everybody
     rules = models.JSONField(default=dict)
-    version = models.PositiveIntegerField(
-        default=1
-    )  # the ETag; a row without rules stays, so that the version never decreases
+    # The ETag; a row without rules stays, so that the version never decreases.
+    version = models.PositiveIntegerField(default=1)
 
     class Meta:
         constraints = [
@@ -618,9 +615,8 @@ class StartEstimate(models.Model):
     low = models.DateTimeField(null=True)
     median = models.DateTimeField(null=True)
     high = models.DateTimeField(null=True)  # null beside a low: it may take longer than the horizon
-    latest = models.DateTimeField(
-        null=True
-    )  # if all workloads run to their maximum runtime; null: it may start even later
+    # If all workloads run to their maximum runtime; null: it may start even later.
+    latest = models.DateTimeField(null=True)
     basis = models.CharField(max_length=16, blank=True)  # estimates.runtimes.Class; blank: maximum runtimes alone
     played = models.JSONField(null=True)  # low, median, high as simulated, before the correction by past errors (s)
     first_played = models.JSONField(null=True)

@@ -44,9 +44,8 @@ def converge_all(*, cluster_id: int | None = None, tick: bool = False, **_: Any)
     Thousands of pods are listed less often than a few. While a watcher takes hints, this only sends it a hint to list."""
     with claimed_tick("workloads.converge_all", tick=tick, rest=4) as run:
         if run and tick and hint_queue.alive():
-            wake(
-                "workloads.converge_all"
-            )  # a process that takes hints has workers: only it lists, and no process waits for another
+            # A process that takes hints has workers: only it lists, and no process waits for another.
+            wake("workloads.converge_all")
         elif run:
             clusters = Cluster.objects.filter(active=True)
             _converge(clusters.filter(unreachable_since=None) if cluster_id is None else clusters.filter(pk=cluster_id))

@@ -91,9 +91,8 @@ class ApiView(APIView):
     parser_classes = [BoundedJSON]
     ordering: str | tuple[str, ...] = "-pk"
     lease: Lease | None = None  # set by @idempotent
-    dry_runs: frozenset[str] = (
-        frozenset()
-    )  # methods that accept `dry_run`; all others refuse it, rather than make the change
+    # Methods that accept `dry_run`; all others refuse it, rather than make the change.
+    dry_runs: frozenset[str] = frozenset()
     without_body = frozenset({"delete"})  # methods that refuse a body: whoever sends one means something by it
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -163,9 +163,8 @@ def _dingtalk(url: str, secret: str, message: Message) -> Outgoing:
 def refusal(shape: str, status: int, body: bytes) -> str:
     """Why the receiver refused the message; "" if it accepted it. The chat services answer 200 even when they refuse."""
     if not 200 <= status < 300:
-        why = (
-            body.decode(errors="replace").strip() if shape == WebhookShape.SLACK else ""
-        )  # no_service, invalid_payload
+        # For example no_service or invalid_payload.
+        why = body.decode(errors="replace").strip() if shape == WebhookShape.SLACK else ""
         return f"HTTP {status}: {why[:80]}" if why else f"HTTP {status}"
     if shape in PLAIN:
         return ""

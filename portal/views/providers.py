@@ -88,9 +88,8 @@ def unlink(request: HttpRequest, account: int) -> HttpResponse:
     if actor.user is None:
         raise NotVisible
     identities.unlink(actor=actor, user=actor.user, account=account)
-    update_session_auth_hash(
-        request, User.objects.get(pk=actor.user.pk)
-    )  # this session stays valid, even if roles were lost
+    # This session stays valid, even if roles were lost.
+    update_session_auth_hash(request, User.objects.get(pk=actor.user.pk))
     messages.success(request, _("The account is no longer linked."))
     return redirect("portal:profile")
 

@@ -68,9 +68,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
         return None  # nobody else
     if own_first and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
         return _own_first(preemptor, own, departments)  # a shortcut
-    found = (
-        _best(each, own, departments) for each in _by_fairness(preemptor)
-    )  # the strict fairness first, at any cost
+    # The strict fairness first, at any cost.
+    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
 
 
@@ -246,9 +245,8 @@ def _are_many(state: PassState, own: list[Claim], departments: Collection[Depart
 
 def _by_fairness(preemptor: Preemptor) -> Iterable[Preemptor]:
     """The preemptor with each `Fairness`, the strict one first; only one where shares do not matter."""
-    reclaims = (
-        preemptor.inside and preemptor.state.ledger.flat
-    )  # in a tree, a department above may have to borrow for it
+    # In a tree, a department above may have to borrow for it.
+    reclaims = preemptor.inside and preemptor.state.ledger.flat
     if reclaims or not preemptor.state.settings.fair_sharing:
         return (preemptor,)
     return (replace(preemptor, fairness=fairness) for fairness in Fairness)

@@ -151,9 +151,8 @@ WALKS = {"anonymous": ("GET", "POST"), "member": ("GET",), "owner": ("GET", *UNS
 def test_no_url_fails_for_any_actor_and_no_response_can_be_framed(world: World, actor: str, settings: Any) -> None:
     """The actors in the tests above are refused early; these get further, so that more of each view runs. Framing is refused
     even on a notebook's page, whose requests carry the session if it is on the same site."""
-    settings.DEBUG = (
-        actor != "anonymous"
-    )  # without DEBUG there are no files; with it django-csp does not cover error pages
+    # Without DEBUG there are no files; with it django-csp does not cover error pages.
+    settings.DEBUG = actor != "anonymous"
     client, broken, framed = world.client(actor), [], []
     for door in [*all_doors(world), Door("/admin/", "", frozenset()), Door("/no/such/page/", "", frozenset())]:
         for method in WALKS[actor] if str(door) not in SESSION_ENDS else ():

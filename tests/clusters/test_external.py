@@ -274,9 +274,8 @@ def test_department_label_applies_only_to_pods_submitted_by_its_members(bed: Ext
     )
     bed.until(lambda: bed.call("GET", f"{path}/nobodys")["status"]["phase"] == "Running")
     inventory.refresh(bed.cluster)
-    assert (
-        sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1
-    )  # only that of the pod "nobodys"
+    # Only that of the pod "nobodys".
+    assert sum(card.outside for card in Node.objects.get(name="real-0").cards.all()) == 1
     assert list(Workload.objects.values_list("name", flat=True)) == ["hers"]
 
 
@@ -285,10 +284,11 @@ def test_submitter_of_a_job_cannot_be_forged(bed: ExternalBed, free: str) -> Non
     path = f"/apis/batch/v1/namespaces/{free}/jobs"
     forged = {admission.SUBMITTED_BY: "alice", admission.SUBMITTED_WITH: "kubectl", "own": "kept"}
     forged_job = job("forged", FOREVER, labels={admission.ADMIT_TO: bed.vision.slug})
+    # Without labels it would get those of its pods.
     forged_job["metadata"] |= {
         "annotations": forged,
         "labels": {"own": "x"},
-    }  # without labels it would get those of its pods
+    }
     assert bed.call("POST", path, forged_job, user="bob")["metadata"]["annotations"] == {"own": "kept"}
     patch = {"metadata": {"annotations": forged}}
     changed = bed.call("PATCH", f"{path}/forged", patch, user="bob", kind=STRATEGIC)

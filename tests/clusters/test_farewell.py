@@ -84,9 +84,8 @@ def test_stopped_script_ends_after_its_programs_have_saved(executing_bed: Bed, n
     run = ended(executing_bed.driver, spec.ref)
     output = log(executing_bed.driver, spec.ref).split()
     assert output.count("saved") == 1, output
-    assert output.count("saving") <= (2 if "timeout" in text else 1), (
-        output
-    )  # timeout(1) signals its child and their group
+    # timeout(1) signals its child and their group.
+    assert output.count("saving") <= (2 if "timeout" in text else 1), output
     assert "after" not in output
     assert ("trapped" in output) == ("trap" in name)
     assert (run.exit_code, run.reason) == (code, "Stopped")

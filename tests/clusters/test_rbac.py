@@ -112,12 +112,13 @@ def test_role_grants_exactly_the_rights_used_in_the_life_of_runs(
     driver.volumes()
     driver.nodes()
     driver.keep_home(Home(spec.ref.namespace, "vision", {}))
+    # Created by apply, or once per cluster.
     applied = (
         "resourcequotas",
         "limitranges",
         "networkpolicies",
         "priorityclasses",
-    )  # created by apply, or once per cluster
+    )
     used |= {(each, "create") for each in applied}
     files = driver.files(volume_of(kubernetes_bed.spec("hello")))
     assert files is not None

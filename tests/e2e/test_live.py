@@ -119,9 +119,8 @@ def test_recall_updates_title_badge_notifications_and_ledger_without_a_reload(pe
     form.goto(olivia.base + "/d/vision/recall/")
     form.fill("#id_units", "9")
     expect(form.locator("#preview")).to_contain_text("at most 8")  # so that the next preview is of the next amount
-    form.fill(
-        "#id_units", "6"
-    )  # all that is lent: for less, any two borrowers leave, and part of the loan could remain
+    # All that is lent: for less, any two borrowers leave, and part of the loan could remain.
+    form.fill("#id_units", "6")
     expect(form.locator("#preview")).to_contain_text("All released by")
     olivia.send(form.get_by_role("button", name="Recall"))
     form.close()
@@ -210,6 +209,5 @@ def test_refresh_without_a_response_is_given_up_and_reported(person: Arrive) -> 
     page.unroute(re.compile("/d/vision/"))
     with page.expect_response(lambda answer: answer.request.headers.get("hx-request") == "true"):
         page.evaluate("htmx.config.timeout = 30_000; htmx.trigger(document.body, 'live')")
-    alice.heard = [
-        text for text in alice.heard if not re.match("htmx:(afterRequest|timeout)", text)
-    ]  # htmx reports them
+    # htmx reports them.
+    alice.heard = [text for text in alice.heard if not re.match("htmx:(afterRequest|timeout)", text)]

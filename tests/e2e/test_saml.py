@@ -50,9 +50,8 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
             server.make_realm(portal.url, PEOPLE, [VISION])
             server.make_saml_client(portal.url)
             server.make_saml_client(portal.url, "fleeting", "transient")
-            server.make_saml_client(
-                portal.url, "tile", saml__server__signature="false"
-            )  # the assertion alone is signed
+            # The assertion alone is signed.
+            server.make_saml_client(portal.url, "tile", saml__server__signature="false")
             certificate = "".join((folder / "own.pem").read_text().split("\n")[1:-2])
             server.make_saml_client(
                 portal.url, "sealed", saml__encrypt="true", saml__encryption__certificate=certificate,

@@ -215,9 +215,8 @@ def test_every_query_returns_series_and_alerts_fire_exactly_when_they_should(
     board = ask(prometheus, 'portal_recalls{stage="late"}')
     assert [row["value"][1] for row in board] == ["1"]
     [lost] = ask(prometheus, "portal_reclaim_lost_unit_seconds")
-    assert float(lost["value"][1]) == pytest.approx(
-        59 * 60, abs=5
-    )  # of one card, that ran for an hour until a minute ago
+    # One card, which ran for an hour until a minute ago.
+    assert float(lost["value"][1]) == pytest.approx(59 * 60, abs=5)
     activity = {
         row["metric"]["what"]: float(row["value"][1])
         for row in ask(prometheus, "sum by (what) (portal_activity_units)")

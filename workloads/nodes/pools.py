@@ -30,9 +30,8 @@ for replicas, for slices of an unknown MIG product, and for the MiB of an unknow
 
 
 def key_of(kind: Offer | Pool) -> Key:
-    guessed = (
-        kind.unit == "slice" and (kind.mig or "") not in KNOWN
-    )  # derived from the node's instances, and so different by node
+    # Derived from the node's instances, and so different by node.
+    guessed = kind.unit == "slice" and (kind.mig or "") not in KNOWN
     counts = kind.unit == "replica" or guessed or (kind.unit == "MiB" and not kind.product)
     return kind.product, kind.sharing, kind.units_per_card if counts else 0
 

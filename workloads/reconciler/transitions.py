@@ -149,9 +149,8 @@ def _finish(
     """Record that the attempt is over: its capacity is freed in the same transaction, and a recalled one is queued again."""
     workload = attempt.workload
     exit_code = run.exit_code if run and event is not Event.GONE_STUCK else None
-    unseen = (
-        run is not None and run.started_at is not None and attempt.started_at is None
-    )  # over before it was observed
+    # Over before it was observed.
+    unseen = run is not None and run.started_at is not None and attempt.started_at is None
     Attempt.objects.filter(pk=attempt.pk).update(
         **(observed_facts(run, now) if unseen and run else {}),
         finished_at=now,

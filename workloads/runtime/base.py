@@ -136,9 +136,8 @@ class RunSpec:
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)  # must not be readable elsewhere
     extra: Mapping[str, str] = field(default_factory=dict)  # further options of its sharing system: About.extra
     shared_volumes: tuple[SharedVolume, ...] = ()
-    own_words: Set[int] = (
-        frozenset()
-    )  # positions in `command` where $(PORTAL_…) is replaced: the portal's or a preset's
+    # Positions in `command` where $(PORTAL_…) is replaced: the portal's or a preset's.
+    own_words: Set[int] = frozenset()
 
 
 def volume_of(spec: RunSpec) -> VolumeRef:

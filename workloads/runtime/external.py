@@ -43,9 +43,8 @@ class ExternalPod:
     node: str
     phase: Phase
     gated: bool  # waits for the portal
-    asked: Mapping[str, float | str] = field(
-        default_factory=dict, compare=False
-    )  # its GPU requests: sharing.outside.asked
+    # Its GPU requests: sharing.outside.asked.
+    asked: Mapping[str, float | str] = field(default_factory=dict, compare=False)
     leaving: dt.timedelta | None = None  # it is being deleted, with this grace
     exit_code: int | None = None
     reason: str = ""
@@ -69,9 +68,8 @@ class ExternalRun:
     unstoppable: str = ""  # why its controller cannot stop and resume it; English
     submitted_by: str = ""  # the user name of the request that created it
     submitted_with: str = ""  # kubectl, argo, …
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  # set in its labels or annotations: priority, max-runtime, …
+    # Set in its labels or annotations: priority, max-runtime, …
+    settings: Mapping[str, str] = field(default_factory=dict)
     sample: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     manifest: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     status: str = ""  # the sentence last written on it

@@ -92,12 +92,10 @@ class Settings:
     )
     kai_queue: str = "{department}"  # the KAI queue of a department's pods
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # node → key of the system that it runs
-    products: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # node → product, where its labels lack it or are wrong
-    cards: Mapping[str, int] = dataclasses.field(
-        default_factory=dict
-    )  # node → number of cards, where the node does not report it
+    # Node → product, where its labels lack it or are wrong.
+    products: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Node → number of cards, where the node does not report it.
+    cards: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def gpu_mem_mib(self) -> int:

@@ -80,9 +80,8 @@ def applies(node: Facts) -> Note | None:
         return Note(N_("its annotation %(name)s"), {"name": REGISTER})
     offered = node.capacity(whole.RESOURCE)
     if node.labels.get(MARK) == "on" and offered and offered != node.number(whole.COUNT):
-        return Note(
-            N_("its %(label)s is %(value)s"), {"label": MARK, "value": "on"}
-        )  # the resource does not count cards
+        # The resource does not count cards.
+        return Note(N_("its %(label)s is %(value)s"), {"label": MARK, "value": "on"})
     return None
 
 

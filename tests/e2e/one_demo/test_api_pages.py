@@ -76,9 +76,8 @@ def test_try_it_sends_the_call_as_the_logged_in_user(person: Callable[..., Any])
     page = alice.go("/api/v1/docs/pools/")
     page.locator("#pools_read_all").get_by_role("link", name="Try it").click()
     block = page.locator("#operations-pools-pools_read_all")
-    block.get_by_role("button", name="Try it out").click(
-        timeout=60_000
-    )  # the address opens the operation, after all are drawn
+    # The address opens the operation, after all are drawn.
+    block.get_by_role("button", name="Try it out").click(timeout=60_000)
     with page.expect_response(lambda answer: answer.url.endswith("/api/v1/pools/")) as answer:
         block.get_by_role("button", name="Execute").click()
     assert answer.value.status == 200

@@ -206,9 +206,8 @@ def test_recall_can_be_previewed_created_watched_and_withdrawn(
     assert [(s["department"], s["units"]) for s in data["returning"]] == [("nlp", 8)]
     assert data["returning"][0]["gone_by"] > timezone.now().isoformat()
     assert "secret-model" not in watched.content.decode()
-    other = make.claim(
-        vision, pool, 2, name="other"
-    )  # the leaver is now held for this claim; the recall still waits for it
+    # The leaver is now held for this claim; the recall still waits for it.
+    other = make.claim(vision, pool, 2, name="other")
     Claim.objects.filter(state=ClaimState.LEAVING).update(preempted_for=other)
     for response in (client.get(created["Location"]).json(), *client.get(url).json()["results"]):
         assert (response["returned"], response["returning"]) == (0, data["returning"])

@@ -71,10 +71,11 @@ def test_owner_can_set_lend_limit_and_windows_as_amounts_with_a_unit(client: Cli
     url = "/d/vision/quotas/t4/"
     assert client.post(url, form(guaranteed="1", lend_limit="1.5 GiB", **rows, **window)).status_code == 302
     quota = Quota.objects.get()
+    # Only an operator changes these, whatever the owner sends.
     assert (quota.guaranteed, quota.borrow_limit) == (
         20 * GIB,
         1500,
-    )  # only an operator changes these, whatever the owner sends
+    )
     assert (quota.lend_limit, quota.windows[0]["lend_limit"]) == (1536, 4 * GIB)
     assert 'value="4 GiB"' in client.get(url).content.decode()
 

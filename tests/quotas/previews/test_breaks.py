@@ -281,6 +281,7 @@ def test_request_for_confirmation_is_not_stored_for_the_idempotency_key(oscar: U
 
 # tests/workloads/api/test_modes.py; tests/quotas/views/: test_requests.py, test_health.py, test_budgets.py;
 # tests/portal/sign_in/test_identities.py; tests/workloads/configuration/test_api.py; tests/workloads/api/test_catalogue.py
+# A recall stops workloads by its nature.
 COVERED_ELSEWHERE = {
     "configuration_apply",
     "pools_set_capacity",
@@ -292,7 +293,7 @@ COVERED_ELSEWHERE = {
     "budgets_set",
     "budgets_remove",
     "group_rules_remove",
-}  # a recall stops workloads by its nature
+}
 
 
 def test_every_api_write_with_a_dry_run_is_covered(client: Client) -> None:

@@ -203,9 +203,8 @@ def test_new_period_frees_the_budget_at_its_first_second_without_a_job() -> None
     last, first = (load_snapshot(a100.group, now=at) for at in (APRIL - dt.timedelta(seconds=1), APRIL))
     assert len(last.departments[0].budgets) == 1
     assert first.departments[0].budgets == ()
-    assert (
-        len(load_snapshot(a100.group, now=APRIL + dt.timedelta(hours=1)).departments[0].budgets) == 1
-    )  # 8 GPUs still run
+    # 8 GPUs still run.
+    assert len(load_snapshot(a100.group, now=APRIL + dt.timedelta(hours=1)).departments[0].budgets) == 1
 
 
 def test_budgets_cost_a_constant_number_of_queries(django_assert_max_num_queries: Any) -> None:

@@ -91,14 +91,12 @@ def test_activity_withdraws_the_warning_and_a_new_spell_begins_after_it(idle: Id
     idle.round()
     spells.keep(actor=Actor(idle.alice), workload=lazy.workload, now=idle.now)
     idle.now += MINUTE
-    MeasuredBucket.objects.create(
-        attempt=lazy, rank=0, at=idle.now - MINUTE, gpu=400, cards=1
-    )  # one minute of its bucket
+    # One minute of its bucket.
+    MeasuredBucket.objects.create(attempt=lazy, rank=0, at=idle.now - MINUTE, gpu=400, cards=1)
     idle.round()
     assert (spell_of(lazy).end, idle.notices()) == ("busy", ["workload.idle_warned", "workload.idle_withdrawn"])
-    MeasuredBucket.objects.filter(attempt=lazy, at=idle.now - MINUTE).update(
-        gpu=40
-    )  # the complete bucket is below the threshold
+    # The complete bucket is below the threshold.
+    MeasuredBucket.objects.filter(attempt=lazy, at=idle.now - MINUTE).update(gpu=40)
     idle.now += 4 * MINUTE
     idle.round()
     idle.pass_by(50, lazy)

@@ -31,9 +31,8 @@ def test_service_is_open_to_its_department_and_has_its_own_origin(site: Site) ->
     origin = re.search(r'<code id="origin"[^>]*>([^<]+)</code>', page)
     assert origin is not None
     assert origin[1] == access.origin_of(work.public_id) + "/"
-    without_cookie = Reader(site, work.public_id).get(
-        "/"
-    )  # a reader who does not come from the portal is sent to its page
+    # A reader who does not come from the portal is sent to its page.
+    without_cookie = Reader(site, work.public_id).get("/")
     link = re.search(r'href="([^"]+)"', without_cookie.text)
     assert (without_cookie.status_code, link is not None) == (403, True)
     redirected = browser.get(link[1].removeprefix(settings.BASE_URL), follow=True)  # type: ignore[index]

@@ -69,9 +69,8 @@ def test_owner_reclaims_lent_cards_and_the_borrower_resumes_from_its_checkpoint(
     first, second = borrower.attempts.all()
     assert (first.outcome, second.number, second.claim.submitted_at) == ("recalled", 2, borrower.submitted_at)
     assert second.claim.backoff_until is not None
-    assert (
-        second.claim.public_id[:TIME] == first.claim.public_id[:TIME]
-    )  # no claim submitted in that second has passed it
+    # No claim submitted in that second has passed it.
+    assert second.claim.public_id[:TIME] == first.claim.public_id[:TIME]
     kinds = list(InboxItem.objects.filter(user=bed.bob).order_by("id").values_list("kind", flat=True))
     assert kinds == ["workload.recalled", "workload.requeued"]
     actions.cancel(actor=Actor(bed.alice), workload=owner)
