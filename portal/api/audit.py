@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from portal.access import Right, department_for
 from portal.api.base import ApiView
-from portal.api.schema import page_of
+from portal.api.schema import DEPARTMENT, page_of
 from portal.models import AuditEntry
 
 
@@ -49,9 +49,11 @@ class Audit(ApiView):
         operation_id="audit_list",
         responses=page_of(AuditEntryOut),
         parameters=[
-            OpenApiParameter("department", str),
-            OpenApiParameter("action", str, description="An action, or its beginning: `quota.`"),
-            OpenApiParameter("actor", str),
+            DEPARTMENT,
+            OpenApiParameter(
+                "action", str, description="Only this action, or all that begin with it, such as `quota.`."
+            ),
+            OpenApiParameter("actor", str, description="Only what this person or service account did, by user name."),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -122,7 +122,9 @@ class Departments(ApiView):
     @extend_schema(
         operation_id="departments_list",
         responses=page_of(DepartmentOut),
-        parameters=[OpenApiParameter("parent", str, description="Only the teams of this department.")],
+        parameters=[
+            OpenApiParameter("parent", str, description="Only the teams directly below this department, by its `id`.")
+        ],
     )
     def get(self, request: Request) -> Response:
         rows = self.actor.departments.select_related("parent")

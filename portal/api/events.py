@@ -170,9 +170,14 @@ def wants_stream(request: Request) -> bool:
 
 
 EVENT_PARAMETERS = [
-    OpenApiParameter("kind", str, description="Only these kinds, comma-separated."),
-    OpenApiParameter("after", str, description="Only what came after this event id."),
-    OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Resumes a stream."),
+    OpenApiParameter("kind", str, description="Only events of these kinds, separated by commas."),
+    OpenApiParameter("after", str, description="Only events after the one with this `id`."),
+    OpenApiParameter(
+        "Last-Event-ID",
+        str,
+        OpenApiParameter.HEADER,
+        description="Resumes a stream after the event with this `id`; it takes precedence over `after`.",
+    ),
 ]
 EVENT_ANSWERS = {
     (200, "application/json"): page_of(EventOut),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import yaml
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema as Spectacular
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, inline_serializer
@@ -15,18 +18,26 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     OpenApiParameter.HEADER,
-    description="The same key and body is done once, for 24 hours.",
+    description="A key of your choice: for 24 hours, a repetition with the same key and body gets the first answer and"
+    " changes nothing.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
     {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
     OpenApiParameter.HEADER,
-    description="The ETag you have seen.",
+    description='The ETag of the version that you have read, such as `"3"`; if it has changed since, the answer is 412.',
 )
 IF_NONE_MATCH = OpenApiParameter(
-    "If-None-Match", {"type": "string", "enum": ["*"]}, OpenApiParameter.HEADER, description="`*`: only create."
+    "If-None-Match",
+    {"type": "string", "enum": ["*"]},
+    OpenApiParameter.HEADER,
+    description="`*`, instead of `If-Match`, to create what does not exist yet.",
 )
 DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
+DEPARTMENT = OpenApiParameter(
+    "department", str, description="Only those of this department, by its `id`, without its teams."
+)
+POOL = OpenApiParameter("pool", str, description="Only those of this pool, by its `id`.")
 CONFIRM = OpenApiParameter(
     "confirm",
     {"type": "string", "maxLength": 16},
@@ -35,10 +46,23 @@ CONFIRM = OpenApiParameter(
 )
 PAGING = [
     OpenApiParameter(
-        "limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 50}, description="Rows of a page."
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": 500, "default": 50},
+        description="Largest number of rows in a page, 1 to 500; by default 50.",
     ),
-    OpenApiParameter("cursor", str, description="From `next` of the page before."),
+    OpenApiParameter(
+        "cursor",
+        str,
+        description="The cursor in `next` of the page before; by default the first page.",
+    ),
 ]
+
+
+@cache
+def path_descriptions() -> dict[str, str]:
+    """Name of a parameter in a path → its description."""
+    texts: dict[str, str] = yaml.safe_load(Path(__file__).with_name("path_parameters.yaml").read_text("utf-8"))
+    return texts
 
 
 def page_of(item: type[serializers.BaseSerializer[Any]], **more: Any) -> Any:
@@ -98,6 +122,12 @@ class AutoSchema(Spectacular):
         given: list[Any] = super().get_override_parameters()
         is_list = self.get_operation_id().endswith("_list")
         return [*given, *PAGING] if is_list else given
+
+    def _resolve_path_parameters(self, variables: Any) -> list[dict[str, Any]]:
+        """Describes the parameters of the path."""
+        parameters: list[dict[str, Any]] = super()._resolve_path_parameters(variables)  # type: ignore[no-untyped-call]
+        texts = path_descriptions()
+        return [{**each, "description": texts[each["name"]]} if each["name"] in texts else each for each in parameters]
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
         """Declares that a body refuses unknown fields."""

@@ -104,7 +104,15 @@ class Tokens(ApiView):
         return own if self.actor.bound is None else own.filter(department=self.actor.bound)
 
     @extend_schema(
-        operation_id="tokens_list", responses=page_of(TokenOut), parameters=[OpenApiParameter("department", str)]
+        operation_id="tokens_list",
+        responses=page_of(TokenOut),
+        parameters=[
+            OpenApiParameter(
+                "department",
+                str,
+                description="Only tokens of this department, by its `id`; by default your own in all departments.",
+            )
+        ],
     )
     def get(self, request: Request) -> Response:
         return self.page(self.rows(), TokenOut)

@@ -157,7 +157,7 @@ class Budgets(BudgetsView):
     """Budgets of departments that you may see, your own, and those of people in departments that you own."""
 
     @extend_schema(operation_id="budgets_list", responses=BUDGET_PAGE,
-                   parameters=[OpenApiParameter("mine", bool, description="Only your own.")])  # fmt: skip
+                   parameters=[OpenApiParameter("mine", bool, description="Only your own budgets.")])  # fmt: skip
     def get(self, request: Request) -> Response:
         rows = budgets.visible_budgets(self.actor)
         if self.flag("mine"):

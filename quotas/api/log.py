@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, department_for
 from portal.api.base import ApiView
-from portal.api.schema import page_of
+from portal.api.schema import DEPARTMENT, POOL, page_of
 from quotas.api.quotas import BY_DEPARTMENT, pool_for
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Decision, LedgerEntry
@@ -91,10 +91,15 @@ class Decisions(ApiView):
         operation_id="decisions_list",
         responses=page_of(DecisionOut),
         parameters=[
-            OpenApiParameter("department", str),
-            OpenApiParameter("pool", str),
-            OpenApiParameter("kind", str, enum=["admit", "reclaim", "wait", "impossible", "withdraw"]),
-            OpenApiParameter("workload", str),
+            DEPARTMENT,
+            POOL,
+            OpenApiParameter(
+                "kind",
+                str,
+                enum=["admit", "reclaim", "wait", "impossible", "withdraw"],
+                description="Only decisions of this kind.",
+            ),
+            OpenApiParameter("workload", str, description="Only decisions about this workload, by its `id`."),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -153,9 +158,9 @@ class Loans(ApiView):
         operation_id="loans_list",
         responses=page_of(LoanOut),
         parameters=[
-            OpenApiParameter("department", str, description="On either side."),
-            OpenApiParameter("pool", str),
-            OpenApiParameter("running", bool, description="Only those that have not ended."),
+            OpenApiParameter("department", str, description="Only loans from or to this department, by its `id`."),
+            POOL,
+            OpenApiParameter("running", bool, description="Only loans that have not ended."),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -18,8 +18,16 @@ class DepartmentPreview(ApiView):
         operation_id="departments_preview",
         responses=PreviewOut,
         parameters=[
-            OpenApiParameter("parent", str, description="The new one; empty: at the top. Absent: as it is."),
-            OpenApiParameter("weight", int),
+            OpenApiParameter(
+                "parent",
+                str,
+                description="The department above it after the change, by its `id`: empty for none, absent for no change.",
+            ),
+            OpenApiParameter(
+                "weight",
+                {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+                description="The weight after the change: a whole number up to 1000000, absent for no change.",
+            ),
         ],
     )
     def get(self, request: Request, department: str) -> Response:

@@ -281,7 +281,10 @@ class Nodes(ApiView):
     @extend_schema(
         operation_id="nodes_list",
         responses=page_of(NodeOut),
-        parameters=[OpenApiParameter("pool", str), OpenApiParameter("cluster", str)],
+        parameters=[
+            OpenApiParameter("pool", str, description="Only nodes with cards of this pool, by its `id`."),
+            OpenApiParameter("cluster", str, description="Only nodes of this cluster, by its `id`."),
+        ],
     )
     def get(self, request: Request) -> Response:
         rows = nodes()

@@ -86,9 +86,9 @@ class Quarantines(ApiView):
         operation_id="quarantines_list",
         responses=page_of(QuarantineOut),
         parameters=[
-            OpenApiParameter("node", int),
-            OpenApiParameter("card", int),
-            OpenApiParameter("in_force", bool, description="Only those that have not ended."),
+            OpenApiParameter("node", int, description="Only those of this node and its cards, by the node's `id`."),
+            OpenApiParameter("card", int, description="Only those of cards with this index on their node, from 0."),
+            OpenApiParameter("in_force", bool, description="Only quarantines that have not ended."),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -6,15 +6,14 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, either, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, POOL, either, page_of
 from portal.infra import confirm
 from portal.models import Department
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
@@ -291,9 +290,7 @@ class UsagesOut(serializers.Serializer[Any]):
 class Usage(ApiView):
     """One row for each pool: use of the department and all below it."""
 
-    @extend_schema(
-        operation_id="usage_read", responses=UsagesOut, parameters=[OpenApiParameter("pool", OpenApiTypes.STR)]
-    )
+    @extend_schema(operation_id="usage_read", responses=UsagesOut, parameters=[POOL])
     def get(self, request: Request, department: str) -> Response:
         where: Department = department_for(self.actor, department)
         pools = [pool_for(self.text("pool"))] if self.text("pool") else None

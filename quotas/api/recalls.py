@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Moment, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import CONFIRM, DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.api.schema import CONFIRM, DEPARTMENT, DRY_RUN, IDEMPOTENCY_KEY, POOL, page_of
 from portal.infra import confirm
 from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
@@ -90,9 +90,9 @@ class Recalls(ApiView):
         operation_id="recalls_list",
         responses=page_of(RecallOut),
         parameters=[
-            OpenApiParameter("department", str),
-            OpenApiParameter("pool", str),
-            OpenApiParameter("running", bool, description="Only those that have not ended."),
+            DEPARTMENT,
+            POOL,
+            OpenApiParameter("running", bool, description="Only recalls that have not ended."),
         ],
     )
     def get(self, request: Request) -> Response:

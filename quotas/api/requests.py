@@ -118,8 +118,8 @@ class QuotaRequests(ApiView):
         operation_id="quota_requests_list",
         responses=REQUEST_PAGE,
         parameters=[
-            OpenApiParameter("state", str, enum=[state.value for state in RequestState]),
-            OpenApiParameter("to_decide", bool, description="Only the open ones that you may decide."),
+            OpenApiParameter("state", str, enum=list(RequestState.values), description="Only requests in this state."),
+            OpenApiParameter("to_decide", bool, description="Only open requests that you may decide."),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.base import ApiView
+from portal.api.schema import POOL
 from portal.text.zones import zone_of
 from quotas.reports.asked import GROUPS, KINDS, RANGES, asked_of
 from quotas.reports.queries import Report, report
@@ -73,17 +74,21 @@ class UsageReportOut(serializers.Serializer[Any]):
     left_out = serializers.IntegerField(help_text="Rows that are in the totals but not in this answer.")
 
 
-TIME = "A day such as 2026-01-31 in the reader's time zone, or a time with its zone such as 2026-01-31T18:00:00Z."
+TIME = "a day such as 2026-01-31 in the reader's time zone, or a time with its zone such as 2026-01-31T18:00:00Z"
 PARAMETERS = [
-    OpenApiParameter("range", str, enum=list(RANGES), description="Instead of `from` and `until`.", default="this_month"),
-    OpenApiParameter("from", str, description=TIME),
-    OpenApiParameter("until", str, description=f"{TIME} Of a day, its end."),
-    OpenApiParameter("group", str, description=f"One or several of `{'`, `'.join(GROUPS)}`; commas between.", default="pool"),
-    OpenApiParameter("department", str, description="With all below it."),
-    OpenApiParameter("person", str, description="A user name."),
-    OpenApiParameter("pool", str),
-    OpenApiParameter("kind", str, enum=list(KINDS)),
-    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 500}),
+    OpenApiParameter("range", str, enum=list(RANGES), default="this_month",
+                     description="A period by name, instead of `from` and `until`; by default this month."),
+    OpenApiParameter("from", str, description=f"When the report begins, together with `until`: {TIME}."),
+    OpenApiParameter("until", str, description=f"When the report ends, together with `from`: {TIME}; a day is included."),
+    OpenApiParameter("group", str, default="pool",
+                     description=f"What has a row of its own: one or several of `{'`, `'.join(GROUPS)}`, separated by"
+                     " commas; by default `pool`."),
+    OpenApiParameter("department", str, description="Only work of this department and its teams, by its `id`."),
+    OpenApiParameter("person", str, description="Only work of this person or service account, by user name."),
+    POOL,
+    OpenApiParameter("kind", str, enum=list(KINDS), description="Only workloads of this kind."),
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 500},
+                     description=f"Largest number of rows, 1 to {MOST}; by default 500. Totals count all rows."),
 ]  # fmt: skip
 
 

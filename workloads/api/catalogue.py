@@ -22,7 +22,7 @@ from quotas.models import Cluster
 from workloads.api.fields import Cores
 from workloads.api.setups import SetupIn, SetupOut
 from workloads.api.shapes import image_named, pool_named
-from workloads.models import CHOICES, Image, Preset
+from workloads.models import ASKED_HERE, CHOICES, Image, Preset
 from workloads.nodes import cluster_registry
 from workloads.requests import images_and_presets
 from workloads.runtime.setups import Setup
@@ -96,7 +96,11 @@ class Presets(ApiView):
     ordering = ("order", "title", "pk")
 
     @extend_schema(
-        operation_id="presets_list", responses=page_of(PresetOut), parameters=[OpenApiParameter("kind", str)]
+        operation_id="presets_list",
+        responses=page_of(PresetOut),
+        parameters=[
+            OpenApiParameter("kind", str, enum=list(ASKED_HERE), description="Only presets of this kind of workload.")
+        ],
     )
     def get(self, request: Request) -> Response:
         rows = Preset.objects.filter(active=True).select_related("pool", "image")

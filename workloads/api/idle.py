@@ -156,7 +156,7 @@ class Exemptions(ApiView):
 
     @extend_schema(
         operation_id="idle_exemptions_list", responses=page_of(ExemptionOut),
-        parameters=[OpenApiParameter("in_force", bool, description="Only those that have not ended.")],
+        parameters=[OpenApiParameter("in_force", bool, description="Only exemptions that have not ended.")],
     )  # fmt: skip
     def get(self, request: Request, department: str) -> Response:
         rows = IdleExemption.objects.filter(department=department_for(self.actor, department))

@@ -148,9 +148,15 @@ class WorkloadUsage(ApiView):
         operation_id="workloads_usage",
         responses=MeasuredUseOut,
         parameters=[
-            OpenApiParameter("from", dt.datetime, description="Default: 24 hours before `until`."),
-            OpenApiParameter("until", dt.datetime, description="Default: now."),
-            OpenApiParameter("step", int, enum=list(STEPS), description="Seconds; 300 is kept 30 days, 3600 400 days."),
+            OpenApiParameter(
+                "from", dt.datetime, description="Start of the period; by default 24 hours before `until`."
+            ),
+            OpenApiParameter("until", dt.datetime, description="End of the period; by default now."),
+            OpenApiParameter(
+                "step",
+                {"type": "integer", "enum": list(STEPS), "default": 300},
+                description="Length of a step in seconds: 300 (kept for 30 days) or 3600 (400 days); by default 300.",
+            ),
         ],
     )
     def get(self, request: Request, workload: str) -> Response:

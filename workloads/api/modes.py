@@ -223,7 +223,10 @@ class ModeChanges(OperatorView):
     @extend_schema(
         operation_id="mode_changes_list",
         responses=page_of(ModeChangeOut),
-        parameters=[OpenApiParameter("node", int), OpenApiParameter("live", bool)],
+        parameters=[
+            OpenApiParameter("node", int, description="Only changes of this node, by its `id`."),
+            OpenApiParameter("live", bool, description="Only changes that have not ended."),
+        ],
     )
     def get(self, request: Request) -> Response:
         rows = changes()

@@ -86,13 +86,19 @@ class Logs(ApiView):
     @extend_schema(
         operation_id="workloads_logs",
         parameters=[
-            OpenApiParameter("tail", int, description="Only the last lines."),
-            OpenApiParameter("offset", int, description="From this byte on, at most 1 MiB."),
-            OpenApiParameter("follow", bool, description="Stay, and send what is added until the attempt ends."),
-            OpenApiParameter("attempt", int, description="Default: the newest."),
-            OpenApiParameter("rank", int, description="Which pod; default 0."),
             OpenApiParameter(
-                "previous", bool, description="Of a service: before its last start, where a cluster has it."
+                "tail", int, description="Only this number of last lines, at most 1000000 lines and 16 MiB."
+            ),
+            OpenApiParameter("offset", int, description="Only from this byte on, at most 1 MiB; the first byte is 0."),
+            OpenApiParameter(
+                "follow", bool, description="Keep the connection, and send what is added until the attempt ends."
+            ),
+            OpenApiParameter("attempt", int, description="Number of the attempt, from 1; by default the newest."),
+            OpenApiParameter("rank", int, description="Number of the pod, from 0; by default 0."),
+            OpenApiParameter(
+                "previous",
+                bool,
+                description="Of a service, the log before its last start, if its cluster still has it.",
             ),
         ],
         responses={(200, "text/plain"): OpenApiResponse(OpenApiTypes.STR, "The log.")},
@@ -133,7 +139,15 @@ class Export(ApiView):
 
     @extend_schema(
         operation_id="workloads_export",
-        parameters=[OpenApiParameter("kind", str, "path", enum=[name.lower() for name in EXPORTS])],
+        parameters=[
+            OpenApiParameter(
+                "kind",
+                str,
+                "path",
+                enum=[name.lower() for name in EXPORTS],
+                description="The Kubernetes resource of the manifest, in lower case.",
+            )
+        ],
         responses={(200, "application/yaml"): OpenApiTypes.STR},
     )
     def get(self, request: Request, workload: str, kind: str) -> HttpResponseBase:
@@ -193,8 +207,8 @@ class EntriesOut(serializers.Serializer[Any]):
 
 
 FILE_PARAMETERS = [
-    OpenApiParameter("cursor", str, description="Goes on where `next` says."),
-    OpenApiParameter("archive", bool, description="A directory as a tar."),
+    OpenApiParameter("cursor", str, description="Of a directory: the cursor in `next` of the page before."),
+    OpenApiParameter("archive", bool, description="Send the directory as one tar archive, instead of a list."),
 ]
 
 

@@ -21,7 +21,7 @@ from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.accounts.bearer_tokens import bearer_of
 from portal.api.base import ApiView, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, page_of
+from portal.api.schema import DEPARTMENT, DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.errors import N_, Invalid
 from portal.models import Department
 from portal.server import streams
@@ -30,20 +30,28 @@ from workloads.api.shapes import WorkloadIn, WorkloadOut, WorkloadRow, reader_fo
 from workloads.api.verdicts import VerdictOut, before_submitting
 from workloads.idle import spells
 from workloads.lifecycle import FINAL
-from workloads.models import TEXTS, State, Workload
+from workloads.models import TEXTS, Kind, State, Workload
 from workloads.requests.validation import InvalidRequest
 from workloads.runtime.setups import NAMES
 from workloads.status.attempts import with_attempts
 
 FILTERS = [
-    OpenApiParameter("mine", bool, description="Only your own."),
-    OpenApiParameter("department", str),
-    OpenApiParameter("state", str, description=f"Comma-separated: {', '.join(State.values)}; or `live`, `final`."),
-    OpenApiParameter("pool", str, description="Comma-separated."),
-    OpenApiParameter("kind", str, description="Comma-separated."),
-    OpenApiParameter("author", str),
-    OpenApiParameter("q", str, description="A part of the name."),
-    OpenApiParameter("facets", bool, description="Also count: how many for each state, pool, kind and author."),
+    OpenApiParameter("mine", bool, description="Only your own workloads."),
+    OpenApiParameter(
+        "state",
+        str,
+        description=f"Only workloads in these states, separated by commas: {', '.join(State.values)};"
+        " or `live` (not ended), `final` (ended).",
+    ),
+    OpenApiParameter("pool", str, description="Only workloads of these pools, by `id`, separated by commas."),
+    OpenApiParameter(
+        "kind", str, description=f"Only workloads of these kinds, separated by commas: {', '.join(Kind.values)}."
+    ),
+    OpenApiParameter("author", str, description="Only workloads of this person or service account, by user name."),
+    OpenApiParameter("q", str, description="Only workloads with this text in their name, in upper or lower case."),
+    OpenApiParameter(
+        "facets", bool, description="Also count the workloads for each state, pool, kind and author, as `facets`."
+    ),
 ]
 READ_ALONG = ("image", "preset", "rerun_of")
 FACETS = {"state": "state", "pool": "pool__slug", "kind": "kind", "author": "author__username"}
@@ -109,7 +117,7 @@ WORKLOAD_PAGE = page_of(WorkloadRow, facets=FACETS_OUT)
 class Workloads(WorkloadList):
     """The workloads of all departments that you may see."""
 
-    @extend_schema(operation_id="workloads_list", parameters=FILTERS, responses=WORKLOAD_PAGE)
+    @extend_schema(operation_id="workloads_list", parameters=[DEPARTMENT, *FILTERS], responses=WORKLOAD_PAGE)
     def get(self, request: Request) -> Response:
         rows = visible(self.actor, Workload.objects.all())
         if self.text("department"):
@@ -166,11 +174,20 @@ class WorkloadView(ApiView):
         operation_id="workloads_read",
         responses=WorkloadOut,
         parameters=[
-            OpenApiParameter("wait", int, description="Seconds (at most 55) to wait for a change before answering."),
             OpenApiParameter(
-                "version", int, description="With wait: answer when the version differs. Default: the present."
+                "wait", int, description="Seconds to wait for a change before answering, at most 55; by default 0."
             ),
-            OpenApiParameter("until", str, enum=["finished"], description="With wait: answer when it has finished."),
+            OpenApiParameter(
+                "version",
+                int,
+                description="With `wait`: answer as soon as the version differs from this one; by default the present one.",
+            ),
+            OpenApiParameter(
+                "until",
+                str,
+                enum=["finished"],
+                description="With `wait`: answer only when it has ended.",
+            ),
         ],
     )
     def get(self, request: Request, workload: str) -> HttpResponseBase:

@@ -84,7 +84,7 @@ class Configuration(ApiView):
         responses=PlanOut,
         parameters=[
             DRY_RUN, CONFIRM, IDEMPOTENCY_KEY,
-            OpenApiParameter("source", str, description="Names the file in the audit log."),
+            OpenApiParameter("source", str, description="The name of the file, for the audit log."),
         ],
     )  # fmt: skip
     @idempotent

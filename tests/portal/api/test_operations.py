@@ -112,6 +112,24 @@ def test_all_tags_and_parameters_are_translated_to_chinese(document: dict[str, A
     assert [name for name, term in chinese_terms().items() if not HAN.search(term)] == ["webhooks"]
 
 
+def test_every_parameter_is_described_by_a_sentence(document: dict[str, Any]) -> None:
+    """Of the path, the query and the header; a default or a range in its schema is also in the sentence."""
+    missing, count = [], 0
+    for path, item in document["paths"].items():
+        for operation in (item[method] for method in METHODS if method in item):
+            for parameter in [*item.get("parameters", ()), *operation.get("parameters", ())]:
+                count += 1
+                text, schema = parameter.get("description", ""), parameter["schema"]
+                facts = [str(schema[name]) for name in ("minimum", "maximum") if name in schema and schema[name] != 1]
+                if "default" in schema:
+                    facts += [str(schema["default"]).replace("_", " "), "by default"]
+                is_sentence = len(text.split()) >= 3 and text.endswith(".") and not text[0].islower()
+                if not is_sentence or any(fact not in text for fact in facts):
+                    missing.append((operation["operationId"], path, parameter["in"], parameter["name"], text))
+    assert missing == []
+    assert count > 300
+
+
 def test_gpuq_can_parse_every_documented_command() -> None:
     commands = [own["gpuq"] for own in words().values() if "gpuq" in own]
     assert len(commands) > 20
