@@ -192,12 +192,12 @@ class Tools:
         for row in self.portal.every("budgets/", 50):
             if row["person"] in (None, token["holder"]):
                 whose = f"{row['department']}, {row['person']}" if row["person"] else row["department"]
-                lines.append(f"Budget of {whose}: {row['used']:.1f} of {row['hours']} GPU-hours, {row['stage']}, until "
+                lines.append(f"Budget of {whose}: {row['used']:,.1f} of {row['hours']:,} GPU-hours, {row['stage']}, until "
                              f"{(row['resets_at'] or '-')[:16]}; when used up: {row['action']}")  # fmt: skip
         month = self.portal.get("usage/", range="this_month", group="pool", person=token["holder"])
         for row in month["results"]:
             hours = sum(row[name] or 0 for name in ("own", "borrowed"))
-            lines.append(f"{token['holder']} this month in {row['pool']}: {hours:.2f} hours, counted in {row['unit']}")
+            lines.append(f"{token['holder']} this month in {row['pool']}: {hours:,.2f} hours, counted in {row['unit']}")
         return "\n".join(lines) or "No budget binds this token, and its holder has used nothing this month."
 
     def cancel(self, workload: Identity) -> str:

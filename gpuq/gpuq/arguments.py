@@ -56,12 +56,20 @@ def counted_in(unit: str) -> str:
 
 
 def amount(units: int, unit: str) -> str:
-    """An amount as the pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %."""
+    """An amount as the pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %, 1,600 %."""
     if unit == "MiB":
-        return f"{units} MiB" if 0 < units < 1024 else f"{in_gib(units, unit)} GiB"
+        return f"{units} MiB" if 0 < units < 1024 else f"{in_gib(units, unit):,} GiB"
     if unit == "percent":
-        return f"{units} %"
-    return f"{units} {unit}" if units == 1 else f"{units} {unit}s"
+        return f"{units:,} %"
+    return f"{units:,} {unit}" if units == 1 else f"{units:,} {unit}s"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole as the pages write it: 25 %; below one percent with a decimal; from 1,000 % on as a factor: 285×."""
+    ratio = part / whole
+    if ratio >= 10:
+        return f"{ratio:,.0f}×"
+    return f"{ratio:.1%}".replace("%", " %") if 0 < ratio < 0.01 else f"{ratio:.0%}".replace("%", " %")
 
 
 def variable(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser
+from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser, share
 from gpuq.follow import Signals, copy_log, follow, say
 from gpuq.portal import Json, Portal, Refused, segment
 from gpuq.settings import Failure, Misconfigured, Settings
@@ -280,8 +280,8 @@ def usage(portal: Portal, arguments: argparse.Namespace) -> int:
 
 def used(row: Json) -> list[Any]:
     """The cells of a row with hours and waits; "-" for values that do not apply."""
-    figures = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("own", "borrowed", "lent", "idle")]
-    wait = "-" if row["wait_p95"] is None else f"{row['wait_p95']:.0f} s"
+    figures = ["-" if row[name] is None else f"{row[name]:,.2f}" for name in ("own", "borrowed", "lent", "idle")]
+    wait = "-" if row["wait_p95"] is None else f"{row['wait_p95']:,.0f} s"
     return [counted_in(row["unit"]), *figures, row["starts"], wait]
 
 
@@ -306,8 +306,8 @@ def budget(portal: Portal, arguments: argparse.Namespace) -> int:
         "STAGE",
         "WHEN USED UP",
     )
-    table([head, *((r["id"], r["department"], r["person"] or "-", r["pool"] or "all", f"{r['used']:.1f}", r["hours"],
-                    f"{r['used'] / r['hours']:.0%}", "-" if r["expected"] is None else f"{r['expected']:.0f}",
+    table([head, *((r["id"], r["department"], r["person"] or "-", r["pool"] or "all", f"{r['used']:,.1f}", f"{r['hours']:,}",
+                    share(r["used"], r["hours"]), "-" if r["expected"] is None else f"{r['expected']:,.0f}",
                     (r["resets_at"] or "-")[:16], r["stage"], r["action"]) for r in rows)])  # fmt: skip
     return 0
 

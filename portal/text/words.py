@@ -27,7 +27,7 @@ def amount(units: float | None, pool: Any) -> str:
     if unit == "slice":
         return ngettext("%(n)s slice", "%(n)s slices", n) % number
     if unit == "percent":
-        return f"{written} %"
+        return f"{written:,} %"
     return memory(round(units))
 
 

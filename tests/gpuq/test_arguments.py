@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from portal.text.words import percent
+
 HOME = Path(__file__).resolve().parents[2] / "gpuq"
 
 
@@ -88,6 +90,9 @@ def test_amounts_are_written_as_on_the_pages(cli: Any) -> None:
             (2, "card"),
             (1, "card"),
             (25, "percent"),
+            (1600, "percent"),
+            (2000, "card"),
+            (2048 * 1024, "MiB"),
         )
     ] == [
         "6 GiB",
@@ -97,7 +102,17 @@ def test_amounts_are_written_as_on_the_pages(cli: Any) -> None:
         "2 cards",
         "1 card",
         "25 %",
+        "1,600 %",
+        "2,000 cards",
+        "2,048 GiB",
     ]
+
+
+@pytest.mark.parametrize("used", [0, 0.004, 0.25, 1, 9.99, 285.32, 4024])
+def test_share_of_a_budget_is_written_as_on_the_pages(cli: Any, used: float) -> None:
+    share = importlib.import_module("gpuq.arguments").share
+    assert share(used * 200, 200) == percent(used)
+    assert share(57064, 200) == "285×"
 
 
 def test_secret_variables_are_read_from_the_environment_and_marked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

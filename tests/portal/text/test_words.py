@@ -26,6 +26,11 @@ def test_memory_is_shown_in_the_shortest_unit_and_zero_in_gib(mebibytes: int | N
         assert words.amount(mebibytes, "MiB") == expected
 
 
+def test_thousands_are_grouped_in_amounts_of_every_unit() -> None:
+    assert words.amount(2000, "card") == "2,000 cards"
+    assert words.amount(28532, "percent") == "28,532 %"
+
+
 @pytest.mark.parametrize(
     ("share", "expected", "chinese"),
     [
