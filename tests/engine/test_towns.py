@@ -1,7 +1,6 @@
 """Larger generated snapshots (towns.py): every plan keeps the invariants, and the towns that react first when a rule is left
 out keep their decisions."""
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -134,30 +133,6 @@ def test_awaited_leavers_release_all_that_is_promised(seed: int) -> None:
 def _add(free: Row, vector: Vector, times: int = 1) -> None:
     for slot, amount in vector.items():
         free[slot] += times * amount
-
-
-def _later(seed: int) -> list[Snapshot]:
-    """The town once its plan is carried out, and changes that may happen until the next pass."""
-    chance, town = random.Random(seed), a_town(seed)
-    after = carried_out(town, decide(town))
-    ended = {claim.id for claim in after.claims if chance.random() < 0.2}
-    halved = tuple(
-        replace(d, quotas={pool: replace(quota, guaranteed=quota.guaranteed // 2) for pool, quota in d.quotas.items()})
-        if chance.random() < 0.3
-        else d
-        for d in after.departments
-    )
-    lost = tuple(
-        replace(pool, nodes=tuple(node for node in pool.nodes if chance.random() < 0.8)) if pool.nodes else pool
-        for pool in after.pools
-    )
-    return [
-        after,
-        replace(after, now=after.now + 10_000),
-        replace(after, claims=tuple(claim for claim in after.claims if claim.id not in ended)),
-        replace(after, departments=halved),
-        replace(after, pools=lost),
-    ]
 
 
 @pytest.mark.parametrize("seed", [54, 86, 91, 185, 197, 198, 266, 284, 438, 453, 463, 479, 501, 529, 619, 623])

@@ -17,7 +17,6 @@ from tests.gpuq.front import TOKEN, Front, front, gpuq
 from tests.servers import free_port
 
 SECRET = TOKEN.rpartition("_")[2]
-PATIENT = 300.0  # s: the default, which none of these calls should use up
 
 
 @pytest.fixture

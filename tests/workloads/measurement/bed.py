@@ -188,11 +188,6 @@ def attempt(
     )  # fmt: skip
 
 
-def answer_of(query_path: str) -> str:
-    """The PromQL text of a request to the query API."""
-    return parse_qs(urlsplit(query_path).query)["query"][0]
-
-
 def vector(*rows: tuple[dict[str, str], Any]) -> bytes:
     result = [{"metric": labels, "value": [1, value]} for labels, value in rows]
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
