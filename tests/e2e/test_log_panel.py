@@ -30,6 +30,7 @@ class Panel:
 
     def __init__(self, browser: Any) -> None:
         self.log, self.lost, self.ended, self.asked, self.at = b"", 0, False, 0, ""
+        self.earlier: list[bytes] = []  # the logs of earlier attempts
         self.page = browser.new_page(viewport={"width": 900, "height": 700})
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -45,13 +46,16 @@ class Panel:
             file = BASE / "static" / name.removeprefix("static/")
             return route.fulfill(body=file.read_text(), content_type=TYPES[name.rpartition(".")[2]])
         department, workload = Department(slug="vision"), Workload(public_id="one")
+        newest = len(self.earlier) + 1
+        chosen = int(parse_qs(address.query).get("attempt", [str(newest)])[0])
         body = render_to_string(
             "workloads/_log.html",
             {
                 "department": department,
                 "workload": workload,
                 "log_rank": 0,
-                "log_attempt": Attempt(number=1),
+                "log_attempt": Attempt(number=chosen),
+                "attempts": [(Attempt(number=number), (), "", None) for number in range(newest, 0, -1)],
                 "request": {"GET": {"at": self.at}},
             },
         )
@@ -63,9 +67,10 @@ class Panel:
 
     def piece(self, route: Any, given: dict[str, str]) -> None:
         self.asked += 1
+        log = [*self.earlier, self.log][int(given["attempt"]) - 1]
         end = int(given["before"]) if "before" in given else None
-        start = max(self.lost, int(given["offset"]) if "offset" in given else (end or len(self.log)) - self.PIECE)
-        data = self.log[start : end if end is not None else None]
+        start = max(self.lost, int(given["offset"]) if "offset" in given else (end or len(log)) - self.PIECE)
+        data = log[start : end if end is not None else None]
         if "offset" not in given and start > self.lost:
             cut = data.find(b"\n") + 1
             start, data = start + cut, data[cut:]
@@ -265,6 +270,27 @@ def test_link_has_the_offset_of_a_line_in_the_whole_log_and_opens_there(panel: P
     assert "line 0099\nline 0100\n" in panel.text  # with the text before it
     assert panel.text.rstrip().endswith("line 0999")
     assert not panel.page.is_checked("#follow")
+
+
+def test_log_of_an_earlier_attempt_is_shown_searched_and_linked_to(panel: Panel) -> None:
+    panel.open(b"second run\n", ended=True, earlier=[LINES])
+    assert panel.text == "second run\n"
+    assert panel.value("document.getElementById('attempt').value") == "2"
+    panel.page.select_option("#attempt", "1")
+    panel.page.evaluate("document.getElementById('attempt').form.requestSubmit()")  # as portal.js does on a page
+    panel.page.wait_for_url("**attempt=1")
+    panel.until("document.getElementById('log').textContent != ''")
+    assert panel.text.endswith("line 0999\n")
+    assert "second run" not in panel.text
+    assert "attempt=1" in panel.page.get_by_role("link", name="Download").get_attribute("href")
+    panel.page.fill("#log-find", "line 0003")  # in a part that is not loaded yet
+    panel.page.press("#log-find", "Enter")
+    panel.until("document.getElementById('log-found').textContent == '1 of 1'")
+    panel.page.click("#log-share")
+    panel.until("location.search.includes('at=')")
+    linked = parse_qs(urlsplit(panel.page.url).query)
+    assert (linked["attempt"], linked["at"]) == (["1"], [str(LINES.index(b"line 0003"))])
+    panel.faults.clear()  # this origin has no clipboard
 
 
 def test_link_to_a_line_that_is_no_longer_kept_opens_at_the_first_kept_line(panel: Panel) -> None:

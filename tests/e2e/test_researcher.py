@@ -64,6 +64,22 @@ def test_verdict_follows_the_form_and_its_pool(person: Arrive) -> None:
     expect(headline).to_have_text(re.compile("^Starts now"))
 
 
+def test_alternative_that_starts_now_fills_the_form(person: Arrive) -> None:
+    """A smaller request in the same pool, and one of the same size in a pool that counts in another unit."""
+    page = person("alice").go("/d/vision/workloads/new/?preset=train-1")
+    headline = page.locator("#verdict .verdict-headline")
+    for chosen in ("[data-take-pool=a100]", ":not([data-take-pool=a100])[data-take-pool]"):
+        page.select_option("#id_pool", "a100")
+        page.fill("#id_units_per_pod", "15")
+        expect(headline).to_have_text("Cannot run as requested.")
+        offer = page.locator(f"#verdict {chosen}").first
+        pool, units = offer.get_attribute("data-take-pool"), offer.get_attribute("data-take-units")
+        offer.click()
+        expect(page.locator("#id_pool")).to_have_value(pool)
+        expect(page.locator("#id_units_per_pod")).to_have_value(units)
+        expect(headline).to_have_text(re.compile("^Starts now"))
+
+
 def test_amount_can_be_chosen_and_a_template_saved_by_keyboard(person: Arrive) -> None:
     alice = person("alice")
     page = alice.go("/d/vision/workloads/new/?preset=train-1")
@@ -172,7 +188,7 @@ def test_search_help_and_shortcuts_work_by_keyboard(person: Arrive) -> None:
     expect(page.locator("h1")).to_have_text("Workloads")
 
 
-def test_preempted_borrower_sees_a_countdown_and_is_queued_again(person: Arrive) -> None:
+def test_preempted_borrower_sees_a_countdown_is_queued_again_and_keeps_the_earlier_log(person: Arrive) -> None:
     borrower = person("bob").go("/")
     alice = person("alice").page
     submit(alice, "train --steps 30", "needs-four", preset="train-4")
@@ -185,6 +201,10 @@ def test_preempted_borrower_sees_a_countdown_and_is_queued_again(person: Arrive)
     expect(borrower.locator(".big-number")).not_to_have_text(before)
     borrower.get_by_role("button", name="Saved – release now").click()
     expect(borrower.get_by_text("Attempt 2", exact=True)).to_be_visible(timeout=30_000)
+    borrower.reload()
+    borrower.select_option("#attempt", "1")  # the log of the attempt that was preempted is still there
+    expect(borrower).to_have_url(re.compile("attempt=1"))
+    expect(borrower.locator("#log")).to_contain_text("step")
     expect(alice.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
 
 

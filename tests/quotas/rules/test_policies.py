@@ -15,9 +15,11 @@ from portal.access import Actor, NotVisible
 from portal.infra.versions import Stale
 from portal.models import AuditEntry, Department, Role, User
 from quotas.engine import types as e
+from quotas.engine.what_if import what_if
 from quotas.models import Claim, ClaimState, LedgerEntry, Pool, PoolGroup, Quota
 from quotas.planning.run_pass import run_pass
 from quotas.planning.snapshot import load_snapshot
+from quotas.previews.effects import effect_of
 from quotas.previews.policy import preview_policy, preview_rules, with_rules
 from quotas.rules import policies
 from quotas.rules.policies import PoolRules, Scope
@@ -240,6 +242,34 @@ def test_preview_of_a_half_life_computes_balances_from_recent_loans(root: User, 
     balances = with_rules(snapshot, pool, rules, now=now).pools[0].balances
     assert balances is not None
     assert balances["bio"] == -balances["vision"] > 500
+
+
+def test_preview_of_a_half_life_says_who_would_start_instead(root: User, vision: Department, pool: Pool) -> None:
+    """Bio asked first, but has borrowed lately what vision lent."""
+    bio, now = make.department("bio"), timezone.now()
+    past = make.claim(bio, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now)
+    LedgerEntry.objects.create(
+        claim=past, pool=pool, department=bio, own=False, lender=vision, units=4, ended_at=now,
+        started_at=now - dt.timedelta(hours=9),
+    )  # fmt: skip
+    Quota.objects.filter(department=vision).update(guaranteed=0)
+    for department, name in ((bio, "asked-first"), (vision, "asked-second")):
+        make.claim(department, pool, 8, name=name)
+    today = PoolRules.of(pool)
+
+    def affected(rules: PoolRules) -> tuple[list[str], list[str]]:
+        effect = effect_of(Actor(root), what_if(snapshot, with_rules(snapshot, pool, rules, now=now)))
+        return [side.name for side in effect.starting], [side.name for side in effect.waiting]
+
+    snapshot = load_snapshot(pool.group, now=now)
+    assert affected(today) == ([], [])
+    assert affected(replace(today, balance_half_life=86_400)) == (["asked-second"], ["asked-first"])
+    preview = preview_rules(actor=Actor(root), pool=pool, rules=replace(today, balance_half_life=86_400))
+    assert preview.sentence == "No workload has to be preempted; 1 queued workload would start."
+    assert preview.lines == ("1 workload that is about to start would wait.",)
+    assert [each.sentence for each in preview.breaks] == [
+        "Bio: asked-first, 8 cards is about to start and would have to wait."
+    ]
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------

@@ -81,6 +81,21 @@ def test_list_and_page_show_withheld_capacity(client, world):
     assert "withheld: driver missing" in page(client, world["sam"], "/pools/a100/")
 
 
+def test_list_and_page_show_what_is_free_and_the_largest_request_that_fits(client, world):
+    """Seven cards are free, but no node has more than four of them."""
+    h100 = make.pool("h100", cards=8, nodes=2)
+    place = [{"pod": 0, "node": "h100-n1", "cards": [0]}]
+    make.holding(make.department("bio"), h100, borrowed={None: 1}, placement=place)
+    row = page(client, world["sam"], "/pools/").split('href="/pools/h100/"')[1].split("</tr>")[0]
+    assert re.findall(r'data-label="(Free now|Largest that fits)">([^<]+)<', row) == [
+        ("Free now", "7 cards"), ("Largest that fits", "4 cards"),
+    ]  # fmt: skip
+    text = page(client, world["sam"], "/pools/h100/")
+    assert re.findall(r'<div class="text-secondary">([^<]+)</div><div class="big-number">([^<]+)<', text)[:2] == [
+        ("Free now", "7 cards"), ("Largest that fits now", "4 cards"),
+    ]  # fmt: skip
+
+
 def drawn(text):
     """kind → (x, width) in percent of the first bar on the page."""
     bar = text.split('class="quota-bar-drawing"')[1].split("</svg>")[0]
