@@ -81,6 +81,20 @@ def test_not_ready_while_a_migration_is_missing(client: Client) -> None:
 
 
 @pytest.mark.django_db
+def test_migrations_are_not_looked_up_again_once_all_are_applied(client: Client) -> None:
+    assert client.get("/readyz").status_code == 200
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'workloads'")
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.django_db
+def test_other_addresses_than_those_of_probes_require_an_allowed_host(client: Client) -> None:
+    for path in ("/livez/", "/livez/x", "/login/"):
+        assert client.get(path, headers={"host": "10.1.2.3:8000"}).status_code == 400, path
+
+
+@pytest.mark.django_db
 def test_not_ready_while_redis_is_unreachable(client: Client, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = client.get("/readyz")

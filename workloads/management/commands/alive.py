@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from portal.models import Heartbeat, JobRun
+from quotas.models import Cluster
 
 
 class Command(BaseCommand):
@@ -26,10 +27,6 @@ class Command(BaseCommand):
             "beat": JobRun.objects.filter(started_at__gte=since),
             "watcher": Heartbeat.objects.filter(name__startswith="watch:", at__gte=since),
         }
-        if not signs[process].exists() and not (process == "watcher" and self.nothing_to_watch()):
+        has_nothing_to_do = process == "watcher" and not Cluster.objects.filter(active=True).exists()
+        if not signs[process].exists() and not has_nothing_to_do:
             raise CommandError(f"no sign of life of the {process} within {within} s")
-
-    def nothing_to_watch(self) -> bool:
-        from quotas.models import Cluster
-
-        return not Cluster.objects.filter(active=True).exists()
