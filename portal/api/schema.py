@@ -27,17 +27,10 @@ IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description='The ETag of the version that you have read, such as `"3"`; if it has changed since, the answer is 412.',
 )
-IF_NONE_MATCH = OpenApiParameter(
-    "If-None-Match",
-    {"type": "string", "enum": ["*"]},
-    OpenApiParameter.HEADER,
-    description="`*`, instead of `If-Match`, to create what does not exist yet.",
-)
 DRY_RUN = OpenApiParameter("dry_run", bool, description="Say what would happen; change nothing.")
 DEPARTMENT = OpenApiParameter(
     "department", str, description="Only those of this department, by its `id`, without its teams."
 )
-POOL = OpenApiParameter("pool", str, description="Only those of this pool, by its `id`.")
 CONFIRM = OpenApiParameter(
     "confirm",
     {"type": "string", "maxLength": 16},

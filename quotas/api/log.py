@@ -12,8 +12,8 @@ from rest_framework.response import Response
 
 from portal.access import Actor, NotVisible, department_for
 from portal.api.base import ApiView
-from portal.api.schema import DEPARTMENT, POOL, page_of
-from quotas.api.quotas import BY_DEPARTMENT, pool_for
+from portal.api.schema import DEPARTMENT, page_of
+from quotas.api.quotas import BY_DEPARTMENT, POOL, pool_for
 from quotas.api.reasons import REASONS, Reader, SideOut
 from quotas.models import Decision, LedgerEntry
 from quotas.wording import named_claims

@@ -6,14 +6,14 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.access import NotVisible, Right, department_for
 from portal.api.base import ApiView, Strict
-from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, IF_NONE_MATCH, POOL, either, page_of
+from portal.api.schema import CONFIRM, DRY_RUN, IF_MATCH, either, page_of
 from portal.infra import confirm
 from portal.models import Department
 from quotas.api.windows import LimitChangeOut, WindowShape, window_in, window_out
@@ -25,6 +25,13 @@ from quotas.previews.quota import preview_cap, preview_quota
 from quotas.rules import quotas
 
 MOST = 2**31 - 1
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    {"type": "string", "enum": ["*"]},
+    OpenApiParameter.HEADER,
+    description="`*`, instead of `If-Match`, to create what does not exist yet.",
+)
+POOL = OpenApiParameter("pool", str, description="Only those of this pool, by its `id`.")
 
 
 def pool_for(slug: str) -> Pool:

@@ -17,9 +17,9 @@ from rest_framework.response import Response
 from portal.access import Actor, NotVisible, Right, department_for, visible
 from portal.api.base import ApiView, Moment, Strict
 from portal.api.idempotency import idempotent
-from portal.api.schema import CONFIRM, DEPARTMENT, DRY_RUN, IDEMPOTENCY_KEY, POOL, page_of
+from portal.api.schema import CONFIRM, DEPARTMENT, DRY_RUN, IDEMPOTENCY_KEY, page_of
 from portal.infra import confirm
-from quotas.api.quotas import IN_UNITS, MOST, PreviewOut, pool_for, preview_answer
+from quotas.api.quotas import IN_UNITS, MOST, POOL, PreviewOut, pool_for, preview_answer
 from quotas.api.reasons import Reader, SideOut
 from quotas.board.usage_now import leavers
 from quotas.models import Claim, ClaimState

@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.base import ApiView
-from portal.api.schema import POOL
 from portal.text.zones import zone_of
+from quotas.api.quotas import POOL
 from quotas.reports.asked import GROUPS, KINDS, RANGES, asked_of
 from quotas.reports.queries import Report, report
 from quotas.reports.sums import Row, hours
