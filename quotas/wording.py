@@ -80,7 +80,7 @@ class Sentences(_Names):
         reasons, reader = [reason_from_json(item) for item in data], self.reader(pool)
         advice_of: dict[str, str] = {}
         for reason in reasons:
-            advice = explain.advice(reason, _)
+            advice = explain.advice(reason, _, reader)
             advice_of[explain.sentence(reason, _, reader)] = "" if advice in advice_of.values() else advice
         return list(advice_of.items())
 

@@ -68,7 +68,7 @@ class Reader:
         read = reason_from_json(reason)
         answer: dict[str, Any] = {
             "text": explain.sentence(read, gettext, words),
-            "advice": explain.advice(read, gettext),
+            "advice": explain.advice(read, gettext, words),
         }
         for name, value in reason.items():
             if name in TIMES and value is not None:  # RFC 3339 here

@@ -81,15 +81,18 @@ def _moves(moves: tuple[Move, ...], gettext: Gettext, reader: Reader) -> str:
     return gettext(MOVES) % {"moves": gettext(AND).join(gettext(MOVE) % names for names in named)}
 
 
-def advice(reason: Reason, gettext: Gettext = _as_is) -> str:
-    """What the reader can do about it, in one sentence."""
-    return gettext(reason.advice)
+def advice(reason: Reason, gettext: Gettext = _as_is, reader: Reader = PLAIN, *, less_is_offered: bool = False) -> str:
+    """What the reader can do about it, in one sentence. `less_is_offered`: a smaller request is offered, too."""
+    message = getattr(reason, "or_else", reason.advice) if less_is_offered else reason.advice
+    return gettext(message) % parameters(reason, gettext, reader)
 
 
-def advices(reasons: Iterable[Reason], gettext: Gettext = _as_is, *, less_is_offered: bool = False) -> list[str]:
-    """What the reader can do about all of them, each advice once. `less_is_offered`: a smaller request is offered, too."""
+def advices(
+    reasons: Iterable[Reason], gettext: Gettext = _as_is, reader: Reader = PLAIN, *, less_is_offered: bool = False
+) -> list[str]:
+    """What the reader can do about all of them, each advice once."""
     found = dict.fromkeys(
-        gettext(getattr(reason, "or_else", reason.advice) if less_is_offered else reason.advice)
+        advice(reason, gettext, reader, less_is_offered=less_is_offered)
         for reason in reasons
         if not (less_is_offered and isinstance(reason, Fragmented) and reason.empty)
     )

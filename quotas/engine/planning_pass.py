@@ -1,10 +1,10 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md: 2 to 5, 7, then *Details* and step 1 for reference (step 6:
-`_answer_in_rounds`). quotas/planning/run_pass writes the plan to the database.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md; below *Details* they are for reference, as is step 1.
+quotas/planning/run_pass writes the plan to the database.
 
-An *earmark* keeps units and places for a pending claim: a *reservation* (`Claim.reserved`) over passes until it starts or gives
-up, a *hold* (step 5) for one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
+An *earmark* keeps units and places for a pending claim: a *reservation* (`Claim.reserved`) over passes, until the claim starts or
+gives it up; a *hold* for one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
 
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
@@ -12,7 +12,8 @@ Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
     over_borrow_limit (2), not_lent (3), not_preemptible (14)                    `PassState.entitled`, by quota_tree.py
     not_enough (8): in the pool, or for its department; also by policy (13)      `PassState.entitled`, `places`; `open_by`
     fragmented (8), waiting_for_gang (8)                                         `PassState.places`, by placement.py
-    held_for (11), also by reservations (9)                     `PassState.add_earmark`, `guarantee_kept_for`; `Holds`
+    held_for (11), also by reservations (9)                                      `PassState.add_earmark`; `Holds`
+    guarantee_kept_for (11)                                                      `PassState.guarantee_kept_for`
     lent_out_returning (14), no_node_to_clear (10)              preemption_rules.py: `may_be_preempted`, `open_to`
     pool_short (22)                                                              units.py: `capacity_of`
     cluster_unreachable (22)                                                     `PlanningPass.run`
@@ -53,8 +54,8 @@ from quotas.engine.waiting import (
 
 
 def decide(snapshot: Snapshot, *, hints: bool = True) -> Plan:
-    """Answer every pending claim: pure, deterministic and total. The order of the snapshot's parts does not matter. With
-    `hints` it looks for moves that help."""
+    """Answer every pending claim: pure, deterministic, total, whatever the order of the snapshot's parts. With `hints` it
+    looks for moves that help."""
     rooms = rooms_of(snapshot)
     passes = [
         PlanningPass(initial_state(snapshot, pool, *rooms)) for pool in sorted(snapshot.pools, key=lambda pool: pool.id)
@@ -79,7 +80,7 @@ class PlanningPass:
         self.state = state
         self.answers: dict[ClaimId, Decision] = {}
         self._holds = Holds(state)
-        self._let_stay: set[ClaimId] = set()
+        self._stay_after_all: set[ClaimId] = set()
         self._in_vain: set[object] = set()
 
     def run(self) -> None:
@@ -97,11 +98,12 @@ class PlanningPass:
             self._forget_waiting()
             self.state.ask_again = False
             self._settle_reservations()  # step 1
-            self._let_leavers_stay(preemptors={claim.id for claim in self.state.pending} - self.state.started.keys())
+            not_started = {claim.id for claim in self.state.pending} - self.state.started.keys()
+            self._let_earlier_victims_stay(preemptors=not_started)
             self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return
-        self._let_wait(self._take_back_starts())  # out of rounds
+        self._let_wait(self._take_back_starts())  # those without a right; other answers stand
 
     # Step 2: whose turn it is -----------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class PlanningPass:
 
     def _answer(self, claim: Claim) -> Decision:
         """It starts, reserves or waits; holds that it may pass do not hinder it."""
-        if not_now(self.state, claim) is not None:  # then it holds nothing
+        if not_now(self.state, claim) is not None:  # then it gets no hold
             return Decision(claim.id, DecisionKind.WAIT)
         return (
             self._holds.start_despite(claim, self._start)
@@ -137,7 +139,7 @@ class PlanningPass:
         state.admit(claim, places, drawn)
         self._holds.expect_end(claim)
         if borrowed:
-            state.ask_again = True  # an owner may now reclaim from its department
+            state.ask_again = True  # owners may now reclaim earlier starts of its department
         return Decision(claim.id, DecisionKind.ADMIT, own, borrowed, placement=places or None)
 
     # Step 4: reserve what leaves, or preempt --------------------------------------------------------------------------
@@ -169,9 +171,9 @@ class PlanningPass:
 
     # Step 7: who stays after all --------------------------------------------------------------------------------------
 
-    def _let_leavers_stay(self, preemptors: Collection[ClaimId]) -> None:
-        """Victims of earlier passes stay if they leave for none of these `preemptors`, no reservation needs them, their notice
-        still runs, and the limits allow their units."""
+    def _let_earlier_victims_stay(self, preemptors: Collection[ClaimId]) -> None:
+        """Victims of earlier passes that none of these `preemptors`, and no reservation, needs stay while their notice runs and
+        the limits allow."""
         state = self.state
         for leaver in sorted(state.departures.leaving.values(), key=lambda leaver: leaver.id):
             if leaver.preempted_for is None or (leaver.leave_by is not None and leaver.leave_by <= state.now):
@@ -179,7 +181,7 @@ class PlanningPass:
             needed = leaver.preempted_for in preemptors or state.departures.awaited.get(leaver.id)
             if not needed and state.may_return(leaver):
                 state.unpreempt(leaver)
-                self._let_stay.add(leaver.id)
+                self._stay_after_all.add(leaver.id)
 
     # Details: turns, answers ------------------------------------------------------------------------------------------
 
@@ -277,8 +279,8 @@ class PlanningPass:
     def withdraw(self) -> list[ClaimId]:
         """Step 7 once more, now that all claims are answered. Returns all leavers that stay. To be called after `decisions`."""
         if self.state.pool.cluster_unreachable_since is None:
-            self._let_leavers_stay(preemptors=())
-        return sorted(self._let_stay)
+            self._let_earlier_victims_stay(preemptors=())
+        return sorted(self._stay_after_all)
 
     def decisions(self, hints: bool) -> list[Decision]:
         """The complete answers, with victims, lenders and, with `hints`, the moves that would help."""
@@ -302,7 +304,7 @@ class PlanningPass:
         waiting = {leaver: id for id, decision in self.answers.items() for leaver in decision.waiting_on}
         victims: dict[ClaimId, list[ClaimId]] = {}
         for victim in sorted(self.state.preempted):
-            waits_for_it = waiting[victim]  # `_let_unneeded_stay` has left no victim for which nobody waits
+            waits_for_it = waiting[victim]  # `_let_new_victims_stay` has left no victim for which nobody waits
             victims.setdefault(self.state.departures.leaves_for.get(victim, waits_for_it), []).append(victim)
         return victims
 
@@ -348,7 +350,7 @@ class PlanningPass:
                 break
             waiting = {id for id, decision in self.answers.items() if not released.isdisjoint(decision.waiting_on)}
             reserved = [claim for claim in self._with_reservation() if claim.id in waiting]
-        self._let_unneeded_stay(state.preempted.values())
+        self._let_new_victims_stay(state.preempted.values())
 
     def _to_settle(self) -> list[Claim]:
         """The reservations to answer again, in their turn: those that would not be made again as they are and, if one of these
@@ -372,7 +374,7 @@ class PlanningPass:
             state.ask_again = True
         else:
             self.answers[claim.id] = decision
-        self._let_unneeded_stay([leaver for leaver in leavers if leaver.id in state.preempted])
+        self._let_new_victims_stay([leaver for leaver in leavers if leaver.id in state.preempted])
         return set() if before is None or decision is None else {*before.waiting_on} - {*decision.waiting_on}
 
     def _answer_reservation(self, claim: Claim) -> Decision | None:
@@ -482,7 +484,7 @@ class PlanningPass:
         reserved.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
         return reserved
 
-    def _let_unneeded_stay(self, victims: Iterable[Claim]) -> None:
+    def _let_new_victims_stay(self, victims: Iterable[Claim]) -> None:
         """Let victims of this pass stay if no claim waits for them any more. A claim that would thereby lose the right to its
         reservation waits for such a victim instead, if it may preempt it."""
         state = self.state

@@ -8,9 +8,8 @@ request is offered as well. What else a new reason needs: docs/architecture.md, 
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-TIMES = frozenset(
-    {"at", "t", "since", "resets_at"}
-)  # fields that are times, whichever reason has them: seconds since 1970
+TIMES = frozenset({"at", "t", "since", "resets_at", "ends_by"})
+"""Fields that are times, whichever reason has them: seconds since 1970."""
 
 
 def N_(message: str) -> str:
@@ -60,11 +59,32 @@ class LentOutReturning:
 
 @dataclass(frozen=True, slots=True)
 class HeldFor:
-    """Units are free, but they are held for another claim that comes first."""
+    """Units are free, but they are held for another claim that comes first. If the claim ended by `ends_by`, it could start on
+    them now."""
 
     code: ClassVar[str] = "held_for"
     sentence: ClassVar[str] = N_("Free capacity is held for %(claim)s, which is ahead in the queue.")
-    advice: ClassVar[str] = N_("Set a short maximum runtime so that it may run before.")
+    claim: str
+    ends_by: int | None = None
+
+    @property
+    def advice(self) -> str:
+        if self.ends_by is None:
+            return N_("Wait until that workload has started.")
+        return N_("It can start before that workload if its maximum runtime ends by %(ends_by)s.")
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeKeptFor:
+    """Units could be borrowed, but another claim of the department, or of one above it, waits for the guarantee and may not
+    borrow: what others borrowed now would keep it from starting."""
+
+    code: ClassVar[str] = "guarantee_kept_for"
+    sentence: ClassVar[str] = N_(
+        "Until %(claim)s has started, the department does not borrow: that workload waits for guaranteed quota and may not "
+        "borrow."
+    )
+    advice: ClassVar[str] = N_("Wait until that workload has started.")
     claim: str
 
 
@@ -326,6 +346,7 @@ Reason = (
     | OverBorrowLimit
     | LentOutReturning
     | HeldFor
+    | GuaranteeKeptFor
     | NotLent
     | Fragmented
     | NoNodeToClear

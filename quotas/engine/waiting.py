@@ -33,6 +33,7 @@ from quotas.engine.reasons import (
     ClusterUnreachable,
     DepartmentPaused,
     Fragmented,
+    GuaranteeKeptFor,
     HeldFor,
     LentOutReturning,
     Machine,
@@ -198,35 +199,50 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
     inside = state.inside(claim)
     if claim.must_stay_inside and not inside:
         return [_outside(account, claim, asked)]
-    before = state.guarantee_kept_for(claim)
-    if before is not None and not inside:
-        return [HeldFor(before)]
     passed = state.ledger.passed_limit(claim.department, asked)
     if passed is not None:
         above = None if passed.account is account else passed.account.id
         return [OverBorrowLimit(passed.limit, passed.asked, above)]
     short = asked - max(0, state.ledger.available(claim.department))
     if short <= 0:
-        return []
-    held = _held_for(state, claim, asked)
-    if held is not None:
-        return [held]
+        before = None if inside or state.free_now.row[state.pool_slot] < asked else state.guarantee_kept_for(claim)
+        return [] if before is None else [GuaranteeKeptFor(before)]
+    holder = _holder(state, claim, asked)
+    if holder is not None:
+        return [_held_for(state, claim, holder)]
     own = {each.id for each in account.upwards()}
     idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
     largest_kept, keeper = max(idle, default=(0, account.id))  # named only if it alone would be enough
     return [NotLent(keeper, largest_kept)] if largest_kept >= short else [NotEnough(state.pool.id, short)]
 
 
-def _held_for(state: PassState, claim: Claim, asked: int) -> HeldFor | None:
-    """The reason if enough units are free, but the department may not use them while they are held for another claim."""
+def _holder(state: PassState, claim: Claim, asked: int) -> Earmark | None:
+    """The earmark that keeps the department from using units of which enough are free; None if other things do."""
     if state.free_now.row[state.pool_slot] + state.units_earmarked < asked:
         return None
     with state.trial() as trial:
         for earmark in _earmarks_of_free(state, claim):
             trial.uncharge_earmark(earmark)
             if state.ledger.available(claim.department) >= asked:
-                return HeldFor(earmark.claim.id)
+                return earmark
     return None
+
+
+def _held_for(state: PassState, claim: Claim, earmark: Earmark) -> HeldFor:
+    """The reason, with the latest end with which the claim could pass enough holds to start now."""
+    later = [(each.starts_by, each) for each in state.earmarks.values() if each.starts_by is not None]
+    ends = sorted({end for end, _ in later if end > state.now})
+
+    def starts(number: int) -> bool:
+        """Whether it could start if it ended by that one of the `ends`."""
+        with state.trial() as trial:
+            for end, hold in later:
+                if end >= ends[number - 1]:
+                    trial.remove_earmark(hold)
+            return state.entitled(claim) and state.places(claim, state.free_now_and_later) is not None
+
+    latest = 0 if claim.is_recall else _most(len(ends), starts)
+    return HeldFor(earmark.claim.id, ends[latest - 1] if latest else None)
 
 
 def _earmarks_of_free(state: PassState, claim: Claim) -> Iterator[Earmark]:
@@ -242,7 +258,7 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
     if free + state.units_earmarked < asked:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
-        yield HeldFor(next(_earmarks_of_free(state, claim)).claim.id)
+        yield _held_for(state, claim, next(_earmarks_of_free(state, claim)))
     else:  # there are nodes: otherwise it would start
         room = state.free_now_and_later
         if claim.pods > 1:

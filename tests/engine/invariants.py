@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from quotas.engine.placement import NO_MACHINE, NOWHERE, Row, Slot, Space, Vector
 from quotas.engine.quota_tree import Ledger, Standing, standing_of, usage_of
-from quotas.engine.reasons import Fragmented, NoNodeToClear, WaitingForGang
-from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, Snapshot
+from quotas.engine.reasons import Fragmented, GuaranteeKeptFor, HeldFor, NoNodeToClear, WaitingForGang
+from quotas.engine.types import Claim, ClaimState, Decision, DecisionKind, DepartmentId, Plan, Pool, PoolId, Snapshot
 from quotas.engine.units import gone_by, spent_budget, stranded_units
 
 
@@ -206,15 +206,31 @@ def _promised_twice(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
 
 
 def _contradicted(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
-    """11: a reason never says that as much fits as the claim requests."""
+    """11: a reason never says that as much fits as the claim requests, nor that less is free and kept for others."""
+    free = _free_after(snapshot, plan)
     for claim, decision in _decided(snapshot, plan):
         for reason in decision.reasons:
+            if isinstance(reason, HeldFor | GuaranteeKeptFor) and free[claim.pool] < claim.units:
+                yield Violation(
+                    11, claim.id, f"{free[claim.pool]} are free, {claim.units} are said to be kept for others"
+                )
             if isinstance(reason, Fragmented | NoNodeToClear) and reason.largest_fit >= claim.pods * claim.on_card:
                 yield Violation(
                     11, claim.id, f"{reason.largest_fit} are said to fit, {claim.on_card} per pod are requested"
                 )
             if isinstance(reason, WaitingForGang) and reason.have >= reason.need:
                 yield Violation(11, claim.id, f"{reason.have} pods are said to fit, {reason.need} are requested")
+
+
+def _free_after(snapshot: Snapshot, plan: Plan) -> dict[PoolId, int]:
+    """By pool, the units that nobody uses once all claims that may start have started, with those of recalls."""
+    space = Space(snapshot.pools, snapshot.departments)
+    row = free_space(snapshot, space)
+    free = {pool.id: row[space.pool[pool.id]] + sum(_standing(snapshot, pool).left.values()) for pool in snapshot.pools}
+    for claim, decision in _decided(snapshot, plan):
+        if decision.decision is DecisionKind.ADMIT:
+            free[claim.pool] -= claim.units
+    return free
 
 
 def _gone_after(snapshot: Snapshot, plan: Plan) -> set[str]:

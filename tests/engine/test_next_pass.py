@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quotas.engine.planning_pass import decide
-from quotas.engine.reasons import HeldFor
+from quotas.engine.reasons import GuaranteeKeptFor, NotEnough
 from quotas.engine.types import BorrowPreempt, Claim, DecisionKind, Placed, Reservation, Snapshot
 from tests.engine.builders import (
     a_department,
@@ -32,14 +32,14 @@ def test_department_does_not_borrow_before_its_own_claim_that_must_stay_inside()
     full = replace(snapshot, claims=tuple(free))
     decided = answers(full)
     assert decided["mine"].decision == "reclaim"
-    assert (decided["more"].decision, decided["more"].reasons) == ("wait", (HeldFor("mine"),))
+    assert (decided["more"].decision, decided["more"].reasons) == ("wait", (GuaranteeKeptFor("mine"),))
     after = carried_out(full, decide(full))
     without_leavers = replace(after, now=60, claims=tuple(claim for claim in after.claims if claim.state != "leaving"))
     assert answers(without_leavers)["mine"].decision == "admit"
 
 
 def test_borrower_kept_waiting_by_a_reservation_of_its_department_preempts_nothing() -> None:
-    """By priority `more` could preempt h, but it could not start even then."""
+    """By priority `more` could preempt h, but it could not start even then. No unit is free: this is the reason that it gets."""
     claims = [
         holding("h", "b", 2),
         leaving("l", "b", 2, preempted_for="mine"),
@@ -48,7 +48,7 @@ def test_borrower_kept_waiting_by_a_reservation_of_its_department_preempts_nothi
     ]
     departments = [a_department("a", 2, policy=a_policy(borrow_preempt=BorrowPreempt())), a_department("b")]
     decided = answers(a_snapshot(a_pool(4), departments, claims))
-    assert (decided["more"].victims, decided["more"].reasons) == ((), (HeldFor("mine"),))
+    assert (decided["more"].victims, decided["more"].reasons) == ((), (NotEnough("gpu", 1),))
     assert decided["mine"].waiting_on == ("l",)
 
 

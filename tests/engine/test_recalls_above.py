@@ -122,4 +122,4 @@ def test_no_team_borrows_before_the_recall_of_its_department_holds_its_units() -
     ]  # fmt: skip
     decided = answers(a_snapshot(a_pool(10), [*departments, LAB, a_department("guest", 4)], claims))
     assert (decided["back"].decision, decided["more"].decision) == (RECLAIM, WAIT)
-    assert [reason.code for reason in decided["more"].reasons] == ["held_for"]
+    assert [reason.code for reason in decided["more"].reasons] == ["guarantee_kept_for"]

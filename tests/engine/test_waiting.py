@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.explain import sentence
+from quotas.engine.explain import advice, sentence
 from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import (
     ClusterUnreachable,
@@ -17,7 +17,7 @@ from quotas.engine.reasons import (
     Reason,
     UserCap,
 )
-from quotas.engine.types import BorrowPreempt, DecisionKind, Plan
+from quotas.engine.types import BorrowPreempt, DecisionKind, Plan, Snapshot
 from tests.engine.builders import (
     a_department,
     a_policy,
@@ -201,3 +201,43 @@ def test_units_held_for_another_claim_of_the_department_are_not_reported_as_miss
     plan = answers(a_snapshot(a_pool(8), [a_department("a", 8), a_department("b")], [*full, *waiting]))
     assert plan["gang"].reasons == (NotEnough("gpu", 2),)
     assert plan["small"].reasons == (HeldFor("gang"),)
+
+
+def test_claim_behind_a_hold_is_told_with_which_end_it_could_start_before_and_then_does() -> None:
+    """Two cards are held for `gang`, which starts when `b1` has run for an hour. Who ends by then delays nobody."""
+    full = [
+        holding("own", "a", 4, preemptible=False),
+        holding("b1", "b", 2, preemptible=False, started_at=0, max_runtime=3600),
+    ]
+    snapshot = a_snapshot(
+        a_pool(8), [a_department("a", 8), a_department("b")], [*full, pending("gang", "a", 4, submitted_at=-100)]
+    )
+    end = 3600
+    assert answers(with_more(snapshot, 0))["small"].reasons == (HeldFor("gang", end),)
+    assert answers(with_more(snapshot, end))["small"].decision is DecisionKind.ADMIT
+    assert answers(with_more(snapshot, end + 1))["small"].reasons == (HeldFor("gang", end),)
+    assert sentence(HeldFor("gang", end)) == "Free capacity is held for gang, which is ahead in the queue."
+    assert advice(HeldFor("gang", end)) == "It can start before that workload if its maximum runtime ends by 3600."
+    assert advice(HeldFor("gang")) == "Wait until that workload has started."
+
+
+def with_more(snapshot: Snapshot, runtime: int) -> Snapshot:
+    """The snapshot with one more claim, `small`, that runs at most so long (0: without a limit)."""
+    return replace(snapshot, claims=(*snapshot.claims, pending("small", "a", 2, max_runtime=runtime or None)))
+
+
+def test_end_named_to_a_claim_behind_a_hold_lets_it_start_now() -> None:
+    named = 0
+    for seed in range(examples(120, 4_000)):
+        town = a_town(seed)
+        for decision in decide(town, hints=False).decisions:
+            for end in [reason.ends_by for reason in decision.reasons if isinstance(reason, HeldFor)]:
+                if end is not None:
+                    named += 1
+                    hurried = [
+                        replace(claim, max_runtime=end - town.now) if claim.id == decision.claim else claim
+                        for claim in town.claims
+                    ]
+                    again = answers(replace(town, claims=tuple(hurried)))[decision.claim]
+                    assert again.decision is DecisionKind.ADMIT, (town.id, decision.claim, end)
+    assert named

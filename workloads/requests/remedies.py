@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 
-QUOTA_HELPS = {"above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for"}
+QUOTA_HELPS = {
+    "above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for", "guarantee_kept_for",
+}  # fmt: skip
 """Codes of reasons that more guaranteed quota, or a higher borrow limit, would remove."""
 
 

@@ -421,7 +421,7 @@ class Words:
         """What the person can do about a request that does not start now."""
         if not _must_wait(self.facts):
             return ()
-        advices = explain.advices(self.facts.reasons, _, less_is_offered=less_is_offered)
+        advices = explain.advices(self.facts.reasons, _, self.reader, less_is_offered=less_is_offered)
         return tuple(advices or [_(explain.STARTS_BY_ITSELF)])
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
