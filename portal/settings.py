@@ -274,9 +274,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_BROWSER
 # Browsers accept such a name only from this very host over HTTPS, never from a sibling or subdomain through `domain=`.
 SESSION_COOKIE_NAME = "__Host-sessionid" if SECURE_BROWSER else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if SECURE_BROWSER else "csrftoken"
-MESSAGE_STORAGE = (
-    "django.contrib.messages.storage.session.SessionStorage"  # not in a cookie, which other hosts could set
-)
+# Not in a cookie, which other hosts could set.
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_SSL_REDIRECT = False  # the proxy in front does it
 BEHIND_PROXY = env.boolean("BEHIND_PROXY")

@@ -9,7 +9,7 @@ The rules are in preemption_rules.py (in brackets their numbers):
 
 How it is found, by what the claim lacks (what follows *Details* is for reference):
 
-    only units, inside, not in a tree of departments        one knapsack over claims of departments that borrow: `lowest_sum`
+    only units; inside, flat pool, no fair sharing          one knapsack over claims of departments that borrow: `lowest_sum`
     a place for one pod                                     node by node, the cheapest first: `cheapest_nodes`
     places for a gang (several pods)                        nodes are emptied one by one: node_clearing.py
     anything else, or few candidates                        set by set: victim_search.py
@@ -56,8 +56,8 @@ class Chosen:
 
 
 def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> Chosen | None:
-    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower stops
-    only its `own` (open to it in its department) where these suffice. `ignore_min_runtime` is for explanations only."""
+    """The best victims for a claim (empty: it fits without), or None when no permitted set makes it fit. A borrower preempts
+    only claims of its `own` department where these suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
     own_first = bool(own) and not preemptor.inside
@@ -67,8 +67,8 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     if not departments and (own_first or not own):
         return None  # nobody else
     if own_first and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
-        return _own_first(preemptor, own, departments)  # a shortcut
-    # The strict fairness first, at any cost.
+        return _own_then_others(preemptor, own, departments)  # a shortcut
+    # The strict fairness first, even if its victims cost more.
     found = (_best(each, own, departments) for each in _by_fairness(preemptor))
     return next((chosen for chosen in found if chosen is not None), None)
 
@@ -167,7 +167,7 @@ def _found(preemptor: Preemptor, claims: list[Claim]) -> Chosen | None:
     return best
 
 
-def _own_first(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+def _own_then_others(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
     """Enough own to be inside the guarantee, then others' claims by that right."""
     state = preemptor.state
     charges = state.charges

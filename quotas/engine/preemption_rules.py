@@ -335,7 +335,7 @@ class Cost(NamedTuple):
 def cost(preemptor: Preemptor, victims: Iterable[Claim]) -> Cost:
     """What a victim set costs; the least cost wins. If only the ids differ, the set whose places waste less wins (`cheapest`).
     When you change the order, change it also in these twelve shortcuts, which find cheap sets without comparing all: `choose`,
-    `_own_first`, `_best_on_a_node`, `_cheapest_of_borrowers` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
+    `_own_then_others`, `_best_on_a_node`, `_cheapest_of_borrowers` (preemption.py), `cheapest_sum`, `lowest_sum`, `_orders`,
     `_lower_bound`, `_whole_cards`, `_cheapest` (victim_search.py), `_prices`, `lowest` (node_clearing.py).
     """
     state = preemptor.state

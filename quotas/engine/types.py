@@ -1,7 +1,7 @@
 """The nouns of the quota rules: what a planning pass reads (`Snapshot`) and what it answers (`Plan`).
 
-What follows *Details*, in `Claim`, is for reference. Amounts are in the pool's unit, times in seconds from any origin; `None` is
-no limit, or the default.
+In `Claim`, the fields below *Details* are for reference. Amounts are in the pool's unit, times in seconds from any origin;
+`None` is no limit, or the default.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Plan:
 
 
 class DecisionKind(StrEnum):
-    """Start now, start `by` a time when preempted claims have left, wait, or never."""
+    """Start now; reserve, and start `by` the time when all in `waiting_on` have left; wait; or never."""
 
     ADMIT = "admit"
     RECLAIM = "reclaim"
@@ -124,7 +124,7 @@ class Claim:
     """What a workload asks for, or holds, of one pool: it is charged `pods` times `units_per_pod`.
 
     A **recall** has `pods=0`: an owner takes back `units_per_pod` guaranteed units without a workload, until it is ended.
-    Workloads of the department, or below it, that start later use these units; it is charged for what they leave.
+    Workloads of the department, or below it, that start later use these units; it stays charged for the rest.
 
     Recalls, claims that are `own_only` and those not `preemptible` never borrow (`must_stay_inside`). One that was preempted
     waits since `queued_at` and does not borrow again before `backoff_until`. A leaving claim may
@@ -159,9 +159,8 @@ class Claim:
     checkpointed_at: Time | None = None
     checkpoint_every: Seconds | None = None  # the time between its last two checkpoints
     idle_since: Time | None = None  # its cards are idle since then, as measured: stopping it loses no work
-    asked_per_pod: Units | None = (
-        None  # what a pod takes of its card's units, if it is charged for more (units.resized)
-    )
+    # What a pod takes of its card's units, if it is charged for more (units.resized)
+    asked_per_pod: Units | None = None
     cores_per_pod: Count | None = None  # percent of a card's compute
     profile: str | None = None  # of MIG: each pod takes an instance of it
     cpu_milli: Count = 0  # this, `memory_mib` and `devices` each pod takes of its machine
@@ -212,8 +211,9 @@ class BorrowPreempt:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whose claims may be preempted for a department's claim: `within` the department, by `reclaim` of what it has lent, and
-    as one borrower from another. The quota's policy applies, or else the department's, the pool's, the default."""
+    """Whose claims may be preempted for a department's claim: `within` the department, by `reclaim` from departments above
+    their guarantee, and as one borrower from another. The quota's policy applies, or else the department's, the pool's, the
+    default."""
 
     within: Within = "lower_priority"
     reclaim: Reclaim = "any"

@@ -22,9 +22,8 @@ signal.signal(signal.SIGTERM, leave)
 print("up", flush=True)
 while True: time.sleep(0.1)
 """
-DIES = (
-    "import subprocess, sys\nsubprocess.Popen([sys.executable, 'saves.py']).wait()"  # dies of SIGTERM, leaving a child
-)
+# Dies of SIGTERM, leaving a child.
+DIES = "import subprocess, sys\nsubprocess.Popen([sys.executable, 'saves.py']).wait()"
 FOUR_LINES = "set -u\necho begin\n{python} saves.py\necho after"
 MOVES = "import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, 'saves.py'])"
 SCRIPTS = {

@@ -87,9 +87,8 @@ class Settings:
     """
 
     gpu_mem_unit: str = "GiB"  # of aliyun.com/gpu-mem: the flag --memory-unit of gpushare's device plugin
-    volcano_memory_factor: int = (
-        1  # MiB in one volcano.sh/gpu-memory or vgpu-memory: --gpu-memory-factor of its plugins
-    )
+    # MiB in one volcano.sh/gpu-memory or vgpu-memory: --gpu-memory-factor of its plugins.
+    volcano_memory_factor: int = 1
     kai_queue: str = "{department}"  # the KAI queue of a department's pods
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # node → key of the system that it runs
     # Node → product, where its labels lack it or are wrong.

@@ -44,9 +44,8 @@ STYLE = f"""
 input {{ caret-color: transparent !important; }}
 .live {{ display: none !important; }}
 """
-SETTLED = (
-    "!document.querySelector('.htmx-request, [aria-busy=true]')"  # what the page requests after loading has arrived
-)
+# What the page requests after loading has arrived.
+SETTLED = "!document.querySelector('.htmx-request, [aria-busy=true]')"
 SHOWN_IN = """async (theme) => {
   document.documentElement.dataset.bsTheme = theme;
   await document.fonts.load("1em Bars");
