@@ -106,8 +106,8 @@ class Pool(models.Model):
         """Seconds within which lent units come back after a recall."""
         return self.notice + self.grace
 
-    def card_hours(self, unit_seconds: float) -> float:
-        """Unit-seconds of the pool as hours of whole cards."""
+    def gpu_hours(self, unit_seconds: float) -> float:
+        """Unit-seconds of the pool as GPU-hours: hours of whole cards, of which a part of a card counts in proportion."""
         return unit_seconds / self.units_per_card / 3600
 
 

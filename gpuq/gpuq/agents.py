@@ -20,7 +20,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuq.arguments import amount
+from gpuq.arguments import amount, hours_of
 from gpuq.portal import Json, Portal, Refused, segment
 from gpuq.settings import Failure, without_tokens
 
@@ -197,7 +197,7 @@ class Tools:
         month = self.portal.get("usage/", range="this_month", group="pool", person=token["holder"])
         for row in month["results"]:
             hours = sum(row[name] or 0 for name in ("own", "borrowed"))
-            lines.append(f"{token['holder']} this month in {row['pool']}: {hours:,.2f} hours, counted in {row['unit']}")
+            lines.append(f"{token['holder']} this month in {row['pool']}: {hours:,.2f} {hours_of(row['unit'])}-hours")
         return "\n".join(lines) or "No budget binds this token, and its holder has used nothing this month."
 
     def cancel(self, workload: Identity) -> str:

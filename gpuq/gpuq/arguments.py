@@ -55,6 +55,11 @@ def counted_in(unit: str) -> str:
     return "GiB" if unit == "MiB" else unit
 
 
+def hours_of(unit: str) -> str:
+    """Of what a report's hours are: GiB of memory; whole cards for shares of them."""
+    return {"MiB": "GiB", "percent": "card"}.get(unit, unit)
+
+
 def amount(units: int, unit: str) -> str:
     """An amount as the pages write it: 1 card, 4 cards, 2.6 GiB, 512 MiB, 25 %, 1,600 %."""
     if unit == "MiB":

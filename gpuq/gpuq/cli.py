@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gpuq.arguments import amount, body_of, counted_in, in_gib, last_day, parser, share
+from gpuq.arguments import amount, body_of, counted_in, hours_of, in_gib, last_day, parser, share
 from gpuq.follow import Signals, copy_log, follow, say
 from gpuq.portal import Json, Portal, Refused, segment
 from gpuq.settings import Failure, Misconfigured, Settings
@@ -282,7 +282,7 @@ def used(row: Json) -> list[Any]:
     """The cells of a row with hours and waits; "-" for values that do not apply."""
     figures = ["-" if row[name] is None else f"{row[name]:,.2f}" for name in ("own", "borrowed", "lent", "idle")]
     wait = "-" if row["wait_p95"] is None else f"{row['wait_p95']:,.0f} s"
-    return [counted_in(row["unit"]), *figures, row["starts"], wait]
+    return [hours_of(row["unit"]), *figures, row["starts"], wait]
 
 
 def budget(portal: Portal, arguments: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ class TokenIn(Strict):
     addresses = serializers.ListField(child=serializers.CharField(), default=list, help_text="Networks; empty: any.")
     gpu_hours = serializers.IntegerField(
         min_value=1, max_value=actions.MOST_GPU_HOURS, allow_null=True, default=None,
-        help_text="GPU-hours of whole cards that its workloads may use; null: no such limit.",
+        help_text="GPU-hours that its workloads may use, a part of a card in proportion; null: no such limit.",
     )  # fmt: skip
     gpu_hours_per = serializers.ChoiceField(TokenPeriod.choices, default=TokenPeriod.MONTH.value)
     holder = serializers.CharField(required=False, help_text="A service account of the department; absent: yourself.")

@@ -61,10 +61,11 @@ def unit_name(unit: str) -> str:
 
 
 def unit_hours(unit: str) -> str:
-    """The name of the hours of a pool's unit. Hours of memory are counted in GiB."""
+    """The name of the hours of a pool's unit, in which reports count. Hours of memory are counted in GiB. GPU-hours, in which
+    budgets count the use of all pools together, are something else (docs/glossary.md)."""
     return {
-        "card": _("GPU-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
-        "percent": _("GPU-hours (shares of a card)"),
+        "card": _("Card-hours"), "MiB": _("GiB-hours"), "slice": _("Slice-hours"), "replica": _("Replica-hours"),
+        "percent": _("Card-hours (shares of a card)"),
     }.get(unit, unit)  # fmt: skip
 
 

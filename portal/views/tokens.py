@@ -74,7 +74,8 @@ class TokenForm(forms.Form):
         min_value=1,
         max_value=MOST_GPU_HOURS,
         help_text=gettext_lazy(
-            "What its workloads may use, in hours of whole cards; then it can submit nothing more. Leave empty for no limit."
+            "What its workloads may use; part of a card counts in proportion. Then it can submit nothing more. "
+            "Leave empty for no limit."
         ),
     )
     gpu_hours_per = forms.ChoiceField(

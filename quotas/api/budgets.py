@@ -110,7 +110,9 @@ BUDGET_PAGE = page_of(BudgetOut)
 
 
 class LimitsIn(Strict):
-    hours = serializers.IntegerField(min_value=1, max_value=budgets.MOST_HOURS, help_text="GPU-hours of whole cards.")
+    hours = serializers.IntegerField(
+        min_value=1, max_value=budgets.MOST_HOURS, help_text="GPU-hours; a part of a card counts in proportion."
+    )
     counts = serializers.ChoiceField(BudgetCounts.choices, default=BudgetCounts.ALL)
     action = serializers.ChoiceField(
         BudgetAction.choices, default=BudgetAction.NO_BORROWING, help_text="What it does when it is used up."

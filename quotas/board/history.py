@@ -126,8 +126,8 @@ class Loan:
     unit_seconds: float = 0
 
     @property
-    def card_hours(self) -> float:
-        return self.pool.card_hours(self.unit_seconds)
+    def gpu_hours(self) -> float:
+        return self.pool.gpu_hours(self.unit_seconds)
 
 
 def loans(live: Live, departments: Collection[int], *, days: int = 7) -> list[Loan]:

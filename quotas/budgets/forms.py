@@ -19,7 +19,7 @@ class LimitsForm(forms.Form):
 
     hours = forms.IntegerField(
         label=_("GPU-hours"), min_value=1, max_value=MOST_HOURS,
-        help_text=_("In hours of whole cards: 8 cards for a day are 192. Part of a card counts in proportion."),
+        help_text=_("8 cards for a day are 192 GPU-hours. Part of a card counts in proportion."),
     )  # fmt: skip
     counts = forms.ChoiceField(label=_("Counts"), choices=BudgetCounts.choices, initial=BudgetCounts.ALL)
     action = forms.ChoiceField(

@@ -126,4 +126,4 @@ def _unless_others_go(answer: e.Decision) -> str:
 
 
 def _gpu_hours(unit_seconds: int, pool: Pool) -> str:
-    return _("%(hours)s GPU-hours") % {"hours": f"{pool.card_hours(unit_seconds):,.1f}"}
+    return _("%(hours)s GPU-hours") % {"hours": f"{pool.gpu_hours(unit_seconds):,.1f}"}

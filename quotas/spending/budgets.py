@@ -1,4 +1,4 @@
-"""How much of a budget is used, in hours of whole cards. The figures are the same as in reports, to the second.
+"""How much of a budget is used, in GPU-hours. The figures are the same as in reports, to the second.
 
 A budget's period is a calendar month, or its term, in the installation's time zone. What is used is computed on each request;
 `remember` keeps the sum of the final hours with the budget, so that little is left to add.

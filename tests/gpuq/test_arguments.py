@@ -108,6 +108,11 @@ def test_amounts_are_written_as_on_the_pages(cli: Any) -> None:
     ]
 
 
+def test_hours_of_memory_are_of_gib_and_those_of_shares_of_whole_cards(cli: Any) -> None:
+    hours_of = importlib.import_module("gpuq.arguments").hours_of
+    assert [hours_of(unit) for unit in ("card", "MiB", "percent", "slice")] == ["card", "GiB", "card", "slice"]
+
+
 @pytest.mark.parametrize("used", [0, 0.004, 0.25, 1, 9.99, 285.32, 4024])
 def test_share_of_a_budget_is_written_as_on_the_pages(cli: Any, used: float) -> None:
     share = importlib.import_module("gpuq.arguments").share

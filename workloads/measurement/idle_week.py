@@ -30,9 +30,9 @@ class WouldStop:
     seconds: float
 
     @property
-    def card_hours(self) -> float:
+    def gpu_hours(self) -> float:
         workload = self.attempt.workload
-        return workload.pool.card_hours(workload.units * self.seconds)
+        return workload.pool.gpu_hours(workload.units * self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Week:
     has_notebooks: bool
 
     @property
-    def card_hours(self) -> float:
-        return sum(each.card_hours for each in self.stops if each.action is not Action.WARN)
+    def gpu_hours(self) -> float:
+        return sum(each.gpu_hours for each in self.stops if each.action is not Action.WARN)
 
     @property
     def stopped(self) -> int:
@@ -85,7 +85,7 @@ def last_week(
         )
         if at is not None and at < end and borrows:
             stops.append(WouldStop(row, rule.action, at, (end - at).total_seconds()))
-    stops.sort(key=lambda each: each.card_hours, reverse=True)
+    stops.sort(key=lambda each: each.gpu_hours, reverse=True)
     notebooks = any(each.attempt.workload.kind == Kind.NOTEBOOK for each in stops)
     measured = MeasuredBucket.objects.filter(attempt__in=ran.values("pk"), at__gte=begin, gpu__isnull=False)
     return Week(

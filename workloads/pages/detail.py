@@ -218,7 +218,7 @@ def steps_of(attempt: Attempt) -> list[Phase]:
 
 @dataclass(frozen=True)
 class Cost:
-    """In card-hours: units in use ÷ units of a card × hours."""
+    """In GPU-hours: units in use ÷ units of a card × hours."""
 
     own: float
     borrowed: float
@@ -229,11 +229,11 @@ class Cost:
 
 
 def cost_of(workload: Workload) -> Cost:
-    """Its card-hours up to now, own and borrowed, from the ledger."""
+    """Its GPU-hours up to now, own and borrowed, from the ledger."""
     now, own, borrowed = timezone.now(), 0.0, 0.0
     rows = LedgerEntry.objects.filter(claim__workload=workload.public_id)
     for is_own, units, began, ended in rows.values_list("own", "units", "started_at", "ended_at"):
-        hours = workload.pool.card_hours(units * ((ended or now) - began).total_seconds())
+        hours = workload.pool.gpu_hours(units * ((ended or now) - began).total_seconds())
         own, borrowed = (own + hours, borrowed) if is_own else (own, borrowed + hours)
     return Cost(own, borrowed)
 

@@ -26,6 +26,13 @@ def test_memory_is_shown_in_the_shortest_unit_and_zero_in_gib(mebibytes: int | N
         assert words.amount(mebibytes, "MiB") == expected
 
 
+def test_hours_of_one_unit_are_not_called_gpu_hours() -> None:
+    """Budgets count the use of all pools together in GPU-hours; a table of one unit would be taken for that."""
+    names = [words.unit_hours(unit) for unit in ("card", "percent", "slice", "replica", "MiB")]
+    assert names == ["Card-hours", "Card-hours (shares of a card)", "Slice-hours", "Replica-hours", "GiB-hours"]
+    assert len(set(names)) == len(names)
+
+
 def test_thousands_are_grouped_in_amounts_of_every_unit() -> None:
     assert words.amount(2000, "card") == "2,000 cards"
     assert words.amount(28532, "percent") == "28,532 %"

@@ -51,9 +51,9 @@ def test_loans_are_pairwise_and_equal_for_borrower_and_lender():
     borrowed = loans(read(), [vision.pk])
     assert [(loan.lender, loan.units) for loan in borrowed] == [(nlp, 3), (None, 1)]
     assert borrowed[0].since == first.started_at
-    assert borrowed[0].card_hours == pytest.approx(2, abs=0.01)
+    assert borrowed[0].gpu_hours == pytest.approx(2, abs=0.01)
     [lent] = loans(read(), [nlp.pk])
-    assert (lent.borrower, lent.units, lent.card_hours) == (vision, 3, pytest.approx(2, abs=0.01))
+    assert (lent.borrower, lent.units, lent.gpu_hours) == (vision, 3, pytest.approx(2, abs=0.01))
 
 
 def test_ended_loan_keeps_its_hours_but_no_units():
@@ -61,7 +61,7 @@ def test_ended_loan_keeps_its_hours_but_no_units():
     ended = make.holding(vision, pool, borrowed={nlp: 4})
     ended.ledger.update(ended_at=timezone.now())
     [loan] = loans(read(), [nlp.pk])
-    assert (loan.units, loan.since, loan.card_hours) == (0, None, pytest.approx(4, abs=0.01))
+    assert (loan.units, loan.since, loan.gpu_hours) == (0, None, pytest.approx(4, abs=0.01))
 
 
 def test_loans_between_teams_are_not_loans_of_their_department():

@@ -49,7 +49,7 @@ def test_owners_get_a_report_of_the_previous_month_including_their_teams(owner: 
     item = InboxItem.objects.get()
     assert (item.user, item.kind, item.data["month"]) == (owner, "usage.month", "2026-10")
     assert notices.sentence(item.kind, item.data) == (
-        "Usage of Lab in 2026-10: GPU-hours: 78.00 own use, 0.00 borrowed, 0.00 lent out, 0.00 idle. Cost: 39.00 CNY."
+        "Usage of Lab in 2026-10: Card-hours: 78.00 own use, 0.00 borrowed, 0.00 lent out, 0.00 idle. Cost: 39.00 CNY."
     )
     outbox.mail(item, now=timezone.now())
     assert "78.00 own use" in mail.outbox[0].body

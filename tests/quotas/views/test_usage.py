@@ -178,7 +178,8 @@ def test_page_has_a_table_for_each_unit_and_links_keep_the_filters(people: dict[
     page = client.get("/usage/", TIME | {"group": "person", "kind": "job"}).content.decode()
     assert page.count('class="table table-vcenter card-table table-sm usage-table stacked"') == 2
     assert "GiB-hours" in page
-    assert "GPU-hours" in page
+    assert "Card-hours" in page
+    assert "budgets count all pools together in GPU-hours" in page
     assert "not measured" in page
     into = next(each for each in re.findall(r'href="(\?[^"]*)"', page) if "person=ann" in each)
     assert "kind=job" in into

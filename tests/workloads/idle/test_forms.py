@@ -130,7 +130,7 @@ def test_last_week_counts_hours_after_the_stop_and_names_only_visible_workloads(
     idle.vision = vision
     week = last_week(idle.pool, None, {"job": HOUR}, now=idle.now)
     assert {each.attempt.pk for each in week.stops} == {long.pk, foreign.pk}
-    assert week.card_hours == pytest.approx(2 * (48 - 1.25), abs=0.1)
+    assert week.gpu_hours == pytest.approx(2 * (48 - 1.25), abs=0.1)
     assert (week.ran, week.measured, week.stopped) == (3, 3, 2)
     assert last_week(idle.pool, None, {"job": Rule(5, 660, Action.STOP)}, now=idle.now).stopped == 1
     assert last_week(idle.pool, None, {"job": Rule(action=Action.NOTHING)}, now=idle.now).stops == ()
