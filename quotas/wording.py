@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from portal.access import Actor
 from portal.models import Department
-from portal.text.words import amount, cores, listed, memory
+from portal.text.words import amount, cores, limit_in_words, listed, memory
 from quotas.engine import explain
 from quotas.engine import types as e
 from quotas.engine.explain import Reader, decision_sentence, difference_sentences, sentence
@@ -128,13 +128,6 @@ def lends(quota: Quota, *, now: dt.datetime) -> str:
     thens = _("all of it from %(at)s"), _("at most %(limit)s from %(at)s"), _("nothing from %(at)s")
     then = _lent(change[1], pool, *thens, at=clock_of(change[0]))
     return _("%(now)s, and %(then)s") % {"now": _lent(limit, pool, *texts), "then": then}
-
-
-def limit_in_words(name: str, units: int | None, pool: Pool | None) -> str:
-    """The value of an amount of a quota, such as `lend_limit`; without its unit if the pool was deleted."""
-    if units is None:
-        return _("all") if name == "lend_limit" else _("no limit")
-    return amount(units, pool) if pool else f"{units:,}"
 
 
 def window_in_words(window: Window, pool: Pool | None) -> str:

@@ -22,7 +22,7 @@ from portal.background.hints import wake
 from portal.errors import N_
 from portal.models import Department, InboxItem, NoticePreference, Role, User, Webhook, WebhookDelivery
 from portal.text.plain_errors import plain_error
-from portal.text.words import exact, stored_sentence, unit_hours, unit_name
+from portal.text.words import limit_in_words, stored_sentence, unit_hours, unit_name
 
 
 class Audience(StrEnum):
@@ -168,8 +168,8 @@ KINDS: dict[str, Kind] = {
     ),
     "quota.changed": Kind(
         N_("A quota was changed"),
-        N_("The quota of %(department)s in %(pool)s is now: guaranteed %(guaranteed)s, borrow limit "
-            "%(borrow_limit)s, lend limit %(lend_limit)s."),
+        N_("The quota of %(department)s in %(pool)s was changed. Guaranteed: %(guaranteed)s, borrow limit: "
+            "%(borrow_limit)s, lend limit: %(lend_limit)s."),
     ),
     "quota.requested": Kind(
         N_("A department requests more quota"),
@@ -384,7 +384,8 @@ def sentence(kind: str, facts: Mapping[str, Any]) -> str:
         return kind
     unit, known = facts.get("unit", ""), KINDS[kind]
     texts = {
-        key: exact(value, unit) if key in AMOUNTS and unit else fact_text(key, value) for key, value in facts.items()
+        key: limit_in_words(key, value, unit) if key in AMOUNTS and unit else fact_text(key, value)
+        for key, value in facts.items()
     }
     text = gettext(known.sentence) % _Facts(texts)
     if known.more and all(texts.get(key, "–") not in ("", "–") for key in PLACE.findall(known.more)):

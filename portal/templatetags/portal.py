@@ -115,6 +115,7 @@ for plain in (
     words.amount,
     words.exact,
     words.guarantee,
+    words.lend_limit,
     words.memory,
     words.file_size,
     words.listed,

@@ -45,6 +45,18 @@ def exact(units: int | None, pool: Any) -> str:
     return f"{units} MiB" if units % 512 or 0 < units < 1024 else memory(units).replace(",", "")
 
 
+def lend_limit(units: int | None, pool: Any) -> str:
+    """`exact` of a lend limit, for which None is "all": nobody can lend more than what is idle."""
+    return _("all") if units is None else exact(units, pool)
+
+
+def limit_in_words(name: str, units: int | None, pool: Any) -> str:
+    """The value of an amount of a quota, such as `lend_limit`; without its unit if the pool was deleted."""
+    if units is not None and not pool:
+        return f"{units:,}"
+    return lend_limit(units, pool) if name == "lend_limit" else exact(units, pool)
+
+
 def guarantee(units: int, pool: Any) -> str:
     """An amount of guaranteed quota; "none" instead of "0 GiB"."""
     return exact(units, pool) if units else _("none")

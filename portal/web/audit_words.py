@@ -14,10 +14,12 @@ from portal.errors import N_
 from portal.infra.versions import readable
 from portal.models import AuditEntry, Department, User
 from portal.notify.notices import fact_text
-from portal.text.words import cores, duration, exact, listed, memory
+from portal.text.words import cores, duration, exact, limit_in_words, listed, memory
 from portal.web.code_names import fact_name
 
 IN_UNITS = {"guaranteed", "borrow_limit", "lend_limit", "units", "before", "nominal", "units_per_pod"}
+UNLIMITED = {"borrow_limit", "lend_limit"}  # null is a value of these: there is no limit
+OF_REQUESTS = {"units", "before"}  # values of what is requested
 IN_SECONDS = {"notice", "grace", "min_runtime", "max_runtime", "starvation_after", "restart_cost", "balance_half_life"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 CODES = {  # of policies
@@ -69,11 +71,15 @@ class Reader:
         before, after = entry.before or {}, entry.after or {}
         if before.keys() | after.keys() == {"idle_policy"}:
             return list(_idle_changes(before.get("idle_policy") or {}, after.get("idle_policy") or {}))
-        unit = self._unit(entry.target, before | after)
-        return [
-            (fact_name(key), self._text(key, before.get(key), unit), self._text(key, after.get(key), unit))
-            for key in before | after
-        ]
+        facts = before | after
+        unit = self._unit(entry.target, facts)
+        # A request's amounts are those of what it asks for.
+        as_read = dict.fromkeys(OF_REQUESTS, "borrow_limit") if facts.get("wanted") == "borrow_limit" else {}
+
+        def text(key: str, values: Mapping[str, Any]) -> str:
+            return self._text(as_read.get(key, key), values[key], unit) if key in values else readable(None)
+
+        return [(fact_name(key), text(key, before), text(key, after)) for key in facts]
 
     def target(self, entry: AuditEntry) -> tuple[str, str]:
         """The name of the entry's target, and what tells it from others of that name, if it is not the same."""
@@ -103,6 +109,8 @@ class Reader:
         return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
     def _words(self, key: str, value: Any, unit: str) -> str:
+        if value is None and key in UNLIMITED:
+            return limit_in_words(key, None, unit)
         if isinstance(value, str) and value:
             return self._of_text(key, value)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -15,11 +15,12 @@ from django.views.decorators.http import require_safe
 
 from portal.access import NotVisible, Right, actor_of, department_for
 from portal.models import AuditEntry, Department
+from portal.text.words import limit_in_words
 from quotas.lending import windows
 from quotas.lending.schedule import Limit
 from quotas.models import Pool, Quota
 from quotas.rules.quotas import may_promise
-from quotas.wording import limit_in_words, window_in_words
+from quotas.wording import window_in_words
 
 HISTORY_SHOWN = 50
 

@@ -7,11 +7,11 @@ from typing import Any
 from django.utils.translation import gettext as _
 from rest_framework import serializers
 
-from portal.text.words import duration, exact, sentences
+from portal.text.words import duration, limit_in_words, sentences
 from quotas.api.policies import PolicyShape
 from quotas.engine.snapshot_json import policy_from_json
 from quotas.models import Pool
-from quotas.wording import limit_in_words, policy_sentences, window_in_words
+from quotas.wording import policy_sentences, window_in_words
 from workloads.configuration import document
 from workloads.configuration.fields import Amount, Duration, LendingWindow
 from workloads.configuration.kinds import SECTIONS
@@ -29,10 +29,8 @@ def value_in_words(section: str, name: str, text: str | None, pool: Pool | None)
         return text or ""
     value, field = shape.validated_data[name], shape.fields[name]
     match field:
-        case Amount() if value is None:
-            return limit_in_words(name, None, pool)
         case Amount():
-            return exact(value, pool)
+            return limit_in_words(name, value, pool)
         case Duration():
             return duration(value)
         case serializers.BooleanField():

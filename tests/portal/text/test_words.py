@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from django.utils import translation
 
+from portal.models import AuditEntry
+from portal.notify import notices
 from portal.text import words
+from portal.web.audit_words import Reader
+from tests import builders as make
 
 
 @pytest.mark.parametrize(
@@ -54,3 +58,22 @@ def test_share_is_a_percentage_and_from_ten_times_on_a_factor(share: float | Non
     assert words.percent(share) == expected
     with translation.override("zh-hans"):
         assert words.percent(share) == chinese
+
+
+@pytest.mark.django_db
+def test_missing_limit_has_one_name_in_pages_messages_and_the_audit_log() -> None:
+    vision, pool = make.department("vision"), make.pool("a100")
+    limits = {"borrow_limit": None, "lend_limit": None}
+    changed = AuditEntry(target="vision/a100", before={}, after=limits)
+    requested = AuditEntry(target="", after={"pool": "a100", "wanted": "borrow_limit", "units": None, "before": 2})
+    facts = {"department": vision.name, "pool": pool.name, "unit": "card", "guaranteed": 4, **limits}
+    for language, borrow, lend, sentence in (
+        ("en", "no limit", "all", "borrow limit: no limit, lend limit: all."),
+        ("zh-hans", "无上限", "全部", "借用上限：无上限，借出上限：全部。"),
+    ):
+        with translation.override(language):
+            assert [words.limit_in_words(name, None, "card") for name in limits] == [borrow, lend]
+            assert notices.sentence("quota.changed", facts).endswith(sentence)
+            reader = Reader([changed, requested])
+            assert [row[1:] for row in reader.changes(changed)] == [("–", borrow), ("–", lend)]
+            assert [after for _name, _before, after in reader.changes(requested)][2] == borrow

@@ -213,7 +213,7 @@ def test_owners_are_notified_of_quota_changes_by_others_and_of_completed_recalls
     quotas.set_quota(actor=Actor(operator), expected_version=1, **change)
     [line] = owner.inbox.all()
     assert notices.sentence(line.kind, line.data) == (
-        f"The quota of {vision.name} in {pool.name} is now: guaranteed 3 cards, borrow limit 2 cards, lend limit no limit."
+        f"The quota of {vision.name} in {pool.name} was changed. Guaranteed: 3 cards, borrow limit: 2 cards, lend limit: all."
     )
     quotas.set_quota(actor=Actor(owner), expected_version=2, **{**change, "lend_limit": 1})
     assert owner.inbox.count() == 1  # nobody is notified of their own change
