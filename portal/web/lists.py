@@ -7,7 +7,7 @@ everybody who may see its rows. With `format=csv` the URL returns all of its row
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -118,10 +118,14 @@ class ListState:
         """Whether the URL requests CSV."""
         return self.query.get("format") == "csv"
 
-    def context(self, rows: QuerySet[Any]) -> dict[str, Any]:
-        """The context of list_tools.html, list_head.html and pager.html; `any`: whether there are rows at all."""
+    def context(self, rows: QuerySet[Any], *, above: Collection[Model] = ()) -> dict[str, Any]:
+        """The context of list_tools.html, list_head.html and pager.html; `any`: whether there are rows at all. `above`: rows that
+        the page has in a section of its own, so that the list does not repeat them; the filters count them."""
         matches = self.matching(rows)
-        page = Paginator(self.chosen(rows), PER_PAGE).get_page(self.query.get("page"))
+        listed = self.chosen(rows)
+        if above:
+            listed = listed.exclude(pk__in=[row.pk for row in above])
+        page = Paginator(listed, PER_PAGE).get_page(self.query.get("page"))
         offered = [each for each in self.filters if each.label]
         facets = [facet(self.query, matches, self.filters, each) for each in offered]
         return {"list": self, "page": page, "facets": facets, "any": bool(page.paginator.count) or rows.exists()}

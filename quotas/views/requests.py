@@ -47,7 +47,8 @@ def request_rows() -> QuerySet[QuotaRequest]:
 @login_required
 @require_safe
 def requests(request: HttpRequest) -> HttpResponseBase:
-    """Requests that the reader may decide, then all of departments that they may see."""
+    """Requests that the reader may decide, then all others of departments that they may see. A search is in all of them: its
+    matches are one list."""
     actor = actor_of(request)
     rows = visible(actor, request_rows())
     state = list_of(request, rows)
@@ -55,8 +56,9 @@ def requests(request: HttpRequest) -> HttpResponseBase:
         return state.sheet(
             "quota-requests", CSV_COLUMNS, (cells(row) for row in state.chosen(rows).iterator(chunk_size=500))
         )
-    waiting = list(request_rows().filter(pk__in=quota_requests.to_decide(actor)).order_by("created_at"))
-    return render(request, "quotas/requests.html", {"waiting": waiting, **state.context(rows)})
+    to_decide = QuotaRequest.objects.none() if state.is_narrowed else quota_requests.to_decide(actor)
+    waiting = list(request_rows().filter(pk__in=to_decide).order_by("created_at"))
+    return render(request, "quotas/requests.html", {"waiting": waiting, **state.context(rows, above=waiting)})
 
 
 def list_of(request: HttpRequest, rows: QuerySet[QuotaRequest]) -> ListState:
