@@ -216,6 +216,19 @@
     if (before) keepFocus(swapped);
     before = null;
   });
+  // A form whose preview says that it would be refused does not invite to be sent: its button is one like any other, with the
+  // reason beside it. It is not disabled: the preview is as old as the last key.
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const panel = document.getElementById(event.detail.target.id) ?? event.detail.target;
+    const note = panel.hasAttribute("hx-include") && one(`${panel.getAttribute("hx-include")} [data-refused-now]`);
+    if (!note) return;
+    const button = one(":scope > button", note.parentElement);
+    button.dataset.invites ??= ["btn-primary", "btn-danger"].find((look) => button.classList.contains(look)) ?? "";
+    note.hidden = !one("[data-refused]", panel);
+    if (button.dataset.invites) button.classList.toggle(button.dataset.invites, note.hidden);
+    if (note.hidden) button.removeAttribute("aria-describedby");
+    else button.setAttribute("aria-describedby", note.id);
+  });
   // Secrets of a form stay out of addresses: a preview takes along what its form says, not what protects it.
   document.body.addEventListener("htmx:configRequest", (event) => {
     if (event.detail.verb !== "get") return;

@@ -173,3 +173,20 @@ def test_dialog_opens_and_closes_before_scripts_are_loaded(person: Callable[...,
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_be_hidden()
     context.close()
+
+
+def test_button_of_a_form_is_not_primary_while_its_preview_is_refused(person: Callable[..., Any]) -> None:
+    page = person("oscar").go("/d/vision/quotas/a100/")
+    save, note = page.locator("#quota .card-footer button"), page.locator("#preview-refuses")
+    present = page.input_value("#id_guaranteed")
+    expect(page.locator("#preview .verdict-headline")).to_be_visible()
+    expect(save).to_have_class("btn btn-primary")
+    expect(note).to_be_hidden()
+    page.fill("#id_guaranteed", "999")
+    expect(note).to_be_visible()
+    expect(save).to_have_class("btn")
+    expect(save).to_have_accessible_description("Would be refused now: see the preview")
+    expect(save).to_be_enabled()  # the preview is as old as the last key
+    page.fill("#id_guaranteed", present)
+    expect(note).to_be_hidden()
+    expect(save).to_have_class("btn btn-primary")

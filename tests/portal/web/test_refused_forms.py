@@ -11,6 +11,7 @@ import pytest
 from django import forms
 
 from tests.architecture.doors import World, build
+from tests.architecture.sources import ROOT
 from tests.portal.web.forms import forms_of
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +33,20 @@ def refused_forms(answer: Any) -> Iterator[forms.BaseForm]:
         for form in value if isinstance(value, forms.BaseFormSet) else [value]:
             if isinstance(form, forms.BaseForm) and form.errors:
                 yield form
+
+
+def test_every_form_with_a_preview_has_the_note_that_it_would_be_refused() -> None:
+    """The note is beside the button, which static/portal.js makes secondary while the preview is refused."""
+    panels = {path: re.findall(r'hx-get="[^"]*[^>]*hx-include="#([\w-]+)"[^>]*from:#\1', path.read_text()) for path in
+              (ROOT / "templates").rglob("*.html")}  # fmt: skip
+    forms = [(path, form) for path, named in panels.items() for form in named if "palette" not in form]
+    assert len(forms) > 10
+    without = []
+    for path, form in forms:
+        [source] = re.findall(rf'<form[^>]*id="{form}".*?</form>', path.read_text(), re.DOTALL)
+        if not re.search(r'<button class="btn.*?</button>.*"_components/refused_now.html"', source, re.DOTALL):
+            without.append(path.name)
+    assert without == []
 
 
 @pytest.mark.timeout(600)

@@ -260,6 +260,17 @@ def test_grant_that_takes_from_others_must_be_confirmed(
     assert Quota.objects.get(department=vision).guaranteed == 7
 
 
+def test_preview_of_a_refused_grant_withdraws_the_invitation_to_approve(
+    vision: Department, pool: Pool, mia: User, root: User
+) -> None:
+    """static/portal.js does so while the panel has `data-refused`; tests/e2e/one_demo/test_forms.py is in a browser."""
+    address, approver = f"/d/vision/requests/{submit_request(mia).public_id}/", page_of(root)
+    assert "Approving would be refused now" in text_of(approver.get(address))
+    for units, is_refused in (("6", False), ("9", True), ("many", True)):
+        panel = text_of(approver.get(f"{address}preview/", {"units": units, "version": "1"}))
+        assert ("data-refused" in panel, "verdict-cannot" in panel) == (is_refused, is_refused), units
+
+
 def test_form_without_a_decision_is_refused(vision: Department, pool: Pool, mia: User, root: User) -> None:
     """A browser sends such a form if the button was disabled in the meantime."""
     row = submit_request(mia)

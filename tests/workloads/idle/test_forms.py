@@ -143,7 +143,7 @@ def test_last_week_counts_hours_after_the_stop_and_names_only_visible_workloads(
     assert long.workload.name in panel
     assert foreign.workload.name not in panel
     wrong = owner.get(DEPARTMENT, query | {"job_minutes": 5}).content.decode()
-    assert "verdict-impossible" in wrong
+    assert "verdict-cannot" in wrong
 
 
 def test_owner_can_exempt_a_workload_on_its_page_and_end_the_exemption(idle: IdleBed, owner: Client) -> None:
