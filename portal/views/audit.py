@@ -61,7 +61,7 @@ def list_of(request: HttpRequest, rows: QuerySet[AuditEntry]) -> ListState:
         department_filter(rows),
         Filter("target", "", "target"),
     ]
-    return ListState(request.GET, columns, searched=searched, moment="at", filters=filters)
+    return ListState(request.GET, columns, searched=searched, moment="at", filters=filters, shown_as="-at")
 
 
 def searched(word: str) -> Q:

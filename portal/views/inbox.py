@@ -78,7 +78,7 @@ def _list_of(request: HttpRequest, rows: QuerySet[InboxItem]) -> ListState:
         Filter("kind", _("Kind"), "kind", _title),
         department_filter(rows),
     ]
-    return ListState(request.GET, columns, searched=_containing, moment="created_at", filters=filters)
+    return ListState(request.GET, columns, searched=_containing, moment="created_at", filters=filters, shown_as="-time")
 
 
 def _title(kind: str) -> str:

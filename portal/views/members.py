@@ -104,9 +104,12 @@ def _rows(department: Department) -> QuerySet[Membership]:
     return rows.annotate(tokens=Count("user__tokens", filter=live), kind=kind)
 
 
+PEOPLE_FIRST = ("kind", "user__username")
+
+
 def _list_of(request: HttpRequest) -> ListState:
     columns = [
-        Column("user", _("User"), ("user__username",), fixed=True),
+        Column("user", _("User"), PEOPLE_FIRST, fixed=True),
         Column("role", _("Role"), ("role",)),
         Column("since", _("Member since"), ("created_at",)),
         Column("login", _("Last login"), ("user__last_login",), gaps=True),
@@ -117,8 +120,15 @@ def _list_of(request: HttpRequest) -> ListState:
         Filter("kind", _("Kind"), "kind", {"person": _("person"), "service": _("service account")}),
     ]
     searched = ("user__username", "user__first_name", "user__last_name")
-    default = ("kind", "user__username")  # people first
-    return ListState(request.GET, columns, searched=searched, moment="created_at", filters=filters, default=default)
+    return ListState(
+        request.GET,
+        columns,
+        searched=searched,
+        moment="created_at",
+        filters=filters,
+        default=PEOPLE_FIRST,
+        shown_as="user",
+    )
 
 
 def _cells(row: Membership) -> list[object]:

@@ -141,7 +141,13 @@ def _list_of_people(request: HttpRequest, rows: QuerySet[User]) -> ListState:
     ]
     searched = ("username", "email", "first_name", "last_name")
     return ListState(
-        request.GET, columns, searched=searched, moment="date_joined", filters=filters, default=("username",)
+        request.GET,
+        columns,
+        searched=searched,
+        moment="date_joined",
+        filters=filters,
+        default=("username",),
+        shown_as="user",
     )
 
 

@@ -219,7 +219,8 @@ def _list_of(request: HttpRequest, rows: QuerySet[ApiToken], *, departments: boo
         searched=("name", "^prefix", "department__name"),
         moment="created_at",
         filters=filters,
-        default=("status", "-pk"),  # the active ones first
+        default=("status", "expires_at", "-pk"),  # the active ones first, and of these the next to expire
+        shown_as="state",
     )
 
 

@@ -58,7 +58,8 @@ class ListState:
     """What the URL selects of a list. Invalid parameters are ignored.
 
     `searched`: the fields in which each word is searched (at the beginning for "^path"), or a function from a word to a Q;
-    `moment`: the field that the days refer to; `default`: the order of equal rows, and without a chosen order.
+    `moment`: the field that the days refer to; `default`: the order of equal rows, and without a chosen order; `shown_as`: the
+    column, with "-" if it is descending, by which rows in that order are sorted as people see them.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ListState:
         moment: str = "",
         filters: Sequence[Filter] = (),
         default: Sequence[str] = ("-pk",),
+        shown_as: str = "",
     ) -> None:
         self.query, self.columns, self.default = query, columns, default
         self.searched = searched if callable(searched) else _anywhere(*searched)
@@ -80,8 +82,12 @@ class ListState:
         known = {column.name for column in columns}
         chosen = asked & known or {column.name for column in columns if not column.extra}
         self.shown = {column.name for column in columns if column.fixed or column.name in chosen}
+        sortable = {column.name: column for column in columns if column.order}
         sort = query.get("sort", "")
-        self.sorted_by = next((each for each in columns if each.order and each.name == sort.removeprefix("-")), None)
+        self.is_chosen = sort.removeprefix("-") in sortable
+        if not self.is_chosen:
+            sort = shown_as
+        self.sorted_by = sortable.get(sort.removeprefix("-"))
         self.is_descending = sort.startswith("-")
 
     @property
@@ -149,7 +155,7 @@ class ListState:
         return rows
 
     def _ordered(self, rows: QuerySet[M]) -> QuerySet[M]:
-        if self.sorted_by is None:
+        if self.sorted_by is None or not self.is_chosen:
             return rows.order_by(*self.default)
         last = {"nulls_last": True} if self.sorted_by.gaps else {}  # only if needed: an index sorts nulls differently
         paths = [F(path) for path in self.sorted_by.order]

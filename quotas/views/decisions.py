@@ -83,7 +83,7 @@ def list_of(request: HttpRequest, rows: QuerySet[Decision], seen: Collection[int
         Filter("pool", _("Pool"), "pool__slug", dict(Pool.objects.values_list("slug", "name"))),
         department_filter(rows),
     ]
-    return ListState(request.GET, columns, searched=naming(seen), moment="at", filters=filters)
+    return ListState(request.GET, columns, searched=naming(seen), moment="at", filters=filters, shown_as="-time")
 
 
 def naming(seen: Collection[int]) -> Callable[[str], Q]:

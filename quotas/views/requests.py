@@ -83,7 +83,7 @@ def list_of(request: HttpRequest, rows: QuerySet[QuotaRequest]) -> ListState:
         "department__name", "pool__name", "author__username", "author__first_name", "author__last_name", "why", "note",
         "^public_id",
     )  # fmt: skip
-    return ListState(request.GET, columns, searched=searched, moment="created_at", filters=filters)
+    return ListState(request.GET, columns, searched=searched, moment="created_at", filters=filters, shown_as="-time")
 
 
 def cells(row: QuotaRequest) -> list[object]:

@@ -46,8 +46,10 @@ def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool
         Column("amount", _("Amount"), ("asked",), number=True),
         Column("share", _("Own / borrowed")),
         Column("start", _("Expected start"), extra=departments),  # a hidden one is shown below the share
-        Column("since", _("Since"), ("state_since",)),
-        Column("submitted", pgettext("moment", "Submitted"), ("submitted_at",), extra=True),
+        Column(
+            "since", _("Since"), ("state_since",), extra=True
+        ),  # a hidden one is shown below the state of live workloads
+        Column("submitted", pgettext("moment", "Submitted"), ("submitted_at",)),
         Column("ended", _("Ended"), ("finished_at",), extra=True, gaps=True),
         Column("author", _("By"), ("author__username",), gaps=True),
         Column("attempt", _("Attempt"), ("attempts_made",), number=True, extra=departments),
@@ -66,6 +68,7 @@ def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool
         moment="submitted_at",
         filters=[department_filter(rows), *filters] if departments else filters,
         default=("-public_id",),
+        shown_as="-submitted",
     )
 
 

@@ -309,12 +309,12 @@ def tokens(client: Client, path: str = "/tokens/", **query: str) -> str:
 @pytest.mark.parametrize(
     ("query", "names"),
     [
-        ({}, "live late whole child dead"),  # by status, then the newest first
+        ({}, "live late whole dead child"),  # by status, then the next to expire
         ({"sort": "name"}, "child dead late live whole"),
         ({"sort": "expires"}, "late live dead child whole"),
-        ({"sort": "-used"}, "live late whole child dead"),
+        ({"sort": "-used"}, "live late whole dead child"),
         ({"q": "li"}, "live"),
-        ({"state": "revoked"}, "child dead"),
+        ({"state": "revoked"}, "dead child"),
         ({"state": "active"}, "live"),
         ({"state": "invalid"}, "whole"),
         ({"department": "vision", "q": "late"}, "late"),

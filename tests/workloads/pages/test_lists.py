@@ -95,6 +95,48 @@ def test_sort_links_reverse_the_order_and_keep_the_filters() -> None:
     assert state.carried == [("sort", "name"), ("state", "failed")]
 
 
+@pytest.mark.parametrize(
+    ("address", "column", "direction"),
+    [
+        ("/d/vision/workloads/", "submitted", "descending"),
+        ("/operator/workloads/", "submitted", "descending"),
+        ("/requests/", "time", "descending"),
+        ("/decisions/", "time", "descending"),
+        ("/inbox/", "time", "descending"),
+        ("/operator/audit/", "at", "descending"),
+        ("/operator/users/", "user", "ascending"),
+        ("/d/vision/members/", "user", "ascending"),
+        ("/tokens/", "state", "ascending"),
+    ],
+)
+def test_every_list_shows_and_marks_the_column_by_which_it_is_sorted(
+    world: World, address: str, column: str, direction: str
+) -> None:
+    client = as_(make.user("root", is_operator=True))
+    [marked] = [each for each in client.get(address).context["list"].headings if each.direction]
+    assert (marked.column.name, marked.direction, marked.is_shown) == (column, direction, True)
+    turned = client.get(address + marked.sorts).context["list"]
+    [marked] = [each for each in turned.headings if each.direction]
+    assert marked.column.name == column
+    assert marked.direction != direction
+    assert turned.carried
+
+
+def test_state_of_live_workloads_says_since_when_unless_a_column_does(world: World) -> None:
+    create_three(world)
+    live, ended = Workload.objects.get(name="a"), Workload.objects.get(name="b")
+    Workload.objects.filter(pk=ended.pk).update(state="succeeded", finished_at=timezone.now())
+    client, address = as_(world.alice), reverse("workloads:list", args=["vision"])
+    page = client.get(address).content.decode()
+    assert 'aria-sort="descending"' in page
+    assert page.count('data-time="since"') == 2
+    row = page.split(f'id="row-{ended.public_id}"')[1].split("</tr>")[0]
+    assert 'data-time="since"' not in row
+    assert f'id="row-{live.public_id}"' in page
+    page = client.get(address, {"columns": "state,since"}).content.decode()
+    assert page.count('data-time="since"') == 3
+
+
 def test_csv_has_the_same_rows_in_the_same_order_as_the_page(world: World) -> None:
     create_three(world)
     client = as_(world.alice)
