@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from copy import copy
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.template.defaultfilters import date as date_format
 from django.templatetags.static import static
 from django.urls import resolve, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
@@ -128,6 +129,12 @@ for plain in (
 ):
     register.filter(plain)
 register.simple_tag(words.charged)
+
+
+@register.filter
+def breakable(text: str) -> SafeString:
+    """An e-mail address or an image reference, which may be broken behind its marks instead of inside a word."""
+    return mark_safe(re.sub(r"([@/:]+)(?=.)", r"\1<wbr>", escape(text)))  # noqa: S308 - escaped
 
 
 @register.filter

@@ -59,6 +59,30 @@ def test_workload_id_is_shown_whole_in_one_line(person: Callable[..., Any]) -> N
     assert id.evaluate("code => [code.scrollWidth - code.clientWidth, Math.round(code.offsetHeight / 18)]") == [0, 1]
 
 
+SPLIT = """each => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  return new Set([...range.getClientRects()].map((line) => Math.round(line.top))).size > 1 ? [each.textContent.trim()] : [];
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1400])
+def test_short_facts_and_addresses_are_not_broken_inside_a_word(person: Callable[..., Any], width: int) -> None:
+    """The audit log's facts, such as "lend limit: all", and the domains of e-mail addresses."""
+    oscar = person("oscar", language="zh-CN", width=width)
+    facts = oscar.go("/operator/audit/").locator(".audit-event .pair")
+    broken = facts.evaluate_all(f"all => all.flatMap({SPLIT})")
+    assert [text for text in broken if len(text) < 16] == []
+    page = oscar.go("/operator/users/")
+    page.evaluate("""document.querySelectorAll("td.text-break wbr").forEach((each) => {
+      const domain = document.createElement("i");
+      domain.append(each.nextSibling);
+      each.after(domain);
+    })""")
+    assert page.locator("td.text-break i").count() > 5
+    assert page.locator("td.text-break i").evaluate_all(f"all => all.flatMap({SPLIT})") == []
+
+
 def test_text_sizes_follow_the_scale(person: Callable[..., Any]) -> None:
     page = person("alice").go("/")
     sizes = {
