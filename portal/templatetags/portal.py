@@ -116,7 +116,6 @@ for plain in (
     words.amount,
     words.exact,
     words.guarantee,
-    words.lend_limit,
     words.memory,
     words.file_size,
     words.listed,
@@ -135,6 +134,12 @@ register.simple_tag(words.charged)
 def breakable(text: str) -> SafeString:
     """An e-mail address or an image reference, which may be broken behind its marks instead of inside a word."""
     return mark_safe(re.sub(r"([@/:]+)(?=.)", r"\1<wbr>", escape(text)))  # noqa: S308 - escaped
+
+
+@register.filter
+def lend_limit(units: int | None, pool: Any) -> str:
+    """A lend limit in words; None is "all"."""
+    return words.limit_in_words("lend_limit", units, pool)
 
 
 @register.filter

@@ -45,16 +45,12 @@ def exact(units: int | None, pool: Any) -> str:
     return f"{units} MiB" if units % 512 or 0 < units < 1024 else memory(units).replace(",", "")
 
 
-def lend_limit(units: int | None, pool: Any) -> str:
-    """`exact` of a lend limit, for which None is "all": nobody can lend more than what is idle."""
-    return _("all") if units is None else exact(units, pool)
-
-
 def limit_in_words(name: str, units: int | None, pool: Any) -> str:
-    """The value of an amount of a quota, such as `lend_limit`; without its unit if the pool was deleted."""
-    if units is not None and not pool:
-        return f"{units:,}"
-    return lend_limit(units, pool) if name == "lend_limit" else exact(units, pool)
+    """`exact` of an amount of a quota; None is "all" of a `lend_limit` (nobody can lend more than what is idle), else "no limit".
+    Without its unit if the pool was deleted."""
+    if units is None and name == "lend_limit":
+        return _("all")
+    return exact(units, pool) if units is None or pool else f"{units:,}"
 
 
 def guarantee(units: int, pool: Any) -> str:

@@ -61,7 +61,7 @@ MORE = {
     "workloads/nodes/modes": 23,  # what preview, form and page of a change all need to know
     "portal/infra": 36,  # small foundations of everything else: locks, keys, logs, versions
     "portal/infra/providers": 17,  # the settings of four kinds of providers, and the requests to two of them
-    "portal/text": 38,  # with json_values, which bounds bodies and fields, plain errors, sentences and their spaces, charges
+    "portal/text": 39,  # with json_values, which bounds bodies and fields, plain errors, sentences, spaces, charges, limits
     "portal/notify": 28,  # with safe_http, which sends every request to other people's servers, and webhooks
     "portal/accounts": 37,  # one name for each thing that people do with accounts, members and tokens
     "portal/sign_in": 46,  # adapters that settings name, rules, links, directories, guesses: pages and the API each use some
