@@ -52,7 +52,7 @@ def list_of(request: HttpRequest, rows: QuerySet[Workload], *, departments: bool
         Column("submitted", pgettext("moment", "Submitted"), ("submitted_at",)),
         Column("ended", _("Ended"), ("finished_at",), extra=True, gaps=True),
         Column("author", _("By"), ("author__username",), gaps=True),
-        Column("attempt", _("Attempt"), ("attempts_made",), number=True, extra=departments),
+        Column("attempt", _("Attempt"), ("attempts_made",), number=True, extra=True),
     ]
     pools = dict(Pool.objects.values_list("slug", "name"))
     filters = [
