@@ -468,8 +468,8 @@ class PlanningPass:
         return taken_back
 
     def _give_up_overcommitted(self) -> None:
-        """If more is reserved than the limits allow, because others stay after all or quotas were lowered, the last to reserve
-        compete again."""
+        """If more is reserved than the limits allow, because others stay after all or quotas were lowered, some give up and
+        compete again: `_last_first`."""
         state = self.state
         if not state.ledger.is_overcommitted():
             return
@@ -479,7 +479,8 @@ class PlanningPass:
                 state.give_up(claim)
 
     def _last_first(self) -> list[Claim]:
-        """Claims with a reservation, in the order in which they give it up if the pool has too little for all."""
+        """Claims with a reservation, in the order in which they give it up if the pool has too little for all: those of
+        departments above their guarantee first, those that must stay inside last; in each group from the end of the queue."""
         reserved = sorted(self._with_reservation(), key=queue_order, reverse=True)
         reserved.sort(key=lambda claim: (claim.must_stay_inside, self.state.ledger.inside(claim.department, 0)))
         return reserved
