@@ -103,7 +103,7 @@ class PlanningPass:
             self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return
-        self._let_wait(self._take_back_starts())  # those without a right; other answers stand
+        self._end_without_right()
 
     # Step 2: whose turn it is -----------------------------------------------------------------------------------------
 
@@ -466,6 +466,24 @@ class PlanningPass:
             del self.answers[claim.id]
             taken_back.append(claim)
         return taken_back
+
+    def _end_without_right(self) -> None:
+        """Out of rounds: claims that have lost the right to their start or reservation wait; all other answers stand."""
+        with self._holds.lifted():
+            while self._take_back_starts() or self._give_up_without_right():
+                self._let_new_victims_stay(self.state.preempted.values())
+        self._let_wait(claim for claim in self.state.pending if claim.id not in self.answers)
+
+    def _give_up_without_right(self) -> bool:
+        """Whether any reservation was given up because the limits do not allow it."""
+        state = self.state
+        for claim in self._last_first():
+            overdrawn = claim.must_stay_inside or state.ledger.available(claim.department) < 0
+            if overdrawn and state.lost_its_right(claim):
+                del self.answers[claim.id]
+                state.give_up(claim)
+                return True
+        return False
 
     def _give_up_overcommitted(self) -> None:
         """If more is reserved than the limits allow, because others stay after all or quotas were lowered, some give up and

@@ -59,8 +59,8 @@ class LentOutReturning:
 
 @dataclass(frozen=True, slots=True)
 class HeldFor:
-    """Units are free, but they are held for another claim that comes first. If the claim ended by `ends_by`, it could start on
-    them now."""
+    """Units are free, but they are held for another claim that comes first. If the claim ended by `ends_by`, it would delay no
+    claim whose hold it takes, and may start now."""
 
     code: ClassVar[str] = "held_for"
     sentence: ClassVar[str] = N_("Free capacity is held for %(claim)s, which is ahead in the queue.")
@@ -71,7 +71,7 @@ class HeldFor:
     def advice(self) -> str:
         if self.ends_by is None:
             return N_("Wait until that workload has started.")
-        return N_("It can start before that workload if its maximum runtime ends by %(ends_by)s.")
+        return N_("It may start before that workload if its maximum runtime ends by %(ends_by)s.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ only while the claim's limits and the present capacity could satisfy it.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -187,17 +188,24 @@ class Holds:
         return [self._starving] if self._starving is not None and self._state.inside(claim) else []
 
     def _without(self, holds: list[Earmark], claim: Claim, attempt: Attempt) -> Decision | None:
-        """Make the attempt without these holds; they are restored afterwards."""
+        """Make the attempt without these holds."""
         if not holds:
             return attempt(claim)
-        for hold in holds:
-            self._state.remove_earmark(hold)
-        decision = attempt(claim)
-        for hold in holds:
-            self._state.add_earmark(hold)
+        with self.lifted(holds):
+            decision = attempt(claim)
         if decision is not None and any(self._is_pushed_out(hold) for hold in holds):
             self._state.ask_again = True
         return decision
+
+    @contextmanager
+    def lifted(self, holds: Sequence[Earmark] | None = None) -> Iterator[None]:
+        """Without these holds (None: all); they are restored afterwards."""
+        holds = self._made if holds is None else holds
+        for hold in holds:
+            self._state.remove_earmark(hold)
+        yield
+        for hold in holds:
+            self._state.add_earmark(hold)
 
     def _is_pushed_out(self, hold: Earmark) -> bool:
         """Whether the hold of a claim inside its guarantee was passed by a claim of its department and is no longer inside."""

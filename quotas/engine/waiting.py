@@ -259,7 +259,9 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
         yield _held_for(state, claim, next(_earmarks_of_free(state, claim)))
-    else:  # there are nodes: otherwise it would start
+    elif (
+        state.places(claim, state.free_now_and_later) is None
+    ):  # else what it lacked has become free since it was answered
         room = state.free_now_and_later
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, room), claim.pods)
@@ -274,8 +276,8 @@ SOME_PODS = 16
 
 def largest(state: PassState, claim: Claim, by_quota: bool = True) -> int:
     """Units of the largest request like the claim that fits into the empty pool and, if `by_quota`, that quotas and the user's
-    cap allow. Like the claim means: no more pods, no more units in each, the same CPU, memory and domain; for MIG, any
-    profile that is no larger."""
+    cap allow. Like the claim means: no more pods, no more units in each, the same CPU, memory and domain; for MIG, its
+    profile or a smaller one."""
     limit = state.ledger.capacity
     if by_quota:
         cap = None if claim.is_recall else state.departments[claim.department].user_caps.get(state.pool.id)
@@ -300,11 +302,11 @@ def _with_most_pods(state: PassState, pod: Claim, pods: int, limit: int) -> int:
 
 
 def _pods(state: PassState, claim: Claim, limit: int) -> Iterator[Claim]:
-    """Single pods to try: the claim's own, and the largest smaller ones; for MIG, every profile that is no larger, or every one
+    """Single pods to try: the claim's own, and the largest smaller ones; for MIG, its profile and all smaller ones, or every one
     if the claim's own does not exist."""
     if state.pool.mig is not None:
         for name, profile in profiles_of(state.pool.mig).items():
-            if not claim.on_card or profile.size <= claim.on_card:
+            if not claim.on_card or profile.size < claim.on_card or name == claim.profile:
                 yield resized(replace(claim, pods=1, profile=name), profile.size, state.pool)
         return
     for units in _sizes(state, claim, limit):

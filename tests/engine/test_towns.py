@@ -21,11 +21,12 @@ pytestmark = patient
 
 
 WITHOUT_RIGHT, ONE_MORE, INSIDE_FIRST, LAST_ROUND, LACK_IS_OVER, ONE_OF_TWO = 617, 40, 1389, 2176, 197, 2401
+OUT_OF_ROUNDS, PROFILE_OF_THE_SAME_SIZE = {1239, 1440, 2254}, 1039
 """Towns in which, in this order: a claim was to start by the right that the victim of another gave, which then was not
 needed; a reservation comes to wait for one more leaver; a claim that must stay inside the guarantee starts before
 reservations of its department are settled; a claim that would start in the last round without a right waits; what a claim
 lacked has become free when its reasons are computed; of two claims that would start without a right one may, once the other
-does not."""
+does not; reservations have lost their right when the rounds run out; another MIG profile of the same size would fit."""
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ does not."""
             LAST_ROUND,
             LACK_IS_OVER,
             ONE_OF_TWO,
+            *OUT_OF_ROUNDS,
+            PROFILE_OF_THE_SAME_SIZE,
             3836,
         }
     ),
