@@ -201,11 +201,14 @@ def test_preempted_borrower_sees_a_countdown_is_queued_again_and_keeps_the_earli
     expect(borrower.locator(".big-number")).not_to_have_text(before)
     borrower.get_by_role("button", name="Saved – release now").click()
     expect(borrower.get_by_text("Attempt 2", exact=True)).to_be_visible(timeout=30_000)
-    borrower.reload()
+    expect(alice.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
+    alice.get_by_role("button", name="Stop", exact=True).click()
+    alice.locator("dialog#stop").get_by_role("button", name="Stop").click()
+    expect(borrower.locator("#log[data-attempt='2']")).to_be_visible(timeout=90_000)  # it has started again
     borrower.select_option("#attempt", "1")  # the log of the attempt that was preempted is still there
     expect(borrower).to_have_url(re.compile("attempt=1"))
     expect(borrower.locator("#log")).to_contain_text("step")
-    expect(alice.locator("#now[data-state=running]")).to_be_visible(timeout=90_000)
+    expect(borrower.locator("#log[data-attempt='1']")).to_be_visible()
 
 
 PAGES = [
