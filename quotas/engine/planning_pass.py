@@ -1,10 +1,12 @@
 """One planning pass: every pending claim of a snapshot gets its answer.
 
-The sections of `PlanningPass` are the steps of docs/quota-rules.md; below *Details* they are for reference, as is step 1.
-quotas/planning/run_pass writes the plan to the database.
+The sections of `PlanningPass` are the steps of docs/quota-rules.md. Read as far as *Details*; the rest, with step 1, is for
+reference. quotas/planning/run_pass writes the plan to the database.
 
-An *earmark* keeps units and places for a pending claim: a *reservation* (`Claim.reserved`) over passes, until the claim starts or
-gives it up; a *hold* for one round. `with state.trial() as trial` undoes at its end only what `trial` changed.
+An *earmark* keeps units and places for a pending claim. A *reservation* (`Claim.reserved`) lasts over passes, until the claim
+starts or gives it up. A *hold* is made anew in each round (steps 1, 7, 2 to 5).
+
+`with state.trial() as trial` undoes at its end only what `trial` changed.
 
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
@@ -99,7 +101,7 @@ class PlanningPass:
             self.state.ask_again = False
             self._settle_reservations()  # step 1
             not_started = {claim.id for claim in self.state.pending} - self.state.started.keys()
-            self._let_earlier_victims_stay(preemptors=not_started)
+            self._let_earlier_victims_stay(preemptors=not_started)  # any of these may still need its victims
             self._answer_queue()  # steps 2 to 5
             if not self.state.ask_again:
                 return

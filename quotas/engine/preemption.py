@@ -60,17 +60,9 @@ def choose(state: PassState, claim: Claim, ignore_min_runtime: bool = False) -> 
     only claims of its `own` department where these suffice. `ignore_min_runtime` is for explanations only."""
     preemptor = preemptor_of(state, claim, ignore_min_runtime)
     own = own_candidates(preemptor)
-    own_first = bool(own) and not preemptor.inside
-    if own_first and (chosen := _best(preemptor, own, ())) is not None:
-        return chosen
-    departments = candidate_departments(preemptor, own)
-    if not departments and (own_first or not own):
-        return None  # nobody else
-    if own_first and _may_only_reclaim(preemptor) and _are_many(state, own, departments):
-        return _own_then_others(preemptor, own, departments)  # a shortcut
-    # The strict fairness first, even if its victims cost more.
-    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
-    return next((chosen for chosen in found if chosen is not None), None)
+    if preemptor.inside or not own:
+        return _fairest(preemptor, own, candidate_departments(preemptor, own))
+    return _best(preemptor, own, ()) or _with_others(preemptor, own)
 
 
 # Details: where each set is searched for --------------------------------------------------------------------------------
@@ -79,6 +71,24 @@ CROWD = 100
 """Among more candidates a search finds nothing that clearing nodes does not."""
 COMPARED = 4
 """For one pod, at most so many nodes that may cost the same are compared."""
+
+
+def _with_others(preemptor: Preemptor, own: list[Claim]) -> Chosen | None:
+    """The best victims for a borrower for which its `own` claims are not enough."""
+    departments = candidate_departments(preemptor, own)
+    if not departments:
+        return None
+    if _may_only_reclaim(preemptor) and _are_many(preemptor.state, own, departments):
+        return _own_then_others(preemptor, own, departments)  # a shortcut
+    return _fairest(preemptor, own, departments)
+
+
+def _fairest(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
+    """The best victims by the strict fairness, even if they cost more; else by the next."""
+    if not own and not departments:
+        return None
+    found = (_best(each, own, departments) for each in _by_fairness(preemptor))
+    return next((chosen for chosen in found if chosen is not None), None)
 
 
 def _best(preemptor: Preemptor, own: list[Claim], departments: Collection[DepartmentId]) -> Chosen | None:
