@@ -30,11 +30,12 @@ from quotas.engine.types import (
     Department,
     DepartmentId,
     Plan,
+    Pool,
     PoolId,
     Reservation,
     Snapshot,
 )
-from quotas.engine.units import card_units, grace_of, notice_of
+from quotas.engine.units import card_units, grace_of, notice_of, stranded_units
 from quotas.spending.decay import Decaying, Lately
 from workloads.lifecycle import backoff, is_exhausted
 from workloads.replay.accounting import Line, Outcome, Record
@@ -144,8 +145,9 @@ class Idle(NamedTuple):
 
 class Simulation:
     """One replay of `demand` under `rules`, a snapshot without claims. The requests of jobs `under_way` at the begin have their
-    present state, times and placement; their `work` counts from their start. `counts_lent`: count what each department lends also
-    in pools without balances, which about doubles the time of a replay."""
+    present state, times and placement; their `work` counts from their start. What they hold on drained or lost cards is no part
+    of the capacity: it becomes free for nobody. `counts_lent`: count what each department lends also in pools without balances,
+    which about doubles the time of a replay."""
 
     def __init__(
         self, rules: Snapshot, demand: Demand, way: Way, assumed: Assumed, under_way: Sequence[Job] = (),
@@ -161,6 +163,7 @@ class Simulation:
             for id, half_life in assumed.half_lives.items()
         }
         self._counted = tuple(self._pools) if counts_lent else tuple(self._lately)
+        self._stranded = _stranded(self._pools.values(), under_way)
         self._loans: dict[PoolId, tuple[Loan, ...]] = {}  # cached until units of the pool change
         self._recalls: dict[PoolId, int] = dict.fromkeys(self._pools, 0)  # number of recalls that hold units
         self._cards = {id: 1 / (card_units(pool) or 1) for id, pool in self._pools.items()}
@@ -283,7 +286,7 @@ class Simulation:
             return
         record.attempts, record.first_start = 1, claim.started_at
         self._live[claim.id] = work
-        self._use(work, claim.units)
+        self._use(work)
         if claim.state is ClaimState.HOLDING:
             self._recalls[claim.pool] += claim.is_recall
             self._charge(work, claim.units)
@@ -323,7 +326,7 @@ class Simulation:
             checkpoint_every=work.checkpoint_every or None,
         )  # fmt: skip
         self._wait(work, -claim.units)
-        self._use(work, claim.units)
+        self._use(work)
         self._recalls[claim.pool] += claim.is_recall
         self._charge(work, claim.units)
         if self._free[claim.pool] < 0:
@@ -347,7 +350,8 @@ class Simulation:
         del self._live[claim.id]
         work.version += 1
         work.goes_at = None
-        self._use(work, -claim.units)
+        self._use(work, ends=True)
+        self._stranded.pop(claim.id, None)
         if claim.state is ClaimState.HOLDING:
             self._recalls[claim.pool] -= claim.is_recall
             self._charge(work, -claim.units, once_more=claim.is_recall)
@@ -411,11 +415,17 @@ class Simulation:
     def _wait(self, work: Work, units: int) -> None:
         self._line(work).waiting_now += 0 if work.claim.is_recall else units
 
-    def _use(self, work: Work, units: int) -> None:
-        """Takes `units` from the free ones (negative: returns them). Units that a recall holds are in nobody's use."""
-        self._free[work.claim.pool] -= units
-        self._loans.pop(work.claim.pool, None)
-        self._line(work).used_now += 0 if work.claim.is_recall else units
+    def _use(self, work: Work, ends: bool = False) -> None:
+        """Takes the job's units from the free ones, or returns them when it `ends`. Units that a recall holds are in nobody's
+        use."""
+        claim, sign = work.claim, -1 if ends else 1
+        self._free[claim.pool] -= sign * self._present_units(claim)
+        self._loans.pop(claim.pool, None)
+        self._line(work).used_now += 0 if claim.is_recall else sign * claim.units
+
+    def _present_units(self, claim: Claim) -> int:
+        """What a claim that is not pending takes of the present capacity."""
+        return claim.units - self._stranded.get(claim.id, 0)
 
     def _charge(self, work: Work, units: int, once_more: bool = False) -> None:
         """Charges its department. While recalls hold units, jobs draw from them, so the whole pool is recounted; `once_more`
@@ -433,7 +443,8 @@ class Simulation:
         ledger = self._ledgers[pool] = Ledger(self._pools[pool], self._rules.departments)
         ledger.fill((claim.department, charges[claim.id]) for claim in holding)
         leaving = sum(claim.units for claim in claims if claim.state is ClaimState.LEAVING)
-        self._free[pool] = ledger.capacity - sum(charges.values()) - leaving
+        stranded = sum(self._stranded.get(claim.id, 0) for claim in claims)
+        self._free[pool] = ledger.capacity - sum(charges.values()) - leaving + stranded
 
     def _change_departments(self) -> None:
         """Replaces the departments by those of the calendar at this time."""
@@ -560,7 +571,7 @@ class Simulation:
         coming = dict.fromkeys(left, 0)
         for leaver in self._live.values():
             if leaver.claim.state is ClaimState.LEAVING:
-                coming[leaver.claim.pool] += leaver.claim.units
+                coming[leaver.claim.pool] += self._present_units(leaver.claim)
         waiting: list[tuple[Decision, Work]] = []
         for decision in sorted(plan.decisions, key=lambda decision: decision.position):
             work = self._live.get(decision.claim)
@@ -582,6 +593,16 @@ class Simulation:
                 yield Idle(pool, decision.reasons[0].code, waits.claim.department, units)
         for pool, units in left.items():
             yield Idle(pool, "too_little_for_anybody", DepartmentId(""), units)
+
+
+def _stranded(pools: Iterable[Pool], under_way: Sequence[Job]) -> dict[ClaimId, int]:
+    """Claim → units that it holds on drained or lost cards: they are no part of the capacity, and free nothing when it ends."""
+    started = [job.request for job in under_way if job.request.state is not ClaimState.PENDING]
+    return {
+        id: units
+        for pool in pools
+        for id, units in stranded_units(pool, (claim for claim in started if claim.pool == pool.id)).items()
+    }
 
 
 def _requeued(claim: Claim) -> Claim:

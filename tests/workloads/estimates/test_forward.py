@@ -8,10 +8,11 @@ from random import Random
 from statistics import correlation
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Quota, Settings, Snapshot
+from quotas.engine.types import Claim, ClaimId, ClaimState, Department, DepartmentId, Placed, Quota, Settings, Snapshot
 from workloads.estimates.forward import HORIZON, PLAYS, Estimate, Estimates, NoEstimate, estimates
 from workloads.estimates.runtimes import ENOUGH, TOGETHER, Chances, Class, Runtimes, Traits
 from workloads.replay.demand import Job
@@ -75,6 +76,42 @@ def test_claim_within_guarantee_starts_after_the_borrowers_notice_and_grace() ->
     assert isinstance(found, Estimate)
     assert found.low == found.high
     assert NOW + NOTICE + GRACE <= found.median <= NOW + NOTICE + GRACE + 60
+
+
+def drained(*claims: Claim, **guaranteed: int) -> Snapshot:
+    """A world on nodes of 4 cards, the last of which is drained."""
+    whole = rules_of(
+        {DepartmentId(id): units for id, units in guaranteed.items()}, 4, Settings(notice=NOTICE, grace=GRACE)
+    )
+    (pool,) = whole.pools
+    assert pool.nodes is not None
+    lost = replace(pool, nodes=pool.nodes[:-1], nominal=sum(guaranteed.values()))
+    return replace(whole, now=NOW, claims=claims, pools=(lost,))
+
+
+def on(node: str, each: Claim) -> Claim:
+    return replace(each, placement=(Placed(0, node, (0, 1, 2, 3)),))
+
+
+@pytest.mark.parametrize(("drained_since", "runs_since"), [(NOW - HOUR, NOW), (NOW, NOW - HOUR)])
+def test_workload_on_a_drained_node_frees_nothing_when_it_ends(drained_since: int, runs_since: int) -> None:
+    lost, present = on("n2", claim("drained", 4, started=drained_since)), on("n1", claim("runs", 4, started=runs_since))
+    found = of(drained(lost, present, claim("waits", 4), vision=8), runtimes(*[2 * HOUR] * ENOUGH))["waits"]
+    assert isinstance(found, Estimate)
+    assert (found.low, found.high) == (runs_since + 2 * HOUR, runs_since + 2 * HOUR)
+
+
+def test_workload_on_a_drained_node_takes_nothing_from_others_beside_a_recall() -> None:
+    """Of 8 present cards a recall holds 4. Of two claims of its department, one draws from it, the other starts on the rest."""
+    recall = Claim(
+        ClaimId("recall"), DepartmentId("vision"), GPU, 4, ClaimState.HOLDING, NOW - HOUR, pods=0, preemptible=False,
+        started_at=NOW - HOUR,
+    )  # fmt: skip
+    gone = on("n3", claim("drained", 4, "nlp", started=NOW - HOUR))
+    world = drained(recall, gone, claim("one", 4), claim("other", 4), vision=8, nlp=4)
+    known = {each.id: traits(department=each.department) for each in world.claims if not each.is_recall}
+    found = estimates(world, known, runtimes(*[9 * HOUR] * ENOUGH))
+    assert [each.median for each in found.values() if isinstance(each, Estimate)] == [NOW, NOW]
 
 
 def test_second_claim_in_the_queue_waits_for_the_first() -> None:
