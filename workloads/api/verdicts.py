@@ -58,8 +58,8 @@ class EstimateOut(serializers.ModelSerializer[StartEstimate]):
         help_text="0.8: in 80 of 100 cases. null: there is no estimate, or only `latest` is known."
     )
     why = serializers.CharField(
-        help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), or too_many in the queue; being_made: before "
-            "submitting, ask again in some seconds; else empty."
+        help_text="Why there is none: runtimes_unknown, beyond_horizon (7 days), too_many in the queue, or failed; being_made: "
+            "before submitting, ask again in some seconds; else empty."
     )  # fmt: skip
 
     class Meta:

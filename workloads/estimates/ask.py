@@ -8,6 +8,7 @@ import datetime as dt
 import hashlib
 from dataclasses import replace
 
+import structlog
 from django.core.cache import cache
 from django.utils import timezone
 
@@ -18,6 +19,7 @@ from quotas.engine import types as e
 from quotas.engine.what_if import Headline, with_claim
 from quotas.models import PoolGroup
 from quotas.planning.snapshot import load_snapshot
+from workloads.estimates.forward import Estimate, NoEstimate
 from workloads.estimates.keep import columns_of, corrected, corrections_of, played, traits_of, traits_of_live
 from workloads.estimates.runtimes import Traits
 from workloads.models import StartEstimate
@@ -26,8 +28,9 @@ from workloads.requests.verdict import Verdict
 
 ANSWER_LASTS, QUESTION_LASTS = 90, 15  # s
 AT_MOST = 3.0  # s of computing
-BEING_MADE = "being_made"
+BEING_MADE, FAILED = "being_made", "failed"
 Question = tuple[str, e.Claim, Traits]
+log = structlog.get_logger(__name__)
 
 
 def start_of(actor: Actor, department: Department, request: WorkloadRequest, verdict: Verdict) -> StartEstimate | None:
@@ -50,19 +53,28 @@ def start_of(actor: Actor, department: Department, request: WorkloadRequest, ver
 
 
 def answer(group: PoolGroup, *, now: dt.datetime) -> None:
-    """Computes the estimate for the pending question of a pool group, if there is one."""
+    """Answers the pending question of a pool group, if there is one. If the estimate fails, the answer is that there is none:
+    otherwise the client would wait for ever."""
     asked: Question | None = cache.get(_question(group.pk))
     if asked is None:
         return
     key, claim, traits = asked
+    try:
+        each = _estimated(group, claim, traits, now)
+    except Exception:
+        log.exception("starts.estimate_failed", group=group.pk, pool=claim.pool)
+        each = NoEstimate(FAILED)
+    cache.set(f"start-{key}", {"made_at": now, **columns_of(each)}, ANSWER_LASTS)
+    cache.delete(_question(group.pk))
+
+
+def _estimated(group: PoolGroup, claim: e.Claim, traits: Traits, now: dt.datetime) -> Estimate | NoEstimate:
     at = int(now.timestamp())
     claim = replace(claim, submitted_at=at, queued_at=at)
     snapshot = with_claim(load_snapshot(group, now=now), claim)
     among = {**traits_of_live(group), claim.id: traits}
     estimate = played(group, snapshot, among, now=now, only={claim.id}, seconds=AT_MOST)[claim.id]
-    each = corrected(estimate, corrections_of(group, now=now).get(claim.pool), now)
-    cache.set(f"start-{key}", {"made_at": now, **columns_of(each)}, ANSWER_LASTS)
-    cache.delete(_question(group.pk))
+    return corrected(estimate, corrections_of(group, now=now).get(claim.pool), now)
 
 
 def _question(group: int) -> str:

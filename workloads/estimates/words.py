@@ -20,6 +20,7 @@ NO_ESTIMATE = {
     ),
     "beyond_horizon": gettext_lazy("No estimate of its start: probably not within 7 days, as things are now."),
     "too_many": gettext_lazy("No estimate of its start: the queue is too long."),
+    "failed": gettext_lazy("No estimate of its start: the simulation failed. Operators find the reason in the log."),
     "being_made": gettext_lazy("Its start is being estimated; this takes a few seconds."),
 }
 IN_A_LIST = {

@@ -10,13 +10,14 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from portal.background import hints
 from portal.models import Role
 from quotas.models import Claim
 from tests import builders as make
 from tests.workloads.replay.test_command import Past
-from workloads.estimates import calibrate, keep, outcomes
+from workloads.estimates import ask, calibrate, keep, outcomes
 from workloads.estimates.runtimes import ENOUGH
 from workloads.estimates.words import IN_A_LIST, NO_ESTIMATE, start_lines
 from workloads.models import Attempt, Image, StartEstimate, Workload
@@ -234,6 +235,30 @@ def test_estimate_before_submission_is_computed_by_a_worker_not_in_the_request(
         assert "data-expected" not in panel(), "on a phone the bar with Submit shows no start that is not known yet"
     estimate_asked(**sent[1][1])
     assert 'data-expected="Expected start: ' in panel()
+
+
+def test_estimate_that_fails_before_submission_is_answered_and_logged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("an invented fault")
+
+    client = Client()
+    client.force_login(make.member(world.departments["nlp"]))
+
+    def asked() -> dict[str, Any]:
+        answer = client.post("/api/v1/departments/nlp/workloads/?dry_run=1", body(world), "application/json").json()
+        assert isinstance(answer, dict)
+        return answer
+
+    monkeypatch.setattr(ask, "played", fails)
+    assert asked()["estimate"]["why"] == "being_made"
+    with capture_logs() as logs:
+        estimate_asked(group=world.pool.group.pk)
+    assert [(line["event"], line["log_level"]) for line in logs] == [("starts.estimate_failed", "error")]
+    verdict = asked()
+    assert (verdict["estimate"]["why"], verdict["estimate"]["median"]) == ("failed", None)
+    assert NO_ESTIMATE["failed"] in verdict["lines"]
 
 
 def test_workload_that_starts_now_has_no_estimate(world: World) -> None:
