@@ -422,7 +422,9 @@ class Words:
         if not _must_wait(self.facts):
             return ()
         advices = explain.advices(self.facts.reasons, _, self.reader, less_is_offered=less_is_offered)
-        return tuple(advices or [_(explain.STARTS_BY_ITSELF)])
+        if not advices and self.facts.headline is Headline.STARTS_BY:
+            advices = [_(explain.STARTS_BY_ITSELF)]
+        return tuple(advices)
 
     def contract(self, *, own_only: bool, preemptible: bool) -> str:
         """Under which terms the workload would run: who can recall it, and with how much notice."""

@@ -119,6 +119,17 @@ def test_verdict_says_by_when_borrowers_have_returned_the_owners_capacity(
     assert verdict.advice == ("No action needed: it starts then.",)
 
 
+@pytest.mark.parametrize(("cards", "borrow_limit"), [(13, 4), (14, 100), (100, 100)])
+def test_request_that_cannot_run_is_not_said_to_start_by_itself(
+    alice: User, vision: Department, pool: Pool, cards: int, borrow_limit: int
+) -> None:
+    Quota.objects.filter(department=vision).update(borrow_limit=borrow_limit)
+    verdict = verdict_for(alice, vision, request_for(pool, cards))
+    assert verdict.headline == Headline.CANNOT
+    assert verdict.alternatives
+    assert "No action needed: it starts then." not in verdict.sentences
+
+
 def test_waiting_verdict_lists_claims_ahead_without_names_of_other_departments_workloads(
     alice: User, vision: Department, pool: Pool
 ) -> None:
