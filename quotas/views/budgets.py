@@ -188,10 +188,16 @@ def _confirm(
     request: HttpRequest, actor: Actor, department: Department, budget: Budget | None, instead_of: Budget | None
 ) -> None:
     foreseen = preview_budget(actor=actor, department=department, budget=budget, instead_of=instead_of)
-    confirm.require(
-        foreseen.breaks, request.POST.get(confirm.FIELD, ""),
-        asks=_("Change the budget of %(department)s?") % {"department": department.name}, action=_("Change anyway"),
-    )  # fmt: skip
+    if budget is None:
+        asks, action = _("Remove this budget of %(who)s?"), _("Remove anyway")
+    elif instead_of is None:
+        asks, action = _("Set this budget for %(who)s?"), _("Set anyway")
+    else:
+        asks, action = _("Change the budget of %(who)s?"), _("Change anyway")
+    concerned = budget or instead_of
+    person = concerned.person if concerned else None
+    who = person.label if person else department.name
+    confirm.require(foreseen.breaks, request.POST.get(confirm.FIELD, ""), asks=asks % {"who": who}, action=action)
 
 
 def _page(request: HttpRequest, department: Department, form: LimitsForm, row: Budget | None) -> HttpResponse:

@@ -147,6 +147,25 @@ def test_budget_that_holds_workloads_names_them_and_must_be_confirmed(
     assert Budget.objects.get().hours == 90
 
 
+def test_confirmation_names_what_is_done_to_the_budget_and_for_whom(
+    vision: Department, pool: Pool, root: User, ann: User
+) -> None:
+    ann.first_name, ann.last_name = "Ann", "Lee"
+    ann.save()
+    busy(vision, pool, 50, user=ann)
+    make.claim(vision, pool, 2, name="train", user=ann)
+    page, tight = page_of(root), FORM | {"hours": "40", "action": "no_new_work"}
+    for name, who in (("", "Vision"), ("ann", "Ann Lee")):
+        asked = text_of(page.post("/d/vision/budgets/new/", tight | {"person": name}))
+        assert f"Set this budget for {who}?" in asked
+        assert "Set anyway" in asked
+        assert "Change" not in asked
+        row = Budget.objects.create(department=vision, person=ann if name else None, hours=90)
+        changed = page.post(f"/d/vision/budgets/{row.public_id}/", tight | {"version": "1"})
+        assert f"Change the budget of {who}?" in text_of(changed)
+        row.delete()
+
+
 def test_stale_edit_is_refused_and_shows_both_versions(vision: Department, root: User) -> None:
     row = Budget.objects.create(department=vision, hours=50)
     page, address = page_of(root), f"/d/vision/budgets/{row.public_id}/"
