@@ -81,17 +81,18 @@ def beside(pool: Pool) -> str:
 
 
 def above_share(request: WorkloadRequest) -> str:
-    """The notice for a request of more CPU or memory than comes with its cards; "" for others."""
+    """The notice for a request of more CPU or memory than comes with its cards, by the one that determines the charge; "" for
+    others."""
     if request.beside_charge <= request.card_charge:
         return ""
     pool, (cpu, host_memory) = request.pool, request.pool.with_a_card
-    over_cpu = cpu and request.cpu_milli * pool.units_per_card > cpu * request.card_charge
-    asked = _("%(cpu)s CPU") % {"cpu": cores(request.cpu_milli)} if over_cpu else memory(request.memory_mib)
+    by_cpu = cpu and (not host_memory or request.cpu_milli * host_memory >= request.memory_mib * cpu)
+    asked = _("%(cpu)s CPU") % {"cpu": cores(request.cpu_milli)} if by_cpu else memory(request.memory_mib)
     text = _(
         "%(asked)s is more than %(card)s includes (%(share)s per card): each pod is charged "
         "%(charge)s. Anything above the guaranteed quota is borrowed and may be recalled."
     )
-    share = _("%(cpu)s CPU") % {"cpu": cores(cpu)} if over_cpu else memory(host_memory)
+    share = _("%(cpu)s CPU") % {"cpu": cores(cpu)} if by_cpu else memory(host_memory)
     return text % {
         "asked": asked, "share": share,
         "card": amount(request.card_charge, pool), "charge": amount(request.charge, pool),

@@ -100,6 +100,16 @@ def test_verdict_explains_the_charge_for_cpu_and_memory_above_a_cards_share(pool
     assert not any("is more than" in line for line in fair.lines)
 
 
+def test_charge_is_explained_by_the_resource_with_the_larger_share(pool: Pool, vision: Department) -> None:
+    actor = Actor(make.member(vision, Role.MEMBER))
+    by_memory = "750 GiB is more than 1 card includes (250 GiB per card): each pod is charged 3 cards."
+    by_cpu = "96 CPU is more than 1 card includes (32 CPU per card): each pod is charged 3 cards."
+    for cpu, memory, explanation in ((40_000, 768_000, by_memory), (96_000, 300_000, by_cpu)):
+        request = asked(pool, cpu_milli=cpu, memory_mib=memory)
+        verdict = verdict_of(actor=actor, department=vision, request=request)
+        assert [line for line in verdict.lines if line.startswith(explanation)], verdict.lines
+
+
 def test_refusal_explains_why_the_request_is_charged_more_cards(pool: Pool, vision: Department) -> None:
     with pytest.raises(Impossible) as error:
         submit_and_plan(vision, pool, cpu_milli=96_000, preemptible=False)
