@@ -353,11 +353,19 @@ POOLS = Prepared(lambda slug: Pool.objects.select_related("group__cluster").filt
 IMAGES = Prepared(lambda name: Image.objects.filter(name=name, active=True))
 
 
+ALL_NAMED = 20
+"""The most names that an error lists completely."""
+
+
 def near(name: str, known: Iterable[str]) -> str:
-    """A sentence with similar names, else with the first ones; "" if there are none."""
+    """A sentence with similar names, else with all or, if they are many, the first ones; "" if there are none."""
     names = sorted(known)
-    matches = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
-    return _("There are: %(names)s.") % {"names": listed(matches)} if matches else ""
+    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    if similar and len(similar) < len(names):
+        return _("Similar: %(names)s.") % {"names": listed(similar)}
+    if len(names) > ALL_NAMED:
+        return _("There are %(count)s, among them: %(names)s.") % {"count": len(names), "names": listed(names[:5])}
+    return _("There are: %(names)s.") % {"names": listed(similar or names)} if names else ""
 
 
 def pool_named(slug: str) -> Pool:

@@ -78,7 +78,9 @@ def offers(cluster: Cluster, shared_volume: str) -> bool:
 def _gang(request: WorkloadRequest) -> list[Invalid]:
     setup = request.setup
     texts = {
-        "no_such_template": N_("There is no template %(template)s. Available: %(templates)s."),
+        "no_such_template": N_("There is no template %(template)s. Available: %(templates)s.")
+        if setup.template
+        else N_("Choose a template: %(templates)s."),
         "few_pods": N_("A distributed job has at least 2 pods; use a job for one pod."),
         "few_parameter_servers": N_("This template needs at least 1 parameter server."),
         "no_worker": N_(

@@ -14,8 +14,11 @@ from workloads.requests.text_fields import CoresField
 
 
 def test_closest_names_are_suggested_or_else_all_names() -> None:
-    assert near("nix", ["train-a100", "unix", "quick-look"]) == "There are: unix."
+    assert near("nix", ["train-a100", "unix", "quick-look"]) == "Similar: unix."
     assert near("zzz", ["b", "a"]) == "There are: a, b."
+    assert near("a10", ["a100", "a30"]) == "There are: a100, a30."
+    assert near("zzz", map(str, range(100, 120))).count(", ") == 19
+    assert near("zzz", map(str, range(100, 121))) == "There are 21, among them: 100, 101, 102, 103, 104."
     assert near("zzz", []) == ""
 
 

@@ -78,7 +78,7 @@ class TestApi:
         [
             ({"pods": 1}, "pods", "at least 2 pods"),
             ({"pods": 513, "units_per_pod": 1}, "pods", "At most 512"),
-            ({"setup": {}}, "setup.template", "There is no template"),
+            ({"setup": {}}, "setup.template", "Choose a template: "),
             ({"setup": {"template": "tensorflow-ps"}}, "setup.parameter_servers", "at least 1 parameter server"),
             ({"setup": {"template": "tensorflow-ps", "parameter_servers": 1}}, "pods", "2 pods are not enough"),
             ({"pool": "t4", "units_per_pod": 1024}, "pool", "NCCL does not allow two ranks on one device"),
