@@ -240,8 +240,9 @@
     if (live && one("[data-bulk]:not([hidden])")) event.preventDefault();
   });
 
-  // Dialogs, copying, files, everything that a click starts. A current browser obeys `command` by itself, before this script has
-  // been loaded; an older one does not, and none fills the palette.
+  // Dialogs, copying, files, everything that a click starts. A current browser obeys `command` by itself, also before this script
+  // has been loaded.
+  const obeysCommands = "commandForElement" in HTMLButtonElement.prototype;
   const open = (id) => {
     const dialog = document.getElementById(id);
     if (!dialog || dialog.open) return;
@@ -252,8 +253,9 @@
     }
   };
   document.addEventListener("click", async (event) => {
+    if (event.target.closest("[data-palette]")) return open("palette");
     const button = event.target.closest("[commandfor]");
-    if (button) {
+    if (button && !obeysCommands) {
       const id = button.getAttribute("commandfor");
       return button.getAttribute("command") === "close" ? document.getElementById(id).close() : open(id);
     }

@@ -17,5 +17,5 @@ RULES: Final[dict[str, int]] = {
     "not_enough": 8, "over_borrow_limit": 2, "lent_out_returning": 14, "held_for": 11, "not_lent": 3, "fragmented": 8,
     "guarantee_kept_for": 11, "no_node_to_clear": 10,
     "user_cap": 5, "department_paused": 5, "over_budget": 24, "pool_short": 22, "no_such_profile": 5, "above_ceiling": 5,
-    "not_preemptible": 14, "waiting_for_gang": 8, "backoff_until": 19, "cluster_unreachable": 22,
+    "not_preemptible": 14, "own_only": 5, "waiting_for_gang": 8, "backoff_until": 19, "cluster_unreachable": 22,
 }  # fmt: skip

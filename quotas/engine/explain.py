@@ -127,6 +127,8 @@ def machine_parameters(machine: Machine, reader: Reader = PLAIN) -> dict[str, st
 def _write(name: str, value: object, gettext: Gettext, reader: Reader) -> str:
     if isinstance(value, tuple):
         return gettext(AND).join(reader.claim(claim) for claim in value)
+    if name == "ends_by" and isinstance(value, int):
+        return reader.time(value // 60 * 60)  # shown in minutes: the claim must not end later
     if isinstance(value, int):
         return reader.time(value) if name in TIMES else str(value) if name in _COUNTS else reader.units(value)
     names = {"pool": reader.pool, "department": reader.department, "claim": reader.claim}

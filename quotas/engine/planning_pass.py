@@ -11,7 +11,7 @@ starts or gives it up. A *hold* is made anew in each round (steps 1, 7, 2 to 5).
 Why a claim waits (waiting.py), in brackets the rule, and where that is decided:
 
     department_paused (5), user_cap (5), over_budget (24), backoff_until (19)    waiting.py: `not_now`
-    over_borrow_limit (2), not_lent (3), not_preemptible (14)                    `PassState.entitled`, by quota_tree.py
+    over_borrow_limit (2), not_lent (3), not_preemptible (14), own_only (5)      `PassState.entitled`, by quota_tree.py
     not_enough (8): in the pool, or for its department; also by policy (13)      `PassState.entitled`, `places`; `open_by`
     fragmented (8), waiting_for_gang (8)                                         `PassState.places`, by placement.py
     held_for (11), also by reservations (9)                                      `PassState.add_earmark`; `Holds`

@@ -273,7 +273,7 @@ class PoolShort:
 
     code: ClassVar[str] = "pool_short"
     sentence: ClassVar[str] = N_("%(by)s of the pool are offline.")
-    advice: ClassVar[str] = N_("No action needed: operators are informed, and it starts when the nodes are back.")
+    advice: ClassVar[str] = N_("Operators are informed. More can start when the nodes are back.")
     by: int
 
 
@@ -303,9 +303,24 @@ class NotPreemptible:
 
     code: ClassVar[str] = "not_preemptible"
     sentence: ClassVar[str] = N_(
-        "Non-preemptible workloads need guaranteed quota: the department would use %(asked)s of %(guaranteed)s."
+        "Non-preemptible workloads need guaranteed quota: the department would use %(asked)s, but %(guaranteed)s are "
+        "guaranteed."
     )
     advice: ClassVar[str] = N_("Make it preemptible, or wait until the department uses less.")
+    guaranteed: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOnly:
+    """The claim may use guaranteed quota only, so it must fit inside the `guaranteed` units; `asked` is what the department would
+    use."""
+
+    code: ClassVar[str] = "own_only"
+    sentence: ClassVar[str] = N_(
+        "It may use guaranteed quota only: the department would use %(asked)s, but %(guaranteed)s are guaranteed."
+    )
+    advice: ClassVar[str] = N_("Request less, let it borrow, or wait until the department uses less.")
     guaranteed: int
     asked: int
 
@@ -357,6 +372,7 @@ Reason = (
     | NoSuchProfile
     | AboveCeiling
     | NotPreemptible
+    | OwnOnly
     | WaitingForGang
     | BackoffUntil
     | ClusterUnreachable

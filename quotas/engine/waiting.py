@@ -45,6 +45,7 @@ from quotas.engine.reasons import (
     NotPreemptible,
     OverBorrowLimit,
     OverBudget,
+    OwnOnly,
     PoolShort,
     Reason,
     UserCap,
@@ -103,7 +104,7 @@ def with_present_usage(state: PassState, claim: Claim, reasons: tuple[Reason, ..
     account, used = state.ledger[claim.department], state.used_by.get((claim.department, claim.user), 0)
 
     def now(reason: Reason) -> Reason:
-        if isinstance(reason, NotPreemptible | OverBorrowLimit):
+        if isinstance(reason, NotPreemptible | OwnOnly):
             return _outside(account, claim, claim.units)
         return UserCap(reason.limit, used) if isinstance(reason, UserCap) else reason
 
@@ -188,9 +189,8 @@ def _no_node(state: PassState, claim: Claim) -> list[NoNodeToClear]:
 
 def _outside(account: Account, claim: Claim, asked: int) -> Reason:
     """The reason for a claim that must stay inside its department's guarantee and would exceed it with the units `asked`."""
-    if not claim.preemptible:
-        return NotPreemptible(account.guaranteed, account.usage + asked)
-    return OverBorrowLimit(0, asked - account.own_left)
+    reason = OwnOnly if claim.preemptible else NotPreemptible
+    return reason(account.guaranteed, account.usage + asked)
 
 
 def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
@@ -207,25 +207,32 @@ def _quota_reasons(state: PassState, claim: Claim) -> list[Reason]:
     if short <= 0:
         before = None if inside or state.free_now.row[state.pool_slot] < asked else state.guarantee_kept_for(claim)
         return [] if before is None else [GuaranteeKeptFor(before)]
-    holder = _holder(state, claim, asked)
-    if holder is not None:
-        return [_held_for(state, claim, holder)]
-    own = {each.id for each in account.upwards()}
-    idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
-    largest_kept, keeper = max(idle, default=(0, account.id))  # named only if it alone would be enough
-    return [NotLent(keeper, largest_kept)] if largest_kept >= short else [NotEnough(state.pool.id, short)]
+    return [_kept_by_others(state, claim, asked) or NotEnough(state.pool.id, short)]
 
 
-def _holder(state: PassState, claim: Claim, asked: int) -> Earmark | None:
-    """The earmark that keeps the department from using units of which enough are free; None if other things do."""
+def _kept_by_others(state: PassState, claim: Claim, asked: int) -> HeldFor | NotLent | None:
+    """The reason if enough units are free, but held for another claim, or kept by a department that does not lend them."""
     if state.free_now.row[state.pool_slot] + state.units_earmarked < asked:
         return None
     with state.trial() as trial:
+        holder = None
         for earmark in _earmarks_of_free(state, claim):
             trial.uncharge_earmark(earmark)
             if state.ledger.available(claim.department) >= asked:
-                return earmark
-    return None
+                holder = earmark
+                break
+        if holder is None:
+            return _not_lent(state, claim, asked)
+    return _held_for(state, claim, holder)
+
+
+def _not_lent(state: PassState, claim: Claim, asked: int) -> NotLent | None:
+    """The department that keeps the most idle units for itself, if these alone would be enough."""
+    short = asked - max(0, state.ledger.available(claim.department))
+    own = {each.id for each in state.ledger[claim.department].upwards()}
+    idle = [(other.kept - other.usage, other.id) for other in state.ledger.keepers if other.id not in own]
+    kept, keeper = max(idle, default=(0, claim.department))
+    return NotLent(keeper, kept) if kept >= short else None
 
 
 def _held_for(state: PassState, claim: Claim, earmark: Earmark) -> HeldFor:

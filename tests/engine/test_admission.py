@@ -12,6 +12,7 @@ from quotas.engine.reasons import (
     NotLent,
     NotPreemptible,
     OverBorrowLimit,
+    OwnOnly,
     PoolShort,
     UserCap,
 )
@@ -230,7 +231,7 @@ def test_own_quota_only_claim_waits_rather_than_borrows() -> None:
     departments = [a_department("a", 4), a_department("b", 4)]
     claims = [holding("h", "a", 2), pending("w", "a", 4, own_only=True)]
     decision = answers(a_snapshot(a_pool(8), departments, claims))["w"]
-    assert (decision.decision, decision.reasons) == (WAIT, (OverBorrowLimit(0, 2),))
+    assert (decision.decision, decision.reasons) == (WAIT, (OwnOnly(4, 6),))
 
 
 def test_non_preemptible_claim_needs_guaranteed_quota() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from quotas.engine.placement import Space, rooms_of
 from quotas.engine.planning_pass import PlanningPass, decide
 from quotas.engine.quota_tree import standing_of, usage_of
-from quotas.engine.reasons import NotPreemptible, OverBorrowLimit
+from quotas.engine.reasons import NotPreemptible, OwnOnly
 from quotas.engine.reservations import initial_state
 from quotas.engine.types import DecisionKind, Snapshot
 from tests.engine import invariants
@@ -56,7 +56,7 @@ def test_reasons_do_not_count_units_that_would_be_drawn_from_a_recall() -> None:
         pending("firm", "lab", 3, preemptible=False),
     ]
     reasons = {id: decision.reasons for id, decision in answers(a_snapshot(a_pool(6), [lab, GUEST], claims)).items()}
-    assert reasons == {"only": (OverBorrowLimit(0, 1),), "firm": (NotPreemptible(4, 5),)}
+    assert reasons == {"only": (OwnOnly(4, 5),), "firm": (NotPreemptible(4, 5),)}
 
 
 def test_workload_draws_from_the_nearest_recall_first_and_only_what_it_needs() -> None:

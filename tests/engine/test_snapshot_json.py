@@ -173,4 +173,4 @@ def test_a_plan_is_written_with_every_key() -> None:
 def test_reason_round_trips_as_json() -> None:
     reason = LentOutReturning(("w1", "w2"), at=720)
     assert reason_from_json(json.loads(json.dumps(reason_to_json(reason)))) == reason
-    assert len(REASONS) == 18
+    assert len(REASONS) == 19

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quotas.engine.explain import advice, sentence
+from quotas.engine.explain import Reader, advice, sentence
 from quotas.engine.planning_pass import decide
 from quotas.engine.reasons import (
     ClusterUnreachable,
@@ -13,6 +13,7 @@ from quotas.engine.reasons import (
     HeldFor,
     LentOutReturning,
     NotEnough,
+    NotLent,
     NotPreemptible,
     OverBorrowLimit,
     Reason,
@@ -250,3 +251,18 @@ def test_end_named_to_a_claim_behind_a_hold_nearly_always_lets_it_start_now() ->
                     started += again.decision is DecisionKind.ADMIT
     assert named
     assert started >= 0.9 * named, (started, named)
+
+
+def test_quota_is_said_not_to_be_lent_only_where_units_are_free() -> None:
+    """`a` lends nothing any more, but its idle half is still lent out; then two of its units come back and are free."""
+    departments = [a_department("a", 4, lend_limit=0), a_department("b", 4)]
+    full = [holding("mine", "a", 2), holding("h1", "b", 4), holding("h2", "b", 2)]
+    claims = [*full, pending("more", "b", 2, submitted_at=-10)]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["more"].reasons == (NotEnough("gpu", 2),)
+    claims = [*full[:2], pending("more", "b", 2, submitted_at=-10)]
+    assert answers(a_snapshot(a_pool(8), departments, claims))["more"].reasons == (NotLent("a", 2),)
+
+
+def test_end_that_a_reason_names_is_rounded_down_to_the_minute() -> None:
+    reader = Reader(time=str)
+    assert "ends by 3600." in advice(HeldFor("gang", 3659), reader=reader)

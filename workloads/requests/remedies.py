@@ -6,7 +6,8 @@ import enum
 from collections.abc import Collection
 
 QUOTA_HELPS = {
-    "above_ceiling", "over_borrow_limit", "not_preemptible", "not_lent", "not_enough", "held_for", "guarantee_kept_for",
+    "above_ceiling", "over_borrow_limit", "not_preemptible", "own_only", "not_lent", "not_enough", "held_for",
+    "guarantee_kept_for",
 }  # fmt: skip
 """Codes of reasons that more guaranteed quota, or a higher borrow limit, would remove."""
 
