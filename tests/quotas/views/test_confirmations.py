@@ -96,8 +96,15 @@ def test_drain_that_breaks_guarantees_states_by_how_much(oscar: User) -> None:
     path, client = f"/operator/nodes/{node.pk}/", page(oscar)
     words = ("A100 cards would have 0 cards, but 3 cards are guaranteed to departments", "3 cards too few")
     assert confirmed(client, path, {"drained": "1"}, *words).status_code == 302
-    assert client.post(path, {"drained": ""}).status_code == 302
+    shown = client.get(path).content.decode()
+    name = Node.objects.get().name
+    assert f"{name} is drained" in shown
+    assert f"Undrain {name}" in shown
+    assert f"Drain {name}" not in shown
+    seen = re.findall(r'name="seen" value="(\w+)"', shown)[0]
+    assert client.post(path, {"drained": "", "seen": seen}).status_code == 302
     assert not Node.objects.get().drained
+    assert f"Drain {name}?" in client.get(path).content.decode()
 
 
 def test_policy_that_keeps_a_guarantee_from_being_reclaimed_states_this(oscar: User) -> None:
