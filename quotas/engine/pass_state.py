@@ -277,6 +277,13 @@ class PassState:
             yield from self.inside_only.get(account.id, ())
             account = account.parent
 
+    def lets_pass(self, hold: Earmark, claim: Claim, end: int) -> bool:
+        """Whether a claim that ends by `end` may start on what is held: before the one with the hold could, and leaving it inside
+        the guarantee if they are of one department."""
+        if hold.starts_by is None or end > hold.starts_by:
+            return False
+        return hold.starving or hold.claim.department != claim.department or self.own_units(claim) >= self.asked(claim)
+
     def has_later_reservation(self, claim: Claim) -> bool:
         """Whether a claim of its department that comes after it in the queue has a reservation."""
         mine = self.reserved.get(claim.department, {})

@@ -176,7 +176,7 @@ class Holds:
         holds = self._outranked(claim)
         if claim.max_runtime is not None:
             end = self._state.now + claim.max_runtime
-            early = [hold for hold in self._made if hold.starts_by is not None and end <= hold.starts_by]
+            early = [hold for hold in self._made if self._state.lets_pass(hold, claim, end)]
             holds = [*early, *(hold for hold in holds if hold not in early)]
         return self._without(holds, claim, attempt)
 

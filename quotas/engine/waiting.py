@@ -237,14 +237,14 @@ def _not_lent(state: PassState, claim: Claim, asked: int) -> NotLent | None:
 
 def _held_for(state: PassState, claim: Claim, earmark: Earmark) -> HeldFor:
     """The reason, with the latest end with which the claim could pass enough holds to start now."""
-    later = [(each.starts_by, each) for each in state.earmarks.values() if each.starts_by is not None]
-    ends = sorted({end for end, _ in later if end > state.now})
+    holds = [*state.earmarks.values()]
+    ends = sorted({hold.starts_by for hold in holds if hold.starts_by is not None and hold.starts_by > state.now})
 
     def starts(number: int) -> bool:
         """Whether it could start if it ended by that one of the `ends`."""
         with state.trial() as trial:
-            for end, hold in later:
-                if end >= ends[number - 1]:
+            for hold in holds:
+                if state.lets_pass(hold, claim, ends[number - 1]):
                     trial.remove_earmark(hold)
             return state.entitled(claim) and state.places(claim, state.free_now_and_later) is not None
 

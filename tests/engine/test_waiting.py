@@ -229,9 +229,22 @@ def test_claim_behind_a_hold_is_told_with_which_end_it_could_start_before_and_th
     assert advice(HeldFor("gang")) == "Wait until that workload has started."
 
 
+def test_short_claim_of_the_same_department_does_not_push_the_one_with_the_hold_out_of_the_guarantee() -> None:
+    """Otherwise `first` would be a borrower as soon as `short` has started, lose its hold, and be overtaken by `long`."""
+    full = [holding("own", "a", 3), holding("b1", "b", 3, preemptible=False, started_at=0, max_runtime=3600)]
+    first = pending("first", "a", 5, own_only=True, submitted_at=-100)
+    claims = [*full, first, pending("long", "a", 1, submitted_at=-50), pending("short", "a", 1, max_runtime=300)]
+    decided = answers(a_snapshot(a_pool(8), [a_department("a", 8), a_department("b")], claims))
+    assert [decided[each].decision for each in ("first", "long", "short")] == ["wait", "wait", "wait"]
+    assert decided["short"].reasons == decided["long"].reasons == (HeldFor("first"),)
+    claims[-1] = pending("short", "b", 1, max_runtime=300)
+    decided = answers(a_snapshot(a_pool(8), [a_department("a", 8), a_department("b")], claims))
+    assert decided["short"].decision is DecisionKind.ADMIT
+
+
 def with_more(snapshot: Snapshot, runtime: int) -> Snapshot:
     """The snapshot with one more claim, `small`, that runs at most so long (0: without a limit)."""
-    return replace(snapshot, claims=(*snapshot.claims, pending("small", "a", 2, max_runtime=runtime or None)))
+    return replace(snapshot, claims=(*snapshot.claims, pending("small", "b", 2, max_runtime=runtime or None)))
 
 
 def test_end_named_to_a_claim_behind_a_hold_nearly_always_lets_it_start_now() -> None:
