@@ -79,9 +79,8 @@ def collect() -> Iterator[HistogramMetricFamily]:
         "portal_request_seconds", "From a request's arrival until its answer began.", labels=["kind", "status"]
     )
     rows = list(AnswerCount.objects.values_list("kind", "status", "bound", "answers", "milliseconds"))
-    for kind, status in itertools.product(
-        KINDS, STATUSES
-    ):  # also those that never occurred: a rate needs the 0 before the 1
+    # Also those that never occurred: a rate needs the 0 before the 1.
+    for kind, status in itertools.product(KINDS, STATUSES):
         answers = {bound: each for k, s, bound, each, _ in rows if (k, s) == (kind, status)}
         total, buckets = 0, []
         for bound in (*BOUNDS, LONGER):

@@ -482,8 +482,7 @@ class PlanningPass:
         for claim in self._last_first():
             overdrawn = claim.must_stay_inside or state.ledger.available(claim.department) < 0
             if overdrawn and state.lost_its_right(claim):
-                del self.answers[claim.id]
-                state.give_up(claim)
+                self._give_up(claim)
                 return True
         return False
 
@@ -495,8 +494,12 @@ class PlanningPass:
             return
         for claim in self._last_first():
             if state.ledger.is_overcommitted() and state.lost_its_right(claim):
-                self.answers.pop(claim.id, None)
-                state.give_up(claim)
+                self._give_up(claim)
+
+    def _give_up(self, claim: Claim) -> None:
+        """The claim gives up its reservation and competes again."""
+        self.answers.pop(claim.id, None)
+        self.state.give_up(claim)
 
     def _last_first(self) -> list[Claim]:
         """Claims with a reservation, in the order in which they give it up if the pool has too little for all: those of
@@ -546,8 +549,7 @@ class PlanningPass:
                 continue
             claim = state.earmarks[id].claim
             if claim.department == victim.department and queue_order(claim) > queue_order(victim):
-                self.answers.pop(id, None)
-                state.give_up(claim)
+                self._give_up(claim)
                 state.ask_again = True
 
     def _wait_for_one_more(self, claim: Claim, leaver: Claim) -> None:

@@ -242,10 +242,10 @@ def _held_for(state: PassState, claim: Claim, earmark: Earmark) -> HeldFor:
 
     def starts(number: int) -> bool:
         """Whether it could start if it ended by that one of the `ends`."""
+        passed = [hold for hold in holds if state.lets_pass(hold, claim, ends[number - 1])]
         with state.trial() as trial:
-            for hold in holds:
-                if state.lets_pass(hold, claim, ends[number - 1]):
-                    trial.remove_earmark(hold)
+            for hold in passed:
+                trial.remove_earmark(hold)
             return state.entitled(claim) and state.places(claim, state.free_now_and_later) is not None
 
     latest = 0 if claim.is_recall else _most(len(ends), starts)
@@ -266,9 +266,8 @@ def _space_reasons(state: PassState, claim: Claim) -> Iterator[Reason]:
         yield NotEnough(state.pool.id, asked - free)
     elif free < asked:
         yield _held_for(state, claim, next(_earmarks_of_free(state, claim)))
-    elif (
-        state.places(claim, state.free_now_and_later) is None
-    ):  # else what it lacked has become free since it was answered
+    elif state.places(claim, state.free_now_and_later) is None:
+        # Otherwise what it lacked has become free since it was answered.
         room = state.free_now_and_later
         if claim.pods > 1:
             yield WaitingForGang(pods_that_fit(claim, state.pool, room), claim.pods)

@@ -147,9 +147,8 @@ class Person:
             self.page.fill("#id_password", password)
             self.page.click("main button.btn-primary")
             self.page.wait_for_url(lambda url: "/login/" not in url)  # the home page, or an operator's overview
-            if (
-                self.page.locator("html").get_attribute("lang") != LANGUAGES[language]
-            ):  # another journey has changed the person's language
+            # Another journey has changed the person's language.
+            if self.page.locator("html").get_attribute("lang") != LANGUAGES[language]:
                 self.page.click("button[name=language]")
                 self.page.locator(f"html[lang={LANGUAGES[language]}]").wait_for()
 

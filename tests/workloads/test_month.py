@@ -118,12 +118,13 @@ class Month:
                 self.change_quota()
             if at % 10 == 7:
                 self.node_dies()
+            # Placed and started, others recalled; their notice over; stopped; others started in their place.
             for seconds in (
                 1,
                 4,
                 610,
                 700,
-            ):  # placed and started, others recalled; their notice over; stopped; others started in their place
+            ):
                 self.turn(now + dt.timedelta(seconds=seconds))
                 if seconds == 610:
                     deadlines.keep(now=now + dt.timedelta(seconds=seconds))

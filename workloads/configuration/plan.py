@@ -401,10 +401,11 @@ def _lock(values: Mapping[str, Any]) -> None:
             slugs |= set(each[inner]) if isinstance(each.get(inner), dict) else set()
     for pk in PoolGroup.objects.filter(pools__slug__in=slugs).distinct().order_by("pk").values_list("pk", flat=True):
         locked_group(pk)
+    # Policies are in these rows.
     for model, pools in (
         (Pool, {"slug__in": slugs}),
         (Quota, {"pool__slug__in": slugs}),
-    ):  # policies are in these rows
+    ):
         list(
             model._default_manager.select_for_update(no_key=True, of=("self",))
             .filter(**pools)

@@ -91,9 +91,8 @@ class EmbeddedCluster:
         with unreachable():
             for directory in (self.root, self.root / "runs", self.root / "volumes"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for draft in (self.root / "runs").glob(
-                ".*"
-            ):  # left by a process that was killed while it claimed or removed a run
+            # Left by a process that was killed while it claimed or removed a run.
+            for draft in (self.root / "runs").glob(".*"):
                 with contextlib.suppress(FileNotFoundError):
                     if draft.stat().st_mtime < time.time() - 60:
                         shutil.rmtree(draft)

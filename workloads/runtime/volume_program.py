@@ -237,9 +237,8 @@ def put(root: bytes, path: str, chunks: Iterable[bytes]) -> None:
         if target == root or os.path.isdir(target) or path.endswith("/"):
             raise Failed("is_directory", path)
         os.makedirs(folder, exist_ok=True)
-        if len(os.path.basename(target)) > os.pathconf(
-            folder, "PC_NAME_MAX"
-        ):  # before the whole file has been received
+        # Before the whole file has been received.
+        if len(os.path.basename(target)) > os.pathconf(folder, "PC_NAME_MAX"):
             raise OSError(errno.ENAMETOOLONG, "")
         _drop_old_drafts(folder)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=DRAFT.encode(), suffix=b"", delete=False) as new:

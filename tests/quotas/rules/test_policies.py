@@ -226,15 +226,20 @@ def test_fairness_over_time_is_an_option_of_one_pool(root: User, vision: Departm
     assert (off["balance_half_life"], off["fair_sharing"]) == (None, True)
 
 
+def lend_lately(pool: Pool, past: Claim, lender: Department, borrower: Department) -> None:
+    """The borrower had four units of the lender for nine hours, until the claim ended."""
+    ended = past.released_at
+    LedgerEntry.objects.create(
+        claim=past, pool=pool, department=borrower, own=False, lender=lender, units=4, ended_at=ended,
+        started_at=ended - dt.timedelta(hours=9),
+    )  # fmt: skip
+
+
 def test_preview_of_a_half_life_computes_balances_from_recent_loans(root: User, vision: Department, pool: Pool) -> None:
     """Vision has lent to Bio lately."""
     nlp, bio = make.department("nlp"), make.department("bio")
     now = timezone.now()
-    past = make.claim(nlp, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now)
-    LedgerEntry.objects.create(
-        claim=past, pool=pool, department=bio, own=False, lender=vision, units=4, ended_at=now,
-        started_at=now - dt.timedelta(hours=9),
-    )  # fmt: skip
+    lend_lately(pool, make.claim(nlp, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now), vision, bio)
     Quota.objects.filter(department=vision).update(guaranteed=0)
     snapshot = load_snapshot(pool.group, now=now)
     assert with_rules(snapshot, pool, PoolRules.of(pool), now=now).pools[0].balances is None
@@ -247,11 +252,7 @@ def test_preview_of_a_half_life_computes_balances_from_recent_loans(root: User, 
 def test_preview_of_a_half_life_says_who_would_start_instead(root: User, vision: Department, pool: Pool) -> None:
     """Bio asked first, but has borrowed lately what vision lent."""
     bio, now = make.department("bio"), timezone.now()
-    past = make.claim(bio, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now)
-    LedgerEntry.objects.create(
-        claim=past, pool=pool, department=bio, own=False, lender=vision, units=4, ended_at=now,
-        started_at=now - dt.timedelta(hours=9),
-    )  # fmt: skip
+    lend_lately(pool, make.claim(bio, pool, 4, ClaimState.RELEASED, started_at=now, released_at=now), vision, bio)
     Quota.objects.filter(department=vision).update(guaranteed=0)
     for department, name in ((bio, "asked-first"), (vision, "asked-second")):
         make.claim(department, pool, 8, name=name)

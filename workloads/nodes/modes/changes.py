@@ -68,9 +68,8 @@ def advance(change: ModeChange, *, now: dt.datetime | None = None) -> bool:
         except Exception as error:
             trouble = error
             _record_message(change, f"internal error: {_named(error)}")
-            if (
-                change.deadline is None
-            ):  # set while it waits for non-preemptible work; but an error must not last forever
+            # Set while it waits for non-preemptible work; but an error must not last forever.
+            if change.deadline is None:
                 change.deadline = at + PATIENCE[Stage(change.stage)]
                 ModeChange.objects.filter(pk=change.pk, deadline=None).update(deadline=change.deadline)
             facts = Facts(occupied=True, cancelled=change.cancel_requested_at is not None, overdue=_overdue(change, at))
