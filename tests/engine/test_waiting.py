@@ -248,7 +248,7 @@ def with_more(snapshot: Snapshot, runtime: int) -> Snapshot:
 
 
 def test_end_named_to_a_claim_behind_a_hold_nearly_always_lets_it_start_now() -> None:
-    """Not in one of 17: when it is asked, another hold keeps what is free than at the end of the pass."""
+    """Not in one of 15: when it is asked, another hold keeps what is free than at the end of the pass."""
     named = started = 0
     for seed in range(examples(120, 4_000)):
         town = a_town(seed)
